@@ -3,8 +3,13 @@
 //! violation (SPEC 4.6).
 //!
 //! ```text
-//!  steps of four bytes:  0 append · 1 publish · 2 abort · 3 consumed + slots
-//!                        4 any consumed · 5 room?
+//!  Each step of the input is four bytes. Its first byte chooses the action:
+//!    0  the producer appends a record
+//!    1  the producer publishes its open batch
+//!    2  the producer aborts its open batch
+//!    3  the peer raises `consumed` by 0 to 7 slots
+//!    4  the peer stores any value in `consumed`
+//!    5  the producer checks whether the ring has room for a record
 //! ```
 #![no_main]
 
@@ -16,7 +21,7 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The present value of the peer's `consumed` word.
+    /// The value that the peer's `consumed` word has now.
     consumed: u64,
     /// The highest value of the word that the producer may have accepted.
     believed: u64,
@@ -35,13 +40,14 @@ fuzz_target!(|input: &[u8]| {
             return;
         }
     }
-    // After any steps the ring still has room for a closing record.
+    // The check at the end of each run: whatever the steps were, the ring still has room for a
+    // closing record.
     world.producer.abort();
     world.producer.close(Kind::CloseWrite, 0);
 });
 
 impl World {
-    /// Makes one step; `false` after a violation by the peer.
+    /// Makes one step of the input; `false` if the producer reported a violation by the peer.
     fn step(&mut self, what: u8, choice: u8, value: u16) -> bool {
         match what {
             0 => return self.append(usize::from(value)),
@@ -69,7 +75,7 @@ impl World {
     fn append(&mut self, len: usize) -> bool {
         let size = self.producer.size();
         let len = len % (size.payload_max() as usize + 1);
-        // These are the limits that callers of the producer have to respect.
+        // The producer's caller has to respect this limit on the bytes of an open batch.
         if self.producer.open_bytes() + footprint(len as u64) > size.batch_max() {
             self.producer.publish();
         }
@@ -86,7 +92,8 @@ impl World {
         }
     }
 
-    /// Notes the word's value if it is valid. It is called before the producer may load the word.
+    /// Notes the value of the peer's `consumed` word if it is valid. The target calls this method
+    /// before the producer may load the word.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {
@@ -94,7 +101,8 @@ impl World {
         }
     }
 
-    /// Checks that a violation that the producer reported is a true one.
+    /// Checks that the peer's `consumed` word does break a rule, after the producer reported a
+    /// violation.
     fn is_true(&self, code: u32) -> bool {
         assert_eq!(code, 8);
         let published = self.producer.published().0;

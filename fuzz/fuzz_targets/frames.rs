@@ -9,8 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     let length = bytes.first_chunk::<PREAMBLE_BYTES>().map(hello::frame_length);
     if let Some(Ok(length)) = length {
         assert!((PREAMBLE_BYTES..=FRAME_BYTES_MAX).contains(&length));
-        // The frame has exactly the announced length, as one read from a socket, if the input is
-        // that long.
+        // If the input is long enough, the frame has exactly the length that its header announces,
+        // like a frame that was read from a socket.
         if let Some(frame) = bytes.get(..length) {
             check(frame);
         }

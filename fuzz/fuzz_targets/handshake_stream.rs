@@ -3,7 +3,8 @@
 //! result is a channel or an error before the deadline (SPEC 2).
 //!
 //! ```text
-//!  input:  role and mode | patches of good frames, or raw bytes | lengths of the pieces
+//!  input:  a byte that chooses role and mode | changes to valid frames, or raw bytes |
+//!          the lengths of the pieces in which the bytes are sent
 //! ```
 #![no_main]
 
@@ -20,7 +21,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Upper bound of the time of a run, which exceeds the handshake's deadline.
+/// Upper bound of the duration of one run, longer than the handshake's deadline.
 const TIME_MAX: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -36,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(start.elapsed() < TIME_MAX, "it took {:?}", start.elapsed());
 });
 
-/// The bytes to send, divided into one piece for each write.
+/// The bytes that the target sends, divided into one piece for each write.
 fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
     let (bytes, lengths) = if choice & 2 == 0 {
         input.split_at(input.len() - input.len() / 8)
@@ -56,7 +57,8 @@ fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
     pieces
 }
 
-/// Valid frames of which a few bytes are changed, each given by an offset of two bytes and a value.
+/// Valid frames of which `patches` changes a few bytes. Each change is an offset of two bytes and a
+/// value.
 fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     let transport = 1 + u32::from(choice >> 2 & 1);
     let features = u64::from(choice >> 4 & 3);
@@ -125,7 +127,7 @@ fn connect(pieces: Vec<Vec<u8>>) {
     }
 }
 
-/// Uses a channel that resulted from fuzzed bytes, so its peer cannot respond.
+/// Uses a channel whose handshake was made of fuzzed bytes. Its peer cannot respond.
 fn use_it(mut channel: Channel) {
     let _ = channel.try_send(b"hello?");
     for _ in 0..300 {
@@ -149,8 +151,8 @@ fn serve() -> SyncSender<Vec<Vec<u8>>> {
                 }
             }
             client.shutdown(Shutdown::Write).ok();
-            // The server reads until the client closes too, because a reset would discard the sent
-            // bytes.
+            // This server reads until the client closes the connection, too. Otherwise a reset
+            // would discard bytes that the server has sent.
             client.read_to_end(&mut Vec::new()).ok();
         }
     });

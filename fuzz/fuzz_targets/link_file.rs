@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     let size = usize::try_from(PARTS_OFFSET).unwrap_or(0);
     let mut pages = vec![0; size];
     pages[..4096].copy_from_slice(header.as_bytes());
-    // The fuzzer's bytes overwrite the header, or follow it.
+    // The fuzzer's bytes overwrite the header of the file, or begin after the header page.
     let start = if choice & 2 == 0 { 0 } else { 4096 };
     let len = rest.len().min(size - start);
     pages[start..start + len].copy_from_slice(&rest[..len]);
@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Offset and length of each slot.
+/// Offset and length, in bytes, of each slot of a link file.
 fn slots() -> [(usize, usize); 6] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(0);
     let (owner, state) = (at(OWNER_OFFSET), at(STATE_OFFSET));

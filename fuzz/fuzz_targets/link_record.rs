@@ -3,9 +3,10 @@
 //! Three of four inputs get a valid checksum, so that the later checks are reached.
 //!
 //! ```text
-//!  choice | slot | record                             raw bytes
-//!  choice | slot | blob_crc, ack (20 bytes) | body    DATA, BLOB
-//!  choice | slot | message                            COMPACT
+//!  The first byte of the input chooses one of these forms; the bytes after it are
+//!  slot | record                             a record of raw bytes
+//!  slot | blob_crc, ack (20 bytes) | body    a DATA or BLOB record
+//!  slot | message                            a compact record
 //! ```
 #![no_main]
 

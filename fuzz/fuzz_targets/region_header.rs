@@ -15,7 +15,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((choice, _)) = rest.split_first() else { return };
     let region_bytes = (1 + u64::from(*choice)) * GRAIN_BYTES;
     if choice % 2 == 0 {
-        // The fuzzer chooses only the geometry, because it could not guess the session id.
+        // The fuzzer changes only the geometry in this valid header, because it could not guess the
+        // session id.
         let good = Geometry::new(4096, 8, 0).map(|good| good.header(SESSION, 1, 1));
         let Some(good) = good else { return };
         header = RegionHeader {

@@ -2,8 +2,15 @@
 //! The peer releases any block ids: the slab's allocation state stays consistent (SPEC 5.3).
 //!
 //! ```text
-//!  steps of six bytes:  0 allocate · 1 commit · 2 free · 3 entry of an id in flight · 4 any entry
-//!                       5 released + n · 6 any released · 7 reclaim released blocks
+//!  Each step of the input is six bytes. Its first byte chooses the action:
+//!    0  this process allocates a block
+//!    1  this process commits a block, which is then in flight
+//!    2  this process frees a block that it has not committed
+//!    3  the peer writes the id of a block in flight into its release ring
+//!    4  the peer writes any id into its release ring
+//!    5  the peer raises its `released` word by 0 to 3 entries
+//!    6  the peer stores any value in its `released` word
+//!    7  this process reclaims the released blocks
 //! ```
 #![no_main]
 
@@ -19,10 +26,12 @@ struct World {
     reserved: Vec<Block>,
     out: Vec<u64>,
     reclaimer: Reclaimer,
-    /// The memory of the peer's release ring, and the number of entries that the peer has written.
+    /// The memory of the peer's release ring. The next field counts the entries that the peer has
+    /// written.
     entries: OwnMem,
     written: u64,
-    /// The memory of the peer's control page, and its `released` word.
+    /// The memory of the peer's control page. The next field is the value of the `released` word in
+    /// it.
     control: OwnMem,
     released: u64,
 }
@@ -50,7 +59,7 @@ impl World {
         Self { slab, reserved, out, reclaimer, entries, written: 0, control, released: 0 }
     }
 
-    /// Makes one step; `false` after a violation by the peer.
+    /// Makes one step of the input; `false` after a violation by the peer.
     fn step(&mut self, what: u8, choice: u8, value: u32) -> bool {
         match what {
             0 => self.allocate(value as usize % (SLAB_BYTES + 64)),
@@ -96,8 +105,8 @@ impl World {
     }
 
     fn reclaim(&mut self) -> bool {
-        // The loop reclaims at most the number of blocks in flight: a higher count would have been
-        // a violation.
+        // The loop reclaims at most as many blocks as are in flight. If the peer claimed to have
+        // released more, that would be a violation.
         for _ in 0..=ENTRIES {
             let before = self.slab.in_flight();
             match self.reclaimer.next(before) {

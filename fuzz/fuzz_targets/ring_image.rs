@@ -2,8 +2,11 @@
 //! Reads a ring that has any content, and that changes between reads (SPEC 4).
 //!
 //! ```text
-//!  input:  size | initial content of the ring | steps of ten bytes, one after each poll
-//!  step:   0 store a word somewhere · 1 write a header at the reader's position · 2 nothing
+//!  input:  size of the ring | initial content of the ring | steps of ten bytes
+//!  After each poll of the consumer, one step changes the ring. Its first byte chooses the change:
+//!    0  store any word at any offset
+//!    1  write a record's header at the reader's position
+//!    2  change nothing
 //! ```
 #![no_main]
 
@@ -28,8 +31,8 @@ fuzz_target!(|input: &[u8]| {
         }
         mutate(&mut ring, &consumer, size, step);
     }
-    // Without further changes each word is valid at one position only, so the reader stops after at
-    // most one lap.
+    // From here on the ring does not change. Each word is valid at one position only, so the reader
+    // stops after at most one lap.
     for _ in 0..=size.bytes() / SLOT_BYTES {
         let before = consumer.position();
         if !read(&mut consumer, size) || consumer.position() == before {
@@ -39,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     panic!("more records than slots");
 });
 
-/// Reads one record; `false` after a violation.
+/// Reads one record from the ring; `false` if the consumer reported a violation.
 fn read(consumer: &mut Consumer, size: RingSize) -> bool {
     let Ok(found) = consumer.peek() else { return false };
     let Some(header) = found else {

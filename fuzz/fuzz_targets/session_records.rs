@@ -4,9 +4,9 @@
 //! panic, hang, or use ever more memory.
 //!
 //! ```text
-//!  input:  role | steps
-//!  steps:  what | stream | length (2) | its bytes
-//!          what: a kind of record, or an operation of the honest side
+//!  input:  a byte that chooses the peer's role | steps
+//!  step:   what | stream | length (2 bytes) | as many bytes as the length says
+//!  what:   a kind of record that the peer sends, or an operation of the honest side
 //! ```
 #![no_main]
 
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the time of each operation of the honest side.
+/// Upper bound of the duration of each operation of the honest side.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const STREAMS_MAX: u32 = 8;
 const STEPS_MAX: usize = 200;
@@ -49,7 +49,8 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     world.hand.socket.shutdown_write().ok();
-    // All bytes were read and no more follow: the result is the end of the session, or a fault.
+    // The honest side has all bytes of the peer, and no more follow. So the session must end, with
+    // or without an error.
     let end = world.session.closed(Some(Instant::now() + TIME_MAX));
     assert!(end.is_ok(), "still waiting after the peer hung up");
     world.take();
@@ -104,13 +105,14 @@ impl World {
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// Accepts all opened streams and receives all arrived messages.
+    /// The honest side accepts all streams that the peer opened, and receives all messages that
+    /// arrived.
     fn take(&mut self) {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // Drops streams that have ended; otherwise streams with reused numbers would accumulate in
-        // the list.
+        // Drops the streams that have ended. Otherwise streams with reused numbers would accumulate
+        // in the list.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

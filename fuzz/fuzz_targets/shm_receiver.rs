@@ -3,10 +3,14 @@
 //! while the honest side sends and receives (SPEC 3 to 7).
 //!
 //! ```text
-//!  input:  trust | steps: what | value (4) | length | its bytes
-//!  words:   control page · ring · release ring · header     records: DATA BLOB FRAGMENT SEGMENT …
-//!  socket:  bytes · a segment's descriptor
-//!  honest:  receive send reserve batch arm trim
+//!  input:  trust | steps
+//!  step:   what (one of the actions below) | value (4 bytes) | length | as many bytes
+//!  The peer
+//!    stores a word    in its control page, ring, release ring or header
+//!    writes a record  DATA, BLOB, FRAGMENT, SEGMENT, …
+//!    sends            bytes or a segment's descriptor on the control socket
+//!  The honest side
+//!    receives, sends, reserves, sends a batch, arms itself to sleep, or trims its memory
 //! ```
 //!
 //! The region does not change while the honest side reads a message, as `Trust::Trusted` assumes.
@@ -114,7 +118,8 @@ impl World {
         u64::from_le_bytes(word)
     }
 
-    /// Changes slightly one of the four words on which the honest side acts.
+    /// Raises one of the four words of the peer's control page on which the honest side acts, by a
+    /// small step.
     fn control(&mut self, value: u32, bytes: &[u8]) {
         let offset = CONTROL_OFFSET + u64::from(value % 4) * 128;
         let step = bytes.first().map_or(1, |byte| u64::from(*byte));
@@ -123,7 +128,8 @@ impl World {
         self.store(offset, word);
     }
 
-    /// Writes a record at an honest peer's next position, but of any kind, length and content.
+    /// Writes a record of any kind, length and content at the position where an honest peer would
+    /// write its next record.
     fn record(&mut self, kind: Kind, len: usize, payload: &[u8]) {
         let size = RingSize::new(RING_BYTES).expect("possible");
         let (mut taken, mut tail) = (footprint(len as u64), self.tail);
@@ -185,7 +191,8 @@ impl World {
         let Ok(memory) = OwnMap::create("by-hand", bytes as usize) else { return };
         let mut frame = ControlSegment::new(number).as_bytes().to_vec();
         if value & 0x80 != 0 {
-            // Any type, number of descriptors and length, and any bytes up to that length.
+            // The frame that announces the segment gets any type, number of descriptors and length,
+            // and then any bytes up to that length.
             frame[..4].copy_from_slice(&(value >> 8 ^ 0x0008_0102).to_le_bytes());
             frame.resize(usize::from(frame[2]).clamp(1, 80), 0xee);
         }
@@ -239,7 +246,7 @@ impl World {
     }
 
     fn batch(&mut self, value: u32, bytes: &[u8]) {
-        // The deadline has passed already, so an operation that would block fails.
+        // The batch's deadline has passed already, so an operation that would block fails.
         let mut batch = self.channel.sender().batch_deadline(std::time::Instant::now());
         for _ in 0..value % 8 {
             if batch.send(bytes).is_err() {
@@ -266,7 +273,8 @@ impl World {
         }
     }
 
-    /// Closes the connection, and checks that the honest side ends, whatever came before.
+    /// Checks that the honest side ends after the peer has closed the connection, whatever the peer
+    /// did before.
     fn end(&mut self) {
         for _ in 0..10_000 {
             match self.channel.try_recv() {

@@ -3,9 +3,12 @@
 //! error, whatever the division into pieces, and never uses more memory than the limit.
 //!
 //! ```text
-//!  input:  limit (2) | length of the pieces (1) | steps
-//!  steps:  0 raw bytes · 1 a header of any kind and length, and bytes · 2 data with a valid header
-//!          step | length (2) | its bytes
+//!  input:  limit on a message's bytes (2) | length of the pieces (1) | steps
+//!  step:   action (1) | length (2) | as many bytes as the length says
+//!  The action appends to the traffic
+//!    0  the bytes as they are
+//!    1  a header of any kind and length, then the bytes
+//!    2  a message with a valid header
 //! ```
 #![no_main]
 
@@ -35,7 +38,8 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // Some messages are long enough for a direct read.
+                // Some of these messages are long enough for the parser to read them directly into
+                // the message.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);
@@ -84,5 +88,5 @@ fn checked(frame: Frame, limit: u32) -> Frame {
     frame
 }
 
-/// Upper bound of the input in bytes, enough to fill the buffer several times.
+/// Upper bound of the parsed traffic in bytes, enough to fill the parser's buffer several times.
 const STREAM_BYTES_MAX: usize = 300 << 10;

@@ -4,7 +4,9 @@
 //! handshake.
 //!
 //! ```text
-//!  input:  role and good messages to begin with | patches of them: place, value | 0xff | raw bytes
+//!  input:  a byte that chooses the role and the valid messages to begin with |
+//!          changes of single bytes of these messages: place (1), value (1) |
+//!          0xff | raw bytes that follow the messages
 //! ```
 #![no_main]
 
@@ -43,8 +45,8 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Checks the recognition of the protocol: a result does not change when more bytes arrive, and
-/// eight bytes decide.
+/// Checks the recognition of the protocol. Once it has a result, further bytes do not change the
+/// result; after eight bytes there is a result.
 fn recognise(stream: &[u8]) {
     let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {

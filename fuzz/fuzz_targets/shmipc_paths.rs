@@ -4,13 +4,16 @@
 //! opened.
 //!
 //! ```text
-//!  input:   paths or descriptors, version, size of the pieces (1) | the two beginnings (1)
-//!           | words of the first name | 0xff | words of the second
-//!  words:   0..=31 a part of a path · 32..=126 itself · 127..=254 the next byte as it is
+//!  input:   a byte: paths or descriptors, version, size of the pieces |
+//!           a byte: the pairs of names to begin with |
+//!           words of the first name | 0xff | words of the second name
+//!  word:    0 to 31 a part of a path | 32 to 126 the character itself | 127 to 254 the next byte
 //!
+//!  Files that the names can lead to:
 //!  target/paths/  outside        never opened
-//!    shm/         file  sub/file  empty  large  directory  d/d/…/file
-//!                 link ▶ ../outside   up ▶ ..   loop ▶ loop
+//!    shm/         the allowed directory, with
+//!                 file  sub/file  empty  large  directory  d/d/…/file
+//!                 and the symbolic links   link ▶ ../outside   up ▶ ..   loop ▶ loop
 //! ```
 //!
 //! The target writes no files while it runs, so the files are the same for every input.
@@ -107,7 +110,7 @@ fn name(begin: &[u8], words: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The names as a server decoded them; `None` if it refused them.
+/// The two names as a shmipc server decoded them; `None` if the server refused them.
 fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     let (kind, version) = match choice & 3 {
         0 => (Kind::ShmByPath, 2),
@@ -149,7 +152,8 @@ fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     names
 }
 
-/// An independent implementation of the rules for names, to compare with.
+/// An independent implementation of the rules for names, with which the target compares the
+/// server's.
 fn may_be_names(queue: &[u8], buffer: &[u8]) -> bool {
     let may_be_name = |name: &[u8]| {
         !name.is_empty()
@@ -172,7 +176,7 @@ fn open(path: &str) {
     }
 }
 
-/// The rules for paths, checked by other system calls than those of the crate.
+/// Whether the rules allow to open `path`, checked by other system calls than those of the crate.
 fn may_be_opened(path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(&*HOME) else { return false };
     let is_down = rest.components().all(|part| matches!(part, Component::Normal(_)));
@@ -196,14 +200,14 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(home.join("empty"), []).unwrap();
     File::create(home.join("large")).unwrap().set_len(BYTES_MAX + 1).unwrap();
     for (link, to) in [("link", "../outside"), ("up", ".."), ("loop", "loop")] {
-        // Creating the link may fail, because it exists from an earlier run.
+        // Creating the link may fail, because the link exists from an earlier run.
         let _ = symlink(to, home.join(link));
     }
     home.canonicalize().unwrap()
 });
 
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
-/// A path that is deeper than the limit.
+/// A path with more parts than the limit allows.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
 /// Upper bound of the size of a region in bytes.
 const BYTES_MAX: u64 = 1 << 20;

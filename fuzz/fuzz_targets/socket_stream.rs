@@ -3,8 +3,10 @@
 //! violation, or the end (SPEC 8).
 //!
 //! ```text
-//!  steps:  0 raw bytes · 1 DATA · 2 BLOB · 3 any kind · 4 receive · 5 send · 6 the end
-//!          step | length (2) | its bytes
+//!  step:   action (1) | length (2) | as many bytes as the length says
+//!  The peer sends      0 raw bytes    1 a DATA record    2 a BLOB record
+//!                      3 a record of any kind            6 the record that ends its direction
+//!  The honest side     4 receives     5 sends
 //! ```
 #![no_main]
 
@@ -43,7 +45,8 @@ fuzz_target!(|input: &[u8]| {
     }
     world.hand.socket.shutdown_write().ok();
     world.receive();
-    // All bytes were read and no more follow: the result is the end of the channel, or a fault.
+    // The honest side has read all bytes of the peer, and no more follow. So the channel must be
+    // over, with or without a fault.
     assert!(world.is_over, "still waiting after the peer hung up");
 });
 
@@ -82,7 +85,8 @@ impl World {
             segment: U32::new(0),
             zero: U32::new(0),
             offset: U64::new(0),
-            // The announced length is correct, or more than will be sent, or beyond the limit.
+            // The length that the BLOB announces is correct, or more than the peer will send, or
+            // beyond the limit.
             length: U64::new(if length >= 512 { (length as u64) << 3 } else { bytes.len() as u64 }),
         };
         self.record(Kind::Blob, size_of::<BlobBody>(), body.as_bytes());
@@ -94,7 +98,7 @@ impl World {
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// Receives all arrived messages.
+    /// The honest side receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
         while !self.is_over && empty < 3 {

@@ -29,7 +29,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Maximum length of a message, and maximum memory of both sides, in bytes.
+/// Maximum length of a message, and maximum memory of the two sides, in bytes.
 pub const BYTES_MAX: u64 = 256 << 10;
 /// Maximum number of large messages that either side holds at a time.
 pub const PEER_BLOCKS_MAX: u64 = 8;
@@ -56,29 +56,30 @@ pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
 }
 
-/// A peer whose socket the fuzzer controls.
+/// A peer whose side of the connection the fuzzer controls.
 pub struct ByHand {
-    /// The control socket, or the socket transport.
+    /// The control socket of shared memory, or the socket that carries the records.
     pub socket: Socket,
-    /// The region that the fuzzer writes and the honest side maps; `None` on a socket.
+    /// The region that the fuzzer writes and the honest side maps; `None` if a socket carries the
+    /// records.
     pub region: Option<(OwnMap, Geometry)>,
 }
 
-/// A listener for [`connect_shm`] or [`connect_socket`].
+/// A listener of the honest side, for [`connect_shm`] or [`connect_socket`].
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);
     Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
-/// Connects by hand to `listener` and agrees on the socket.
+/// Connects a peer made by hand to `listener`, and agrees on the socket as the transport.
 #[must_use]
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);
     send_hello(&socket, FEATURE_SOCKET);
     let reason = FallbackReason::Policy.number();
     send(&socket, Offer::socket(reason).as_bytes(), &[]);
-    // The call finds no connection yet, but it drives the handshake.
+    // The call returns no channel yet, but it drives the handshake on the listener's side.
     assert!(listener.try_accept().is_err());
     receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
@@ -86,7 +87,7 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects by hand to `listener` and agrees on shared memory.
+/// Connects a peer made by hand to `listener`, and agrees on shared memory as the transport.
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
@@ -101,7 +102,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     send_hello(&socket, FEATURE_SHM);
     let offer = Offer::shm(geometry.region_bytes, kinds);
     send(&socket, offer.as_bytes(), &descriptors[..kinds.len()]);
-    // The call finds no connection yet, but it drives the handshake.
+    // The call returns no channel yet, but it drives the handshake on the listener's side.
     assert!(listener.try_accept().is_err());
     let theirs = receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     let theirs = Offer::read_from_bytes(&theirs[HELLO_BYTES..][..OFFER_BYTES]).expect("its length");
@@ -146,7 +147,8 @@ fn send(socket: &Socket, frame: &[u8], descriptors: &[BorrowedFd<'_>]) {
     assert_eq!(sent.expect("room in the socket"), frame.len());
 }
 
-/// Receives exactly `count` bytes, which have already arrived, and closes their descriptors.
+/// Receives exactly `count` bytes, which have already arrived, and closes the descriptors that came
+/// with them.
 fn receive(socket: &Socket, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     let mut had = 0;

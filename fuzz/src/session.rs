@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the time of the handshake.
+/// Upper bound of the duration of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(30);
 /// The window that the peer grants to the honest side, in bytes.
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// A peer whose socket the fuzzer controls.
+/// A peer of a session, whose socket the fuzzer controls.
 pub struct SessionByHand {
     /// The socket that carries the records.
     pub socket: Socket,
@@ -43,7 +43,8 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
         });
         let socket = crate::reach(NAME);
         send_offer(&socket);
-        // The honest side answers once it is driven, and READY has to await that.
+        // The honest side answers only while `accept_deadline` drives it, and READY must not be
+        // sent before that answer.
         let answered = Instant::now() + Duration::from_millis(1);
         assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
@@ -64,7 +65,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
-    // The first call binds the listener, so it is made before any connection.
+    // This first use of `LISTENER` binds the listener, before the honest side connects to it.
     LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));
@@ -85,7 +86,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// Sends HELLO and OFFER of an honest peer.
+/// Sends the HELLO and the OFFER of an honest peer.
 fn send_offer(socket: &Socket) {
     let mut own = hello(FEATURE_SOCKET);
     own.service = U32::new(SERVICE_SESSION);
@@ -97,7 +98,7 @@ fn send_offer(socket: &Socket) {
     send(socket, Offer::socket(FallbackReason::Policy.number()).as_bytes(), &[]);
 }
 
-/// Sends READY of an honest peer.
+/// Sends the READY of an honest peer.
 fn send_ready(socket: &Socket) {
     let reason = FallbackReason::Policy.number();
     send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);

@@ -22,14 +22,14 @@ use std::path::PathBuf;
 
 use crate::command::Step;
 
-/// The build of the tests of all packages, with all features. A choice of packages or features
-/// would build dependencies again with other features.
+/// The build of the tests of all packages, with all features. Choosing fewer packages or features
+/// would build the dependencies again with other features.
 pub fn tests() -> Step {
     Step::cargo("test --workspace --all-features")
 }
 
-/// The build of those packages of [`tests`] whose tests notice faults, with the guards. The command
-/// has no such test, but without its package dependencies would have fewer features.
+/// The build of those packages of [`tests`] whose tests notice faults, with the guards. No test of
+/// the command notices a fault, but without its package the dependencies would have fewer features.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
@@ -65,17 +65,17 @@ pub fn on_shuttle(arguments: &str) -> Step {
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 
-/// The build `step` with the guards of seeded faults. Tests that it runs have no fault chosen.
+/// The build `step` with the guards of seeded faults. While its tests run, no fault is chosen.
 fn with_guards(step: Step) -> Result<Step, String> {
     Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?).variable(FAULT, ""))
 }
 
-/// Name of the environment variable that chooses a fault.
+/// Name of the environment variable that chooses a seeded fault.
 pub const FAULT: &str = "PARTYWALL_FAULT";
 
-/// Writes the script through which cargo calls the compiler for workspace members, and returns its
-/// path. To cargo that path is part of the identity of a build, so another script needs another
-/// name.
+/// Writes the script through which cargo calls the compiler for workspace members, and returns the
+/// script's path. To cargo that path is part of the identity of a build, so another script needs
+/// another path.
 fn wrapper() -> Result<String, String> {
     let directory = PathBuf::from("target/faults");
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", directory.display());

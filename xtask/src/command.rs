@@ -6,7 +6,8 @@ use std::env;
 use std::fmt;
 use std::process::{Command, Output, Stdio};
 
-/// A program, its arguments, and the variables that are set in addition to the environment.
+/// A program, its arguments, and the environment variables that are set for it in addition to those
+/// of this process.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     program: String,
@@ -16,7 +17,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// `cargo` with these arguments, separated by spaces.
+    /// A command that runs `cargo` with the given arguments, which are separated by spaces.
     ///
     /// `cargo` is looked up by name, not taken from `$CARGO`, because only the rustup proxy
     /// understands `+nightly`.
@@ -24,39 +25,39 @@ impl Step {
         Step::new("cargo").args(arguments)
     }
 
-    /// The program `program`, without arguments.
+    /// A command that runs `program` without arguments.
     pub fn new(program: &str) -> Self {
         Step { program: program.to_owned(), ..Step::default() }
     }
 
-    /// Adds arguments, separated by spaces.
+    /// Adds arguments to the command; `arguments` separates them by spaces.
     pub fn args(mut self, arguments: &str) -> Self {
         self.arguments.extend(arguments.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// Adds one argument, which may contain spaces.
+    /// Adds one argument to the command; the argument may contain spaces.
     pub fn arg(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// Sets one environment variable. The value replaces an earlier one.
+    /// Sets one environment variable of the command. The value replaces an earlier one.
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.retain(|(earlier, _)| earlier != name);
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets the directory in which the command runs; without it, the command runs in that of this
-    /// process.
+    /// Sets the directory in which the command runs. Without a set directory the command runs in
+    /// that of this process.
     pub fn directory(mut self, directory: &str) -> Self {
         self.directory = Some(directory.to_owned());
         self
     }
 
-    /// The same command with a time limit, after which it is killed with all its children (exit
-    /// status 124).
+    /// Returns the command with a time limit. When the time is over, the command is killed with all
+    /// its children, and its exit status is 124.
     pub fn within_seconds(self, limit_seconds: u32) -> Self {
         let mut arguments = vec!["--kill-after=5".to_owned(), limit_seconds.to_string()];
         arguments.push(self.program.clone());
@@ -80,7 +81,8 @@ impl Step {
         Err(format!("{status}; repeat it with:\n    {self}"))
     }
 
-    /// Runs the command, and returns its output; its stderr is that of this process.
+    /// Runs the command, and returns its standard output. Its standard error is that of this
+    /// process.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run), or if the output is not text.
@@ -96,7 +98,7 @@ impl Step {
         String::from_utf8(output.stdout).map_err(|_| format!("`{self}` did not print text"))
     }
 
-    /// Runs the command, and returns its exit status, its output and its stderr.
+    /// Runs the command, and returns its exit status, its standard output and its standard error.
     ///
     /// # Errors
     /// If the command could not start. A command that fails is not an error of this function.
@@ -107,8 +109,8 @@ impl Step {
             .map_err(|error| format!("cannot start `{}`: {error}", self.program))
     }
 
-    /// Whether the command starts and succeeds; its output is discarded. It serves to look for an
-    /// optional tool.
+    /// Whether the command starts and succeeds; its output is discarded. Callers use the method to
+    /// look for an optional tool.
     pub fn works(&self) -> bool {
         self.capture().is_ok_and(|output| output.status.success())
     }
@@ -143,13 +145,13 @@ impl fmt::Display for Step {
     }
 }
 
-/// Whether the output goes to a log, not to a terminal: the variable `CI` is set, and not to
-/// `false`.
+/// Whether the output of this process goes to a log, not to a terminal: the variable `CI` is set,
+/// and not to `false`.
 pub fn plain_output() -> bool {
     env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }
 
-/// The word with the quotes that a POSIX shell needs.
+/// `word` with the quotes that a POSIX shell needs.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -28,7 +28,7 @@ use crate::command::Step;
 pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
     let mut executables = build(step)?;
     let count = executables.len();
-    // The sort puts the long executables first, because false comes before true.
+    // The sort puts the executables of `LONG` first, because false comes before true.
     executables.sort_by_key(|executable| !LONG.contains(&&*executable.name));
     let passed = AtomicUsize::new(0);
     each(executables, at_once, |executable| {
@@ -53,14 +53,14 @@ pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     Ok(tests)
 }
 
-/// The name by which [`Executable::is_called`] means the unit tests of a library.
+/// The name that [`Executable::is_called`] takes for the unit tests of a library.
 pub const LIBRARY: &str = "lib";
 
 /// A test executable that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executable {
     path: String,
-    /// Name of the executable's target: that of the test executable, or of the crate.
+    /// Name of the cargo target that the executable was built from: a test target, or a crate.
     name: String,
     /// Whether the executable has the unit tests of a library.
     is_library: bool,
@@ -69,7 +69,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// The test executable that a line of cargo's messages describes, if it describes one.
+    /// The test executable that `line`, one of cargo's messages, describes; `None` if it describes
+    /// another thing.
     fn of(line: &str) -> Result<Option<Self>, String> {
         let is_test = line.contains(r#""reason":"compiler-artifact""#)
             && line.contains(r#""test":true},"features""#)
@@ -88,19 +89,19 @@ impl Executable {
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
     }
 
-    /// Name of the directory of the executable's package, without the directories above.
+    /// Name of the directory of the executable's package, without the path above it.
     pub fn package(&self) -> &str {
         self.directory.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether this is the test executable `name`; for [`LIBRARY`], whether it has the library's
-    /// unit tests.
+    /// Whether this executable is the test executable `name`. For [`LIBRARY`]: whether it has the
+    /// unit tests of a library.
     pub fn is_called(&self, name: &str) -> bool {
         if name == LIBRARY { self.is_library } else { self.name == name }
     }
 
-    /// The command that runs the executable, in the directory where cargo would run it. No fault is
-    /// chosen, whatever the environment of this process says.
+    /// The command that runs the executable, in the directory where cargo would run it. The command
+    /// chooses no seeded fault, whatever the environment of this process says.
     pub fn step(&self) -> Step {
         Step::new(&self.path)
             .directory(&self.directory)
@@ -108,7 +109,7 @@ impl Executable {
             .variable(FAULT, "")
     }
 
-    /// Runs the executable, prints its output, and returns how many tests passed.
+    /// Runs the executable, prints its output, and returns how many of its tests passed.
     fn run(&self) -> Result<usize, String> {
         let start = Instant::now();
         let step = self.step();
@@ -135,8 +136,8 @@ fn tests_passed(output: &str) -> usize {
     result.filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok()).sum()
 }
 
-/// Calls `run` for each of `items` in their order, for up to `at_once` at the same time. After a
-/// failure no further call begins, and this function waits for those that run.
+/// Calls `run` for each of `items`, in their order, up to `at_once` calls at the same time. After a
+/// failure no further call begins, and this function waits for the calls that run.
 ///
 /// # Errors
 /// All failures, each on its own line.
@@ -170,15 +171,16 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The string under this key of a JSON object. Strings with escapes are not understood, because the
-/// names and paths of this project need none.
+/// The string under `key` in a JSON object. The function does not understand strings with escapes,
+/// because the names and paths of this project need none.
 fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = object.split_once(&format!(r#""{key}":""#))?;
     let (value, _) = rest.split_once('"')?;
     (!value.contains('\\')).then_some(value)
 }
 
-/// The executables that take longest. They begin first, so that none of them runs alone at the end.
+/// The executables whose run takes longest. They begin first, so that none of them runs alone at
+/// the end.
 const LONG: [&str; 9] =
     ["hostile", "channels", "death", "sessions", "links", "files", "torture", "kill_sweep", "idle"];
 

@@ -29,41 +29,43 @@ use crate::builds::{self, FAULT};
 use crate::command::Step;
 use crate::executables::{self, Executable, LIBRARY};
 
-/// One rule that can be taken out of the code.
+/// A seeded fault: one rule that can be taken out of the code.
 pub struct Fault {
     /// Name of the fault: the argument of its guards, `seeded_fault("…")`.
     pub name: &'static str,
-    /// The tests of which each must notice the fault.
+    /// The tests that must notice the fault, each of them on its own.
     pub caught_by: &'static [CaughtBy],
 }
 
 /// A test, or group of tests, that must notice a fault.
 pub enum CaughtBy {
-    /// A test, or a module of tests, in a test executable.
+    /// A test of a test executable, or a module of such tests.
     Test(Place),
-    /// A unit test, or a module of them.
+    /// A unit test, or a module of unit tests.
     Unit(Place),
-    /// A loom model, or a module of them (partywall-ring only).
+    /// A loom model, or a module of loom models (partywall-ring only).
     Model(Place),
-    /// A unit test under shuttle, or a module of them (partywall only).
+    /// A unit test that runs under shuttle, or a module of such tests (partywall only).
     Shuttle(Place),
-    /// The oracle of the torture of links, within two minutes: `cargo xtask torture --faults`. The
-    /// stage `faults` does not run it, because finding a race may take most of that time.
+    /// The oracle of the torture of links, which must notice the fault within two minutes: `cargo
+    /// xtask torture --faults`. The stage `faults` does not run it, because finding a race may take
+    /// most of that time.
     Torture(Place),
 }
 
 /// Tests of one executable, named by package, executable and path.
 pub struct Place {
-    /// The directory of the package, below `crates`.
+    /// The name of the package's directory, below `crates`.
     pub package: &'static str,
     /// The name of the test executable, or [`LIBRARY`].
     pub executable: &'static str,
-    /// The path of a module or of a test, in whole segments. Empty for all tests of the executable.
+    /// The path of a module or of a test, in whole segments. An empty path names all tests of the
+    /// executable.
     pub path: &'static str,
 }
 
 impl Place {
-    /// Whether the test with this path is one of these tests.
+    /// Whether the test with the path `test` is one of the tests of this place.
     fn holds(&self, test: &str) -> bool {
         let (test, path) = (format!("::{test}::"), format!("::{}::", self.path));
         self.path.is_empty() || test.contains(&path)
@@ -91,47 +93,49 @@ impl CaughtBy {
         }
     }
 
-    /// Whether the tests run under loom or shuttle, in the build of a stage of their own.
+    /// Whether the tests run under loom or shuttle. Such tests have a build and a stage of their
+    /// own.
     fn is_model(&self) -> bool {
         matches!(self, Self::Model(_) | Self::Shuttle(_))
     }
 
-    /// Whether the tests run on this processor: the sweep executes single steps, and does so on
-    /// x86-64 only.
+    /// Whether the tests can run on this processor. The kill sweep executes single steps, which it
+    /// can do on x86-64 only.
     fn is_here(&self) -> bool {
         cfg!(target_arch = "x86_64") || self.place().executable != "kill_sweep"
     }
 }
 
-/// All faults that can be chosen.
+/// All seeded faults that can be chosen. Above each row stand the fault and its effect.
 pub const REGISTRY: &[Fault] = &[
-    // A record is published without a 0 in the slot after it: old payload in that slot may read as
-    // a record.
+    // Fault: a record is published without a 0 in the slot after it. Effect: old payload in that
+    // slot may read as a record.
     fault("no_zero_next_slot", &[test("ring", "ring", "forged_words")]),
-    // The first word of a batch is stored at once: the consumer reads batches that are not
-    // published, or were aborted.
+    // Fault: the first word of a batch is stored at once. Effect: the consumer reads batches that
+    // the producer has not published, or has aborted.
     fault("early_first_word", &[test("ring", "ring", "forged_words"), model("ring")]),
-    // A block has the same id each time: a peer that releases it twice frees a later message in the
-    // block.
+    // Fault: a block has the same id each time it is allocated. Effect: a peer that releases a
+    // block twice frees a later message in the block.
     fault("same_generation", &[test("ring", "ring", "double_release")]),
-    // Release or acquire is missing: a word is visible before the bytes that it publishes.
+    // Faults: the release or the acquire of a word is missing. Effect: the word is visible before
+    // the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
-    // A full fence of parking is missing: a wake-up is lost, because a sleeper and its waker
-    // overlook each other's store.
+    // Faults: one of the two full fences of parking is missing. Effect: a wake-up is lost, because
+    // a sleeper and its waker overlook each other's store.
     fault("no_sleeper_fence", &[model("parking")]),
     fault("no_waker_fence", &[model("parking")]),
-    // The favoured thread checks that it is favoured before its flag is visible: two threads are
-    // inside the lock.
+    // Fault: the favoured thread checks that the lock favours it before its flag is visible.
+    // Effect: two threads are inside the lock.
     fault("no_light_barrier", &[model("bias")]),
-    // The thread that revokes the bias skips the heavy barrier, or does not wait for the favoured
-    // thread's flag.
+    // Faults: the thread that revokes the bias of a lock skips the heavy barrier, or does not wait
+    // for the favoured thread's flag. Effect: two threads are inside the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
-    // All favoured threads share one flag: a late thread clears the flag of another.
+    // Fault: all favoured threads share one flag. Effect: a late thread clears the flag of another.
     fault("one_slot_for_all", &[model("bias")]),
-    // A driver does not check for a waiter that has not called yet: it polls for ever, and never
-    // wakes that waiter.
+    // Fault: a driver does not check for a waiter that has not called `wake_driver` yet. Effect:
+    // the driver polls for ever, and never wakes that waiter.
     fault(
         "no_look_for_uncalled",
         &[
@@ -139,87 +143,100 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
-    // The lock of the next incarnation is taken for enough, although another owner has followed: a
-    // link has two owners.
+    // Fault: the new owner of a link takes the lock of its incarnation for enough, although another
+    // owner has followed. Effect: the link has two owners.
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
-    // A lock that a dead owner's child keeps counts as a sign that the owner lives: no owner can
-    // follow.
+    // Fault: a lock that a dead owner's child keeps counts as a sign that the owner lives. Effect:
+    // no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
-    // A new owner changes the file before its record is on the disk: the closing of the previous
-    // owner is believed beside newer records.
+    // Fault: a new owner changes the link file before its owner record is on the disk. Effect:
+    // after a power loss, the closing of the previous owner is believed beside newer records.
     fault("link_owner_not_synced", &[POWER_LOSS]),
-    // A file of another boot is believed like one of this boot.
+    // Fault: a link file that was written before a reboot is believed like one that was written
+    // after it.
     fault("link_other_boot_believed", &[POWER_LOSS]),
-    // The seal of an image is stored before its body: a kill between the two stores leaves neither
-    // image valid.
+    // Fault: the seal of an image is stored before its body. Effect: a kill between the two stores
+    // leaves neither image valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
-    // The `since` word of another consumed record is still in the slot when the new record takes
+    // Fault: the `since` word of a slot is zeroed only after the new consumed record is in force.
+    // Effect: the `since` word of another record is still in the slot when the new record takes
     // effect.
     fault("link_since_later", &[unit("link", "store::slots::tests")]),
-    // A `since` word is read together with the records, and may belong to the record that was in
-    // the slot before.
+    // Fault: a `since` word is read together with the consumed records. Effect: the word may belong
+    // to the record that was in the slot before.
     fault("link_since_early", &[unit("link", "store::slots::tests")]),
-    // The seal is not read again after a `since` word, which may therefore belong to the next
-    // record in the slot.
+    // Fault: the seal of a consumed record is not read again after its `since` word. Effect: the
+    // word may belong to the next record in the slot.
     fault("link_seal_once", &[unit("link", "store::slots::tests")]),
-    // A damaged newest image is taken for an interrupted update: an older image comes back.
+    // Fault: a damaged newest image is taken for an interrupted update. Effect: an older image
+    // comes back.
     fault("link_rot_is_unfinished", &[test("layout", "layout", "link_files")]),
-    // A half-written record stays where the next stream begins, and looks like a damaged one.
+    // Fault: a half-written record stays where the next stream begins. Effect: it looks like a
+    // damaged record.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // A whole record of the former stream, where the next stream begins, is taken for damage.
+    // Fault: a whole record of the former stream, where the next stream begins, is taken for
+    // damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
-    // The bytes of a BLOB are not checked when a stream is recovered.
+    // Fault: the bytes of a BLOB are not checked when an owner recovers a stream.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
-    // A compact record begins a ring: the peer refuses it, and so does the next owner.
+    // Fault: the first record of a ring is a compact record. Effect: the peer refuses the record,
+    // and so does the next owner.
     fault("link_compact_first", &[test("link", "files", "compact_records"), SIMULATION]),
-    // A reply is a compact record, which acknowledges no request: an owner that is killed after
-    // sending it answers twice.
+    // Fault: a reply is sent as a compact record, which acknowledges no request. Effect: an owner
+    // that is killed after sending the reply answers the request twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // An answer to another connection is accepted: late bytes decide how a stream resumes.
+    // Fault: an end accepts an answer that belongs to another connection. Effect: late bytes decide
+    // how a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
-    // An acknowledgement is not stored: the next owner receives consumed messages.
+    // Fault: an acknowledgement is not stored. Effect: the next owner receives messages that were
+    // consumed already.
     fault("link_consumed_now_and_then", &[TORTURE]),
-    // Messages are acknowledged on arrival: a receiver that is killed before it consumes a message
-    // loses that message.
+    // Fault: messages are acknowledged on arrival. Effect: a receiver that is killed before it
+    // consumes a message loses that message.
     fault("link_ack_of_received", &[SIMULATION, TORTURE]),
-    // Acknowledgements wait for messages in the other direction: the sender keeps consumed messages
-    // for ever.
+    // Fault: acknowledgements wait for messages in the other direction. Effect: the sender keeps
+    // consumed messages for ever.
     fault("link_ack_waits", &[TORTURE]),
-    // A connection resumes after messages that the receiver has not received.
+    // Fault: a connection resumes after messages that the receiver has not received. Effect: the
+    // connection skips these messages.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Ring space is reused before the base that frees it is stored: the next owner finds the middle
-    // of a record.
+    // Fault: ring space is reused before the base that frees it is stored. Effect: the next owner
+    // finds the middle of a record at the base.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
-    // The acknowledgements that replies carry are not stored: the next owner answers requests
-    // twice.
+    // Fault: the acknowledgements that replies carry are not stored. Effect: the next owner answers
+    // requests twice.
     fault("link_reply_commits_nothing", &[SIMULATION, TORTURE]),
-    // A request is consumed before its answer is sent: an owner that is killed in between never
-    // answers.
+    // Fault: a request is consumed before its answer is sent. Effect: an owner that is killed
+    // between the two steps never answers.
     fault("link_reply_in_two_steps", &[SWEEP, TORTURE]),
-    // A record that the receiver has already is received once more.
+    // Fault: the receiver receives a record again that it has received already.
     fault("link_known_taken_again", &[TORTURE]),
-    // Records of a batch are published one by one: half a batch survives.
+    // Fault: the records of a batch are published one by one. Effect: half of the batch survives a
+    // kill.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
-    // What both ends agreed when attaching is not stored before records flow.
+    // Fault: what both ends agreed when attaching is not stored before records flow.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Messages that arrived before another owner's decision stay in the inbox, and are delivered
-    // twice.
+    // Fault: messages that arrived before the decision of another owner stay in the inbox. Effect:
+    // they are delivered twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
-    // Each connection has the connection number of the one before: the server takes none of them
-    // for newer.
+    // Fault: each connection has the connection number of the connection before it. Effect: the
+    // server takes no new connection for a newer one.
     fault("link_connection_number_kept", &[TORTURE]),
-    // A new epoch drops the remaining messages of the former one without a report.
+    // Fault: at a new epoch, the remaining messages of the former epoch are dropped without a
+    // report.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
-    // Messages that are delivered again reset the delivery counts of the messages after them.
+    // Fault: messages that are delivered again reset the delivery counts of the messages after
+    // them.
     fault("link_attempts_fall", &[SIMULATION, TORTURE]),
-    // A delivery is counted only after the read: a message that kills its readers looks new to each
-    // owner.
+    // Fault: a delivery is counted only after the application has read the message. Effect: a
+    // message that kills its readers looks new to each owner.
     fault("link_read_before_noted", &[test("link", "links", "read_in_place")]),
-    // A message is consumed although the application panicked while it read the message.
+    // Fault: a message is consumed although the application panicked while it read the message.
     fault("link_panic_consumes", &[test("link", "links", "read_in_place")]),
-    // A send reports success while the message is not published.
+    // Fault: a send reports success although its message is not published.
     fault("link_unpublished_now_and_then", &[TORTURE]),
-    // An ended session waits for space for ever: its driver never ends if the peer never reads.
+    // Fault: an ended session waits for ring space for ever. Effect: its driver never ends if the
+    // peer never reads.
     fault(
         "no_bound_on_leaving",
         &[unit(
@@ -227,22 +244,23 @@ pub const REGISTRY: &[Fault] = &[
             "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
         )],
     ),
-    // A waiter takes its snapshot after its attempt: it overlooks space that was freed in between.
+    // Fault: a waiter takes its snapshot after its attempt. Effect: the waiter overlooks space that
+    // was freed between the two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
-    // A driver does not wait until the sender of OPEN has registered the stream: the answer finds
-    // no stream.
+    // Fault: a driver does not wait until the sender of OPEN has registered the stream. Effect: the
+    // peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
-    // The credit that a message carries is computed before the outbox is locked: newer credit may
-    // be sent first.
+    // Fault: the credit that a message carries is computed before the outbox is locked. Effect:
+    // another thread may send newer credit first.
     fault(
         "credit_before_lock",
         &[shuttle("races::credit_of_messages_is_never_older_than_reported")],
     ),
-    // A message is not checked again under the lock: it may follow END, and so enter the next
-    // stream with the same number.
+    // Fault: after taking the lock, a sender does not check again that its stream is open. Effect:
+    // its message may follow END, and so enter the next stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
-    // The end of the session is not checked again after opening a stream or awaiting space: the
-    // stream is never notified of the end.
+    // Faults: after opening a stream, or after beginning to wait for space, a thread does not check
+    // again whether the session has ended. Effect: the stream is never notified of the end.
     fault("no_look_after_open", &[shuttle("ends::stream_opened_as_session_ends_reports_the_end")]),
     fault(
         "no_look_while_waiting",
@@ -250,15 +268,17 @@ pub const REGISTRY: &[Fault] = &[
     ),
 ];
 
-/// Images of link files that a power loss left.
+/// Unit tests that open images of link files as a power loss would leave them.
 const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
-/// Simulates two ends of a link, and the network between them, in one thread.
+/// Unit tests that simulate two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 
-/// Kills an end at each instruction of each act, in the short form that the stage `test` runs.
+/// The test that kills an end of a link at each instruction of each act, in the short form that the
+/// stage `test` runs.
 const SWEEP: CaughtBy = test("link", "kill_sweep", "");
 
-/// The oracle of the torture of links.
+/// The oracle of the torture of links: it judges whether the killed ends kept the promises of a
+/// link.
 const TORTURE: CaughtBy =
     CaughtBy::Torture(Place { package: "link", executable: "torture", path: "" });
 
@@ -282,12 +302,8 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs every fault that the stage checks. Before that, the same tests run without a fault, except
-/// models, if `models_have_passed`.
-///
-/// # Errors
-/// If a fault does not compile, is not noticed, makes its test hang, or ends the test without
-/// naming a failed one.
+/// Runs every fault that the stage `faults` checks. Before that, the same tests run without a
+/// fault. Models are left out of these runs if `models_have_passed`.
 pub fn main(models_have_passed: bool) -> Result<(), String> {
     run(|by| !matches!(by, CaughtBy::Torture(_)), models_have_passed, FAULTS_AT_ONCE)
 }
@@ -300,8 +316,8 @@ pub fn tortured() -> Result<(), String> {
     run(|by| matches!(by, CaughtBy::Torture(_)), false, 1)
 }
 
-/// The tests to run, the command that runs them, and the fault to choose; `None` to show that they
-/// pass without one.
+/// One run: the tests to run, the command that runs them, and the fault to choose. The fault is
+/// `None` if the run shows that the tests pass without a fault.
 type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
 fn run(
@@ -338,13 +354,13 @@ fn run(
     })
 }
 
-/// Requires that the same tests pass while no fault is chosen: otherwise their failure would not
+/// Requires that the tests of `by` pass while no fault is chosen. Otherwise their failure would not
 /// show that they notice the fault.
 fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
     let step = match by {
         CaughtBy::Torture(_) => step.clone().variable("PARTYWALL_TORTURE_MINUTES", "1"),
-        // A few orders of threads suffice, because the stages `loom` and `shuttle` explore all of
-        // them.
+        // For this check a few orders of threads suffice, because the stages `loom` and `shuttle`
+        // explore all of them.
         CaughtBy::Model(_) => step.clone().variable("LOOM_MAX_PREEMPTIONS", "1"),
         CaughtBy::Shuttle(_) => step.clone().variable("PARTYWALL_SHUTTLE_TIMES", "0.05"),
         CaughtBy::Test(_) | CaughtBy::Unit(_) => step.clone(),
@@ -376,8 +392,8 @@ fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     verdict
 }
 
-/// Decides whether the outcome of a test run shows that the fault was noticed. A run that a signal
-/// ended has no status.
+/// Decides whether the outcome of a test run shows that the fault was noticed. `status` is `None`
+/// if a signal ended the run.
 fn judge(by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String> {
     match status {
         Some(0) => return Err("the tests pass, so nothing tests the rule it takes out".to_owned()),
@@ -410,13 +426,14 @@ fn results<'a>(output: &'a str, verdict: &'a str) -> impl Iterator<Item = &'a st
     })
 }
 
-/// The paths of the tests that panicked: the harness names the thread of a test after it.
+/// The paths of the tests that panicked, from the names of the panicked threads: the test harness
+/// gives each thread the path of its test.
 fn panics(output: &str) -> impl Iterator<Item = &str> {
     let messages = output.lines().filter(|line| line.contains(" panicked at "));
     messages.filter_map(|line| line.trim().strip_prefix("thread '")?.split('\'').next())
 }
 
-/// The build of this kind of tests, with the guards of seeded faults.
+/// The build of the kind of tests that `by` names, with the guards of seeded faults.
 fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
         CaughtBy::Test(_) | CaughtBy::Unit(_) => Ok(builds::guarded()?.args(&targets())),
@@ -426,8 +443,8 @@ fn build(by: &CaughtBy) -> Result<Step, String> {
     }
 }
 
-/// Cargo's arguments for all executables that the registry names as tests or unit tests: one build
-/// serves all of them.
+/// Cargo's arguments that select all executables which the registry names as tests or unit tests.
+/// One build serves all of them.
 fn targets() -> String {
     let mut targets = BTreeSet::from(["--lib".to_owned()]);
     for by in REGISTRY.iter().flat_map(|fault| fault.caught_by).filter(|by| by.is_here()) {
@@ -438,7 +455,7 @@ fn targets() -> String {
     targets.into_iter().collect::<Vec<_>>().join(" ")
 }
 
-/// The command that runs only those tests of an executable that must fail.
+/// The command that runs only those tests of an executable that must notice the fault.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {
         CaughtBy::Torture(_) => executable
@@ -452,10 +469,10 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
 
 /// Name of the test in which the torture kills the ends of links.
 pub const KILLS: &str = "no_kill";
-/// Number of test runs at the same time: a few of them use two threads, most use one.
+/// Number of test runs at the same time. A few of the tests use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;
-/// Tests that kill at random instants. Of their runs of 150 kills each, one in about fifty misses a
-/// window of nanoseconds.
+/// Tests that kill a process at random instants. Of the test runs, with 150 kills each, one in
+/// about fifty misses a window of nanoseconds.
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
 /// How often a test of [`RANDOM`] may run until it notices the fault.
 const CHANCES: u32 = 3;

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use crate::command::Step;
 
-/// How long each target runs by default, in minutes.
+/// How long each fuzz target runs by default, in minutes.
 pub const MINUTES_DEFAULT: u64 = 10;
 
-/// Runs the targets that the arguments name, or all.
+/// Runs the fuzz targets that the arguments name; without names, runs all of them.
 ///
 /// # Errors
 /// If the arguments are wrong, a tool is missing, or a target found an input that fails.
@@ -73,7 +73,7 @@ fn all_targets() -> Result<Vec<String>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// Longest time that the arguments can choose for a target: a week, in minutes.
+/// Longest time that the arguments can choose for a fuzz target: a week, in minutes.
 const MINUTES_MAX: u64 = 7 * 24 * 60;
 
 #[cfg(test)]

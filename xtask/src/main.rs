@@ -64,7 +64,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The directory above this crate, from cargo's environment; without that, the current directory.
+/// The directory above this crate, according to cargo's environment variable; without the variable,
+/// the current directory.
 fn repository_root() -> PathBuf {
     env::var_os("CARGO_MANIFEST_DIR")
         .map(PathBuf::from)

@@ -17,11 +17,11 @@ use std::path::PathBuf;
 use crate::command::Step;
 use crate::tree::Tree;
 
-/// Measures, and prints, writes or compares the tables.
+/// Measures the path of a message, and prints, writes or compares the tables.
 ///
 /// # Errors
 /// If the arguments are wrong, a tool is missing, the probe fails, a bound is exceeded, or the page
-/// differs.
+/// ARCHITECTURE.md differs.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = parse(arguments)?;
     if !is_available() {
@@ -47,7 +47,7 @@ pub fn is_available() -> bool {
     Step::new("valgrind").args("--version").works()
 }
 
-/// Measures, and compares the tables in ARCHITECTURE.md with the result.
+/// Measures the path of a message, and compares the tables in ARCHITECTURE.md with the result.
 ///
 /// # Errors
 /// If a bound is exceeded, or the page lists other files than those that a message enters.
@@ -69,8 +69,8 @@ pub fn check(tree: &Tree) -> Result<(), String> {
     ))
 }
 
-/// The files in a table, and the directions in which messages enter each. Counts are left out,
-/// because they may differ by compiler.
+/// The files in a table, each with the directions in which messages enter it. Counts of
+/// instructions are left out, because they may differ by compiler.
 fn rows(table: &str) -> Vec<(String, Vec<bool>)> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
@@ -89,7 +89,7 @@ fn tables(tree: &Tree) -> Result<String, String> {
     Ok(text)
 }
 
-/// The text of ARCHITECTURE.md with these tables between its markers.
+/// The text of ARCHITECTURE.md with `tables` between the page's two markers.
 fn page(tree: &Tree, tables: &str) -> Result<String, String> {
     let text = &tree.get(PAGE).ok_or(format!("there is no {PAGE}"))?.text;
     let parts =
@@ -127,7 +127,7 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// A program that is measured, and the bounds of its path.
+/// A program whose messages are measured, and the bounds of their path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     title: &'static str,
@@ -153,7 +153,7 @@ impl Probe {
     }
 }
 
-/// The counts of callgrind for one file, in one direction.
+/// What callgrind counted for one file, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     instructions: u64,
@@ -161,7 +161,8 @@ struct Share {
     messages: u64,
 }
 
-/// The measured files of this repository, with their shares in sending and in receiving.
+/// The measured files of this repository, each with its share in sending and its share in
+/// receiving.
 #[derive(Debug, Default)]
 struct Measured {
     files: BTreeMap<String, [Share; 2]>,
@@ -169,21 +170,21 @@ struct Measured {
 }
 
 impl Measured {
-    /// Files that at least half of the messages enter, in at least one of the directions.
+    /// Files that at least half of the messages enter, in sending or in receiving.
     fn on_path(&self) -> Vec<(&str, [Share; 2])> {
         let half = |share: &Share| share.messages * 2 >= self.messages.max(1);
         let files = self.files.iter().filter(|(_, shares)| shares.iter().any(half));
         files.map(|(file, shares)| (file.as_str(), *shares)).collect()
     }
 
-    /// Files that messages enter, but fewer than half of them.
+    /// Files that some messages enter, but fewer than half of the messages.
     fn outside_path(&self) -> Vec<&str> {
         let path = self.on_path();
         let is_on_path = |file: &str| path.iter().any(|(on_path, _)| *on_path == file);
         self.files.keys().map(String::as_str).filter(|file| !is_on_path(file)).collect()
     }
 
-    /// Adds the counts of one dump, which is about one message.
+    /// Adds the counts of one dump, which is about one message, to those of the given direction.
     fn add(&mut self, direction: usize, dump: &str) {
         for (file, instructions) in instructions_by_file(dump) {
             let share = &mut self.files.entry(file).or_default()[direction];
@@ -193,15 +194,15 @@ impl Measured {
     }
 }
 
-/// Builds the probe, and runs it once for each direction.
+/// Builds the probe, and runs it under callgrind once for each direction.
 fn measure(probe: Probe, is_unoptimised: bool) -> Result<Measured, String> {
     let profile = if is_unoptimised { "dev" } else { "release" };
     let build = |step: Step| {
         step.args("-p partywall-probe --target-dir target/path")
             .arg("--config")
             .arg(&format!("profile.{profile}.debug=\"line-tables-only\""))
-            // Under valgrind, rustix does not find the functions that the kernel maps (vDSO), so it
-            // uses the C library.
+            // Under valgrind, rustix does not find the functions that the kernel maps (vDSO). So
+            // rustix is built to use the C library.
             .variable("RUSTFLAGS", "--cfg rustix_use_libc")
     };
     let (step, directory) = if is_unoptimised {
@@ -218,7 +219,8 @@ fn measure(probe: Probe, is_unoptimised: bool) -> Result<Measured, String> {
     let program = PathBuf::from("target/path").join(directory).join(probe.program);
     let mut measured = Measured::default();
     for (direction, function) in ["measured_send", "measured_receive"].iter().enumerate() {
-        // The full name is needed: callgrind accepts a pattern for collecting, but not for dumping.
+        // callgrind needs the full name of the function: it accepts a pattern for collecting, but
+        // not for dumping.
         let function = format!("{}::{function}", probe.program);
         let dumps = PathBuf::from("target/path/dumps");
         let _ = fs::remove_dir_all(&dumps);
@@ -257,8 +259,8 @@ fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
         } else if line.starts_with("calls=") {
             is_of_callee = true;
         } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
-            // The line after `calls=` states the cost of the called function with all its callees,
-            // which is counted elsewhere.
+            // The line after `calls=` states the cost of the called function with all its callees.
+            // That cost is counted where the callees' own lines stand.
             if std::mem::take(&mut is_of_callee) {
                 continue;
             }
@@ -271,7 +273,8 @@ fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
     found
 }
 
-/// The path relative to the repository, if the file is a source of one of this project's crates.
+/// The path of the file relative to the repository; `None` if the file is no source of this
+/// project's crates.
 fn ours(path: &str) -> Option<String> {
     let at = path.find("crates/")?;
     let is_foreign = ["/registry/", "/rustc/"].iter().any(|part| path.contains(part));
@@ -307,13 +310,13 @@ fn table(tree: &Tree, probe: Probe, measured: &Measured) -> String {
     text
 }
 
-/// Number of lines of the file that have code, without its tests.
+/// Number of lines of `file` that have code; its unit tests do not count.
 fn code_lines(tree: &Tree, file: &str) -> usize {
     let source = tree.get(file).and_then(|file| file.source.as_ref());
     source.map_or(0, |source| source.shipped().filter(|(_, line)| line.is_code()).count())
 }
 
-/// The first sentence of the file's module documentation.
+/// The first sentence of the module documentation of `file`.
 fn title(tree: &Tree, file: &str) -> String {
     let text = tree.get(file).map_or("", |file| file.text.as_str());
     let lines = text.lines().skip_while(|line| !line.starts_with("//! "));
@@ -334,7 +337,7 @@ const PROBES: [Probe; 2] = [
         title: "The same on a link over shared memory",
         program: "link_probe",
         files_max: 14,
-        // Only the number of files is bounded.
+        // For links, only the number of files is bounded, not the number of code lines.
         code_lines_max: usize::MAX,
     },
 ];

@@ -16,7 +16,7 @@ use crate::{builds, executables, faults, tidy, vectors};
 enum Done {
     /// The stage passed: everything that it checks holds.
     Passed,
-    /// The stage checked nothing, for this reason.
+    /// The stage checked nothing, for the reason given here.
     Skipped(String),
 }
 
@@ -59,7 +59,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// The names of all stages, or of only the quick ones.
+/// The names of all stages; if `quick_only`, the names of the quick stages only.
 pub fn names(quick_only: bool) -> Vec<&'static str> {
     STAGES.iter().filter(|stage| stage.quick || !quick_only).map(|stage| stage.name).collect()
 }
@@ -67,7 +67,8 @@ pub fn names(quick_only: bool) -> Vec<&'static str> {
 struct Stage {
     name: &'static str,
     quick: bool,
-    /// Runs the stage. Its argument lists the stages that have passed before in this run.
+    /// The function that runs the stage. Its argument lists the stages that have passed before in
+    /// this run.
     run: fn(&[&str]) -> Result<Done, String>,
 }
 
@@ -125,7 +126,8 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Builds the executables that `step` would run, and runs up to `at_once` of them at the same time.
+/// Builds the test executables that `step` would run, and runs up to `at_once` of them at the same
+/// time.
 fn side_by_side(step: &Step, at_once: usize) -> Result<Done, String> {
     println!("$ {step}");
     executables::run(step, at_once)?;
@@ -158,7 +160,8 @@ fn test(_: &[&str]) -> Result<Done, String> {
     side_by_side(&builds::tests().args("--lib --bins --tests --examples"), TESTS_AT_ONCE)
 }
 
-/// `cargo doc` with arguments, in which a warning is an error, such as one for a broken link.
+/// The command `cargo doc` with the given arguments, in which each warning is an error, such as a
+/// warning for a broken link.
 fn deny_warnings(arguments: &str) -> Step {
     Step::cargo(arguments).variable("RUSTDOCFLAGS", "-D warnings")
 }
@@ -166,10 +169,11 @@ fn deny_warnings(arguments: &str) -> Step {
 fn doc(_: &[&str]) -> Result<Done, String> {
     passed(&[
         builds::tests().args("--doc"),
-        // With examples, dependencies have the features that the stage `clippy` has checked.
+        // With `--examples`, dependencies have the features that the stage `clippy` has checked.
         deny_warnings("doc --no-deps --workspace --all-features --lib --examples"),
-        // The command has the library's name, so in the same directory its pages would overwrite
-        // those of the library. Both use the same intermediate files.
+        // The command `partywall` has the library's name. So its pages are written to another
+        // directory, where they do not overwrite those of the library. Both runs use the same
+        // intermediate files.
         deny_warnings("doc --no-deps --workspace --all-features --bins --examples")
             .args("--target-dir target/doc-bins")
             .variable("CARGO_BUILD_BUILD_DIR", "target"),
@@ -188,8 +192,8 @@ fn loom(_: &[&str]) -> Result<Done, String> {
     side_by_side(&step, BUSY_AT_ONCE)
 }
 
-/// Runs the models of sessions, whose threads run in orders that shuttle chooses. If there is no
-/// model, the stage fails.
+/// Runs the models of sessions, with threads in orders that shuttle chooses. If there is no model,
+/// the stage fails.
 fn shuttle(_: &[&str]) -> Result<Done, String> {
     passed(&[builds::orders()?.args("--no-run")])?;
     let step = builds::orders()?.arg(SHUTTLE_MODELS);
@@ -206,14 +210,14 @@ fn names_a_test(listed: &Output) -> bool {
 /// Path of the module with the models of sessions.
 const SHUTTLE_MODELS: &str = "session::interleavings::";
 
-/// Takes each registered rule out of the code, and expects that a test fails.
+/// Takes each registered rule out of the code, one at a time, and expects that a test fails.
 fn take_out_rules(passed: &[&str]) -> Result<Done, String> {
     faults::main(["loom", "shuttle"].iter().all(|stage| passed.contains(stage)))?;
     Ok(Done::Passed)
 }
 
-/// Runs the exchanges with the published peers of shmipc. Without Go, those of shmipc-go are left
-/// out, and no others.
+/// Runs the exchanges of messages with the published peers of shmipc. Without Go, those with
+/// shmipc-go are left out, and no others.
 fn conformance(_: &[&str]) -> Result<Done, String> {
     if !Step::new("go").args("version").works() {
         println!(
@@ -226,14 +230,14 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&step.args("--lib --bins --tests"), BUSY_AT_ONCE)
 }
 
-/// Checks that the fuzz targets still compile; `cargo test` replays the inputs that they found
-/// earlier.
+/// Checks that the fuzz targets still compile. The inputs that the targets found earlier are
+/// replayed by `cargo test`.
 fn fuzz_smoke(_: &[&str]) -> Result<Done, String> {
     if !std::path::Path::new("fuzz/Cargo.toml").exists() {
         return Err("there is no fuzz/Cargo.toml: the parsers have no fuzz targets".into());
     }
-    // Nothing is linked, so libFuzzer, which is C++, is not built: any path stands for it. The
-    // directory is that of the stage `clippy`, with which most dependencies are shared.
+    // This check links nothing, so libFuzzer, which is C++, is not built: any path stands for it.
+    // The target directory is that of the stage `clippy`, with which most dependencies are shared.
     let path = std::fs::canonicalize("fuzz/Cargo.toml");
     let path = path.map_err(|error| format!("cannot find fuzz/Cargo.toml: {error}"))?;
     passed(&[Step::cargo("check --manifest-path fuzz/Cargo.toml --target-dir target")
@@ -258,8 +262,8 @@ fn msrv(_: &[&str]) -> Result<Done, String> {
         .args("--all-features --target-dir target/msrv")])
 }
 
-/// Runs the tests of layout and ring under miri, with fewer property cases, because miri is about
-/// 1,000 times slower.
+/// Runs the tests of the crates layout and ring under miri, with fewer property cases, because miri
+/// is about 1,000 times slower.
 fn miri(_: &[&str]) -> Result<Done, String> {
     if !Step::cargo("+nightly miri --version").works() {
         return skipped("no miri; `rustup +nightly component add miri` adds it");
@@ -295,9 +299,9 @@ fn skipped(reason: &str) -> Result<Done, String> {
     Ok(Done::Skipped(reason.to_owned()))
 }
 
-/// Number of test executables that run at the same time: they wait most of their time.
+/// Number of test executables that run at the same time if they wait most of their time.
 const TESTS_AT_ONCE: usize = 3;
-/// Number of executables that run at the same time if they are busy most of their time.
+/// Number of test executables that run at the same time if they are busy most of their time.
 const BUSY_AT_ONCE: usize = 2;
 
 /// Upper bound of the time of all stages together, on two cores.

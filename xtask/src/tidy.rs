@@ -32,7 +32,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding in the line with this `index`, which counts from 0.
+    /// A finding in the line with the index `index`, which counts from 0.
     pub fn at(path: &str, index: usize, rule: &'static str, advice: impl Into<String>) -> Self {
         Finding { path: path.to_owned(), line: index + 1, rule, advice: advice.into() }
     }
@@ -76,7 +76,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The findings of all rules in the tree.
+/// The findings of all rules in `tree`.
 fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {

@@ -3,14 +3,14 @@
 //! and with seeded faults.
 //!
 //! ```text
-//!   torture                  20,000 kills, then the figures
-//!   torture --minutes 60     as many as there are in that time
+//!   torture                  20,000 kills of the ends of links, then the measured figures
+//!   torture --minutes 60     as many kills as there are in that time
 //!   torture --seed 7         the schedule of an earlier run (not its timing)
-//!   torture --faults         each registered fault that it must notice, within two minutes
+//!   torture --faults         each registered fault that it must notice, within two minutes each
 //!   torture --cuts 10000     so many cuts of the network, no kills; how soon messages come again
 //!   torture --switches 10000 so many switches between shared memory and TCP, while messages flow
-//!   torture --sweep          a death at each instruction of an end; --kills real ones for each act
-//!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active ones
+//!   torture --sweep          an end dies at each instruction; --kills: real kills of each act
+//!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active links
 //! ```
 //!
 //! The build is that of the stage `test`, with assertions, and for `--faults` that of the stage
@@ -57,7 +57,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     step.args("-- --nocapture --test-threads=1").run()
 }
 
-/// The command that runs these tests, from the build of the stage `test`.
+/// The command that runs the tests which `tests` selects, from the build of the stage `test`.
 fn step(tests: &str) -> Step {
     builds::tests().args(tests)
 }
@@ -70,7 +70,7 @@ struct Chosen {
     minutes: Option<u64>,
 }
 
-/// Which of the torture's tests the arguments choose.
+/// The part of the torture that the arguments choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Kills,
@@ -117,10 +117,10 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// Number of kills that a release requires.
+/// Number of kills that must pass before a release; the default of `--kills`.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Number of real kills for each act of the sweep. For all other instructions the sweep only judges
-/// the file's content.
+/// Number of real kills for each act of the sweep. For all other instructions of the act, the sweep
+/// only judges the file's content.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

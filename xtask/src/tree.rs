@@ -39,7 +39,8 @@ impl Tree {
     pub fn read() -> Result<Self, String> {
         let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
         for path in paths()? {
-            // A file that is deleted, but still in git's index, is not part of the tree any more.
+            // A file that was deleted, but is still in git's index, is not part of the tree any
+            // more.
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             if !metadata.is_file() {
                 continue;
@@ -67,17 +68,17 @@ impl Tree {
         self.names.iter().map(String::as_str).filter(|path| !path.is_empty())
     }
 
-    /// The text file with this path.
+    /// The text file with the path `path`; `None` if the tree has no such text file.
     pub fn get(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// Path and scanned text of each Rust file.
+    /// The path and the scanned text of each Rust file.
     pub fn rust(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.files.iter().filter_map(|file| Some((file.path.as_str(), file.source.as_ref()?)))
     }
 
-    /// A tree from sample files (path and text), for the tests of the rules.
+    /// A tree made from sample files (path and text), for the tests of the rules.
     #[cfg(test)]
     pub fn of(samples: &[(&str, &str)]) -> Self {
         let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
@@ -136,7 +137,7 @@ fn walk(directory: &Path, found: &mut Vec<String>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Size in bytes above which a file counts as data, not as text.
+/// Size in bytes above which a file counts as data, so that its text is not read.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// Directories that the build, the benchmarks or the fuzzer write, as listed in .gitignore.

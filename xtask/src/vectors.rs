@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Step;
 
-/// Writes the vectors again, or with `--check` compares them with the generator's.
+/// Runs the generator and writes the golden vectors again, or with `--check` compares them with the
+/// generator's.
 ///
 /// # Errors
 /// If the generator is missing or fails, or `--check` finds a difference.
@@ -33,7 +34,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     SETS.iter().try_for_each(|set| generate(set, check))
 }
 
-/// Regenerates or compares one directory.
+/// Writes the files of one directory of the specification again, or compares them if `check`.
 fn generate(set: &Set, check: bool) -> Result<(), String> {
     let committed_path = set.committed;
     let cannot =
@@ -63,7 +64,7 @@ fn generate(set: &Set, check: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the generator of the vectors exists.
+/// Whether the generator of the golden vectors exists.
 pub fn exist() -> bool {
     Path::new(EXAMPLE).exists()
 }
@@ -126,7 +127,8 @@ fn write(committed: &str, fresh: &Contents, differences: &[Difference]) -> io::R
     Ok(())
 }
 
-/// Content of all files below a directory, by relative path; empty if there is no such directory.
+/// Content of all files below the directory `root`, by path relative to it; empty if there is no
+/// such directory.
 fn contents(root: &Path) -> io::Result<Contents> {
     let mut all = Contents::new();
     let mut open = vec![root.to_path_buf()];
@@ -155,7 +157,8 @@ const FRESH: &str = "target/vectors";
 /// A directory of the specification that belongs to the generator.
 struct Set {
     committed: &'static str,
-    /// The generator's argument for it.
+    /// The generator's argument that makes it write this directory; `None` for the directory that
+    /// it writes without an argument.
     flag: Option<&'static str>,
 }
 

@@ -58,7 +58,7 @@ pub struct Arguments {
     pub json: bool,
 }
 
-/// The scenarios of the command line.
+/// The scenarios that the command line accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Choice {
     /// Many streams at once on tokio, one message in flight on each: the cost per operation
@@ -67,7 +67,7 @@ pub enum Choice {
     Ping,
 }
 
-/// The part of a process that no user started.
+/// The role of a process that the benchmark has started, and not a user.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
     /// Run as the second process of a measurement
@@ -112,10 +112,11 @@ fn parse_streams(text: &str) -> Result<usize, String> {
 /// Payloads of `iceoryx2` consist of whole words of this length in bytes.
 pub const WORD_BYTES: usize = 8;
 
-/// Maximum length of a message in bytes; each stream of both ends may hold one message.
+/// Maximum length of a message in bytes. It bounds the memory of a run, because each end of each
+/// stream may hold one message.
 const SIZE_MAX: usize = 64 << 20;
 
-/// Maximum number of streams, which is that of a session of the crate `shmipc`.
+/// Maximum number of streams at once: one session of the crate `shmipc` has no more.
 const STREAMS_MAX: usize = 4096;
 
 const EXAMPLES: &str = "\

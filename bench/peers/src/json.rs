@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::summary::reference_of;
 use crate::table::counts_over_socket;
 
-/// The JSON object of one cell.
+/// The JSON object that `--json` prints for one cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     #[serde(flatten)]
@@ -29,7 +29,7 @@ pub struct Line {
     ratio_to: Option<RatioTo>,
 }
 
-/// The keys that `partywall bench` adds for `parallel` alone.
+/// Keys that `partywall bench` prints only for `parallel`; this program adds them for `ping`, too.
 #[derive(Clone, Debug, Serialize)]
 struct Rounds {
     ns_per_op: Option<Spread>,
@@ -37,7 +37,7 @@ struct Rounds {
     processes: usize,
 }
 
-/// The ratio of a cell's time to that of the reference; below 1 the cell is faster.
+/// The ratio of a cell's time to the time of the reference transport; below 1 the cell is faster.
 #[derive(Clone, Debug, Serialize)]
 struct RatioTo {
     transport: &'static str,
@@ -46,7 +46,8 @@ struct RatioTo {
 }
 
 impl Line {
-    /// The sum of all rounds of one cell; `None` if there were none.
+    /// The JSON object of one cell, computed from all its rounds together; `None` if no round of
+    /// the cell succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let metric = Metric::headline(cell.scenario);
@@ -69,7 +70,8 @@ impl Line {
     }
 }
 
-/// Rounds a number to a precision that no measurement exceeds.
+/// Rounds `number` to the nearest multiple of 1 / `scale`; the steps are smaller than the error of
+/// any measurement.
 fn rounded(number: f64, scale: f64) -> f64 {
     (number * scale).round() / scale
 }

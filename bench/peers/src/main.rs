@@ -6,7 +6,7 @@
 //!                 │                          ▲
 //!                 └──── table ───────────────┘  rows: shm uds tcp · shmipc ×4 · iceoryx2 ×2
 //!                         │
-//!                     transport/     what the other libraries need for the interface of the bench
+//!                     transport/     adapters of other libraries to the interface of the bench
 //! ```
 //! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone
 //! are *not* part of this program.
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures the cells of the arguments and prints them.
+/// Measures the cells that the arguments select, and prints the results.
 fn bench(arguments: &Arguments) -> Result<ExitCode> {
     let plan = plan::of(arguments)?;
     let pin = arguments.pin.map_or_else(Pin::first_two, Ok)?;
@@ -68,7 +68,8 @@ fn bench(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }
 
-/// Prints one line per cell. A cell without any round has no line, so failures also go to stderr.
+/// Prints one JSON line per cell. A cell without any round has no line, so failures also go to
+/// stderr.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
     eprint!("{}", summary::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {
@@ -87,9 +88,9 @@ fn print_tables(outcomes: &[Outcome], pin: Pin) {
     println!("{}{}\n", summary::notes(outcomes), summary::RATIOS);
 }
 
-/// The exit code if a transport failed, although the others were measured.
+/// The exit code if one or more transports failed, although the other transports were measured.
 const EXIT_INCOMPLETE: u8 = 2;
 
-/// The program `bench-peers`.
+/// The name, the child's command and the transports of the program `bench-peers`.
 static PROGRAM: Program =
     Program { name: "bench-peers", child_command: "child", transports: TRANSPORTS };

@@ -17,7 +17,7 @@ use partywall_bench::plan::Plan;
 use crate::arguments::{Arguments, Choice};
 use crate::table::{self, TRANSPORTS};
 
-/// The plan of a run with these arguments.
+/// The plan of the run that the arguments describe.
 pub fn of(arguments: &Arguments) -> Result<Plan> {
     let mut plan = Plan::new(arguments.rounds, TRANSPORTS);
     plan.failures_max = FAILURES_MAX;
@@ -39,7 +39,7 @@ pub fn of(arguments: &Arguments) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Rejects arguments that the scenario would ignore.
+/// Rejects arguments that have no effect in the scenario `choice`.
 fn check(choice: Choice, arguments: &Arguments) -> Result<()> {
     let scenario = choice.scenario();
     let names: Vec<_> = table::of_scenario(scenario).map(TransportName::name).collect();
@@ -91,14 +91,15 @@ const fn all_sizes(choice: Choice) -> &'static [usize] {
 /// Number of failures after which a transport is left out of the rest of the run.
 const FAILURES_MAX: usize = 2;
 
-/// Message sizes of `shmipc`'s own benchmark in bytes, without a few between them.
+/// Message sizes of `parallel` in bytes: those of `shmipc`'s own benchmark, except a few that lie
+/// between these.
 const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// Size of the largest message in bytes that shares one cache line with a header of 16 bytes.
 const PING_SIZES: [usize; 1] = [48];
 
-/// A small, a middling and a large size.
+/// Message sizes in bytes of a run without a scenario: a small, a middling and a large one.
 const SELECTED_SIZES: [usize; 3] = [64, 4 << 10, 1 << 20];
 
-/// Maximum time of a selection: the help promises under two minutes.
+/// Maximum time of a run without a scenario: the help promises under two minutes.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(110);

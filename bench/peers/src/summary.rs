@@ -14,7 +14,7 @@ use partywall_bench::outcome::{Metric, Outcome, find};
 
 use crate::table::reference;
 
-/// The table of the cells of `scenario`.
+/// The table with one row for each cell of `scenario`.
 pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     let is_parallel = scenario == Scenario::Parallel;
     let headings: &[&str] = if is_parallel { &PARALLEL_HEADINGS } else { &PING_HEADINGS };
@@ -28,7 +28,7 @@ pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// The text that explains a table of cells like `cell`.
+/// The text that explains the table of cells with the scenario and the options of `cell`.
 pub fn legend(cell: Cell, placement: &str) -> String {
     let is_parallel = cell.scenario == Scenario::Parallel;
     if !is_parallel {
@@ -52,16 +52,17 @@ pub fn legend(cell: Cell, placement: &str) -> String {
     )
 }
 
-/// The text that explains the ratios.
+/// The text that explains the columns with ratios.
 pub const RATIOS: &str = "\
 ÷ reference: time over that of shmipc v3 (parallel) or iceoryx2 publish-subscribe (ping) in the same round,
 median [smallest–largest]; below 1 is faster. ÷ uds: the same over the Unix socket. CPU/op: both ends.";
 
-/// The outcome with which `outcome` is compared; `None` if it was not measured, or is `outcome`
-/// itself.
+/// The outcome of the reference transport, with which `outcome` is compared. `None` if the
+/// reference was not measured, or if `outcome` is the reference.
 pub fn reference_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
     let cell = Cell { transport: reference(outcome.cell.scenario), ..outcome.cell };
-    // The reference of `ping` spins, even in comparison with a socket, which sleeps.
+    // The reference transport of `ping` waits by spinning. The comparison with a socket uses this
+    // reference, too, although the socket sleeps.
     let wait = (cell.scenario == Scenario::Ping).then_some(WaitName::Spin);
     let cell = Cell { wait, ..cell };
     find(outcomes, cell).filter(|_| cell != outcome.cell)
@@ -111,7 +112,7 @@ fn ping_row(outcome: &Outcome, outcomes: &[Outcome]) -> Vec<String> {
     row
 }
 
-/// Size and transport, in columns.
+/// The size and the transport of a cell as text; all sizes have the same width.
 fn label(cell: Cell) -> String {
     format!("{:<7} {}", exact_size_name(cell.size), cell.transport.name())
 }
@@ -135,7 +136,7 @@ pub mod tests {
     use crate::table::SHMIPC_V3;
     use partywall_bench::harness::round::{Round, histogram};
 
-    /// An outcome of three rounds, each with one operation that took `ns` nanoseconds.
+    /// An outcome for tests: three rounds, each with one operation that took `ns` nanoseconds.
     pub fn outcome(transport: TransportName, ns: u64) -> Outcome {
         let round = Round {
             latency: histogram().unwrap(),

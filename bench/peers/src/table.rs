@@ -34,9 +34,9 @@ pub fn counts_over_socket(transport: TransportName) -> bool {
     transport.name().starts_with("shmipc-")
 }
 
-/// The crate `shmipc`, with its default protocol for memfds.
+/// The crate `shmipc` with version 3 of its protocol, the default for memory in memfds.
 pub const SHMIPC_V3: TransportName = TransportName("shmipc-0.2.1-v3");
-/// The crate `iceoryx2`, publish-subscribe.
+/// The crate `iceoryx2` with its publish-subscribe services.
 pub const ICEORYX2_PUBSUB: TransportName = TransportName("iceoryx2-0.10-pubsub");
 
 const SHMIPC_V4_EVENTFD: TransportName = TransportName("shmipc-0.2.1-v4-eventfd");
@@ -44,7 +44,7 @@ const SHMIPC_OURS: TransportName = TransportName("shmipc-ours");
 const SHMIPC_OURS_THEIRS: TransportName = TransportName("shmipc-ours-theirs");
 const ICEORYX2_REQRES: TransportName = TransportName("iceoryx2-0.10-reqres");
 
-/// All transports.
+/// All transports that `bench-peers` can measure.
 pub const TRANSPORTS: Transports = Transports(&[
     Row {
         scenarios: &[Scenario::Parallel, Scenario::Ping],
@@ -111,7 +111,7 @@ pub const TRANSPORTS: Transports = Transports(&[
     streams(TransportName::TCP, "TCP on loopback with TCP_NODELAY", Runner::streams::<Tcp>()),
 ]);
 
-/// The row of a transport that offers only streams.
+/// The row of a transport that offers only streams, so that only `parallel` runs on the transport.
 const fn streams(name: TransportName, help: &'static str, runner: Runner) -> Row {
     Row {
         name,

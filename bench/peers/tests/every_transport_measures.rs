@@ -35,7 +35,8 @@ fn ping_between_two_processes() {
     assert!(lines.iter().all(|line| line["p50_ns"].is_u64() && line["touched"] == true));
 }
 
-/// Runs the program with short measurements; returns its JSON lines.
+/// Runs `bench-peers` with short measurements, checks that it leaves no file behind, and returns
+/// its JSON lines.
 fn measure(arguments: &str) -> Vec<Value> {
     // Tests measure one at a time: the crate `shmipc` fails if opening a session takes a second, as
     // on a busy machine.
@@ -58,7 +59,8 @@ fn measure(arguments: &str) -> Vec<Value> {
     lines
 }
 
-/// Files in shared memory and in the temporary directory with the name of process `pid`.
+/// Files in shared memory and in the temporary directory whose name contains the name of process
+/// `pid`.
 fn left_behind(pid: u32) -> Vec<PathBuf> {
     let name = format!("bench-peers-{pid}");
     let directories = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
@@ -69,6 +71,6 @@ fn left_behind(pid: u32) -> Vec<PathBuf> {
 
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// The number of transports of each scenario.
+/// The expected numbers of transports on which `parallel` and `ping` run.
 const PARALLEL: usize = 7;
 const PING: usize = 4;

@@ -16,11 +16,11 @@ use super::roster::Peer;
 /// How two programs connect and share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// A Unix socket that passes descriptors: version 3.
+    /// A Unix socket that passes descriptors of memfds: version 3 of the shmipc protocol.
     UnixMemfd,
-    /// A Unix socket that names files: version 2.
+    /// A Unix socket over which the client names files of shared memory: version 2 of the protocol.
     UnixFile,
-    /// TCP that names files: version 2.
+    /// TCP, over which the client names files of shared memory: version 2 of the protocol.
     TcpFile,
 }
 
@@ -37,11 +37,11 @@ impl Transport {
     }
 }
 
-/// An exchange of two programs; dropping the value removes their files.
+/// An exchange between two programs; dropping the value removes their files.
 pub struct Exchange {
-    /// The serving program.
+    /// The implementation whose program serves.
     pub server: Peer,
-    /// The program that drives the traffic.
+    /// The implementation whose program connects and drives the traffic.
     pub client: Peer,
     /// How the two programs connect and share memory.
     pub transport: Transport,
@@ -49,12 +49,12 @@ pub struct Exchange {
     prefix: String,
 }
 
-/// How both programs ended.
+/// How the two programs of an exchange ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How the client ended.
+    /// How the client's program ended.
     pub client: Ended,
-    /// How the server ended.
+    /// How the server's program ended.
     pub server: Ended,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Exchange {
 }
 
 impl Exchange {
-    /// Prepares an exchange.
+    /// Prepares an exchange: creates the directory for its socket, and starts no program yet.
     ///
     /// # Errors
     /// If the directory for the socket cannot be created.
@@ -92,7 +92,7 @@ impl Exchange {
         &self.prefix
     }
 
-    /// Starts the server, and returns its process and its address.
+    /// Starts the server's program, and returns its process and its address.
     ///
     /// # Errors
     /// If the server cannot be built or started, or is not ready in time.
@@ -107,7 +107,7 @@ impl Exchange {
         Ok((server, address))
     }
 
-    /// Starts the client.
+    /// Starts the client, which connects to the server at `address`.
     ///
     /// # Errors
     /// If the client cannot be built or started.
@@ -160,7 +160,7 @@ impl Drop for Exchange {
 }
 
 impl Outcome {
-    /// Checks that neither side had faults, and that `requests` requests were correct.
+    /// Checks that neither program had faults, and that `requests` requests were correct.
     ///
     /// # Errors
     /// If there was a fault, which the message names.

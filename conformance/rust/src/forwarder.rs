@@ -45,7 +45,7 @@ impl Forwarder {
         Ok(forwarder)
     }
 
-    /// The address to which clients connect.
+    /// The address of the forwarder, to which clients connect.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
@@ -67,8 +67,8 @@ impl Forwarder {
             from.set_nodelay(true)?;
             let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
             std::thread::spawn(move || {
-                // Both directions are shut down, so the peer learns of the end however this
-                // direction ended.
+                // Both directions of `to` are shut down, so the process behind `to` learns of the
+                // end, whether the copy succeeded or failed.
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Both);
             });

@@ -14,7 +14,7 @@ pub enum Fault {
     /// receiver that acts on the close at once loses the data; at a server, data that arrives later
     /// opens a new stream.
     CloseOvertakesFallback,
-    /// A server changes the mode of its client's files, so that every user can write them.
+    /// A server changes the mode of its client's files, so that every user can write to the files.
     FilesOpenToEverybody,
 }
 

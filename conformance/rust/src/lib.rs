@@ -3,7 +3,7 @@
 //! results.
 //!
 //! ```text
-//! roster ── programs ──▶ Exchange { server, client, network, map, arguments }
+//! roster ── programs ──▶ Exchange { server, client, transport }
 //!                            │  serve …  "ready ADDRESS"
 //!                            │  run …    one line of JSON, exit code
 //!                            └─ end of the server's stdin ── one line of JSON, exit code

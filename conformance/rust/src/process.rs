@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use conformance_traffic::Report;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running program.
+/// A running program of the conformance tests.
 pub struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -26,11 +26,11 @@ pub struct Process {
 /// How a program ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// The program's exit code; `None` if a signal ended it.
+    /// The exit code of the program; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The program's report, if it printed one.
+    /// The JSON report that the program printed; `None` if it printed none.
     pub report: Option<Report>,
-    /// The program's output on stderr.
+    /// All that the program wrote to stderr.
     pub stderr: String,
 }
 
@@ -60,7 +60,7 @@ impl Process {
         });
         let stderr = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // The error is ignored: the text only helps the reader of a failure.
+            // An error is ignored: the output on stderr only helps the reader of a failed test.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).chars().take(STDERR_CHARS_MAX).collect()
         });
@@ -68,7 +68,7 @@ impl Process {
         Ok(Self { child, stdin, lines, stderr: Some(stderr), what })
     }
 
-    /// The process id of the program.
+    /// The process id of the running program.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

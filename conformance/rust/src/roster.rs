@@ -28,7 +28,7 @@ pub enum Peer {
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
-    /// Name of the implementation in messages.
+    /// Name of the implementation in the messages of tests.
     pub fn name(self) -> &'static str {
         match self {
             Peer::Go => "shmipc-go",

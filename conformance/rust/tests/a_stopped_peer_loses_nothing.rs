@@ -36,7 +36,8 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         let connected = connect_with_protocol(&*address, &config, ours(exchange)?);
         let session = connected.context("connecting")?;
         let mut stream = session.open(&[])?;
-        // The counts are read over a second stream, because the first stream ends only afterwards.
+        // The server's counts are read over a second stream, because the server counts an upload
+        // only after the first stream has ended.
         let mut teller = session.open(&[])?;
         let counts = ask(&mut teller)?;
         ensure!(counts == [0, 0], "counts {counts:?}");
@@ -83,15 +84,15 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         let expected = Plan { mode: Mode::Download, ..plan.clone() };
         ensure!(*asked == expected.encode(), "another plan: {asked:?}");
         send_past_a_stop(&mut stream, plan, policy, &client)?;
-        // In shmipc a stream ends in both directions at once.
+        // In shmipc the drop of `stream` ends both directions of the stream at once.
         drop(stream);
         let ended = client.finish(TIMEOUT)?;
         content(&ended, plan)
     })
 }
 
-/// Calls `run` for each published peer and transport, with requests that fill the ring, and with
-/// requests that fill the memory.
+/// Calls `run` for each published peer and transport: once with requests that fill the ring, and
+/// once with requests that fill the memory.
 fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()> {
     for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
         for transport in Transport::ALL {
@@ -99,8 +100,8 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
                 .into_iter()
                 .chain([(BackPressure::Block, 60_000), (BackPressure::Error, 60_000)])
             {
-                // The exchange has only the published peer as a program; the other side is this
-                // test.
+                // Only the published peer runs as a program of the exchange; the sender under test
+                // is in this process.
                 let exchange = Exchange::new((peer, peer), transport)?;
                 let plan =
                     Plan { mode: Mode::Upload, seed: 7, requests: 400, sizes: vec![size, 5] };
@@ -113,7 +114,7 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
 }
 
 /// `partywall-shmipc` with a small region and a short queue. Its files have the prefix of the
-/// exchange, which removes them.
+/// exchange, so the exchange removes them.
 fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     let mapping = match exchange.transport {
         Transport::UnixMemfd => MemMapType::MemFd,

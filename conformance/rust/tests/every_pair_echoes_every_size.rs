@@ -30,7 +30,7 @@ fn sizes_around_the_slices_in_ten_streams() -> Result<()> {
 
 #[test]
 fn sizes_of_many_megabytes() -> Result<()> {
-    // The region must have room for question and answer of two streams at the same time.
+    // The region must have room for the requests and the answers of two streams at the same time.
     with_all("--sizes 1048576,8388608,25165824 --streams 2 --count 3 --buffer-cap 268435456", 6)
 }
 
@@ -52,7 +52,8 @@ fn requests_ahead_of_answers_and_reads_that_ignore_boundaries() -> Result<()> {
     with_all(&format!("--sizes 64,8173,5,70000,1 --streams 4 --count 500 {ahead}"), 2000)
 }
 
-/// The capacity of the queue is not a power of two, and the classes of slices are not the defaults.
+/// Traffic in a region whose queue has a capacity that is no power of two, and whose slice classes
+/// are not the defaults.
 #[test]
 fn a_region_of_unusual_shape() -> Result<()> {
     let region = "--queue-cap 48 --slices 4096:40,100000:60 --buffer-cap 67108864";

@@ -59,8 +59,9 @@ fn restart(exchange: &Exchange) -> Result<()> {
     let address = forwarder.as_ref().map_or(address, Forwarder::address);
     let mut client = exchange.run(&address, &format!("{load} --until-stdin-ends"))?;
     client.wait_for_line("connected", TIMEOUT)?;
-    // The old server knows a session for certain once it has served a call on it. One that it has
-    // not accepted yet is not asked to move, and would be in use when the old server closes.
+    // The old server has accepted a session for certain once it has served a call on the session. A
+    // hot restart does not move a session that is not accepted yet. Such a session would be in use
+    // when the old server closes.
     for _ in 0..=SESSIONS * STREAMS_IN_A_ROW / LANES {
         renew(&mut client)?;
     }
@@ -70,8 +71,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     }
     old.command("hot-restart 7")?;
     old.wait_for_line("restarted", TIMEOUT)?;
-    // The clients have moved. The old server may close once no call uses a stream of an old
-    // session.
+    // The old server has moved its clients to the new one. The old server may close once no call
+    // uses a stream of an old session.
     renew(&mut client)?;
     old.end_stdin();
     let old = old.finish(TIMEOUT).context("old server")?;
@@ -80,7 +81,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     new.end_stdin();
     let new = new.finish(TIMEOUT).context("new server")?;
     let all = [&old, &client, &new];
-    // A failed call at one is explained by what another says.
+    // The message has the results of all three programs, because one program's failed call is
+    // explained by the output of another program.
     ensure!(all.iter().all(|ended| ended.code == Some(0)), "old server, client, new: {all:#?}");
     let served = |ended: &Ended| ended.report.as_ref().map_or(0, |report| report.requests);
     ensure!(served(&old) > 0 && served(&new) > 0, "one server had nothing to do: {old:?} {new:?}");
@@ -96,9 +98,10 @@ fn renew(client: &mut Process) -> Result<()> {
     Ok(())
 }
 
-/// Sessions and concurrent streams of the client, as in its options.
+/// Numbers of the client's sessions and of its concurrent streams, as in its options.
 const SESSIONS: u64 = 2;
 const LANES: u64 = 8;
-/// Streams that shmipc-go takes of one session before it goes on to the next.
+/// Number of streams that shmipc-go takes of one session before it takes streams of the next
+/// session.
 const STREAMS_IN_A_ROW: u64 = 32;
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -38,7 +38,8 @@ fn what_our_client_makes_is_sealed_or_for_our_user_alone() -> Result<()> {
     Ok(())
 }
 
-/// Two clients with one prefix and two sessions each create shared memory, which the test inspects.
+/// Runs two clients with one prefix and two sessions each, and inspects the shared memory that they
+/// create.
 fn clients_make(exchange: &Exchange) -> Result<()> {
     let (mut server, address) = exchange.serve("")?;
     let traffic = format!("{TRAFFIC} --until-stdin-ends");
@@ -97,9 +98,9 @@ fn server_keeps(exchange: &Exchange) -> Result<()> {
 
 /// Shared memory that a process has open, as `/proc` shows it.
 struct Shared {
-    /// Path of the descriptor in `/proc`.
+    /// Path of the memory's descriptor in `/proc`.
     link: PathBuf,
-    /// Name of the memory in `/proc`.
+    /// Name of the memory, as `/proc` shows it.
     name: String,
 }
 
@@ -112,7 +113,8 @@ impl Shared {
             let seals = rustix::fs::fcntl_get_seals(&file)?;
             let expected = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             ensure!(seals.contains(expected), "{name} has only {seals:?}");
-            // The peer must be able to write the memory.
+            // Seals against writing must be absent, because the peer must be able to write the
+            // memory.
             let never = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
             ensure!(!seals.intersects(never), "{name} cannot be written: {seals:?}");
             return Ok(());
@@ -125,7 +127,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The token in the name, which precedes the process id.
+    /// The token in the memory's name, which precedes the process id.
     fn token(&self, process: u32) -> Result<String> {
         let (before, _) =
             self.name.split_once(&format!("_{process}_")).context("a name without a process")?;
@@ -136,7 +138,7 @@ impl Shared {
     }
 }
 
-/// The memory with names of this prefix that a process has open.
+/// The shared memory that `process` has open and whose name begins with `prefix`.
 fn shared(process: &Process, prefix: &str) -> Result<Vec<Shared>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{}/fd", process.id()))? {
@@ -164,13 +166,15 @@ fn nothing_is_inherited(process: &Process) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors of a process that stay open across exec, and those that do not.
+/// Two sets of a process's descriptors: those that stay open across exec, and those that exec
+/// closes.
 fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)> {
     let (mut open, mut closed) = (BTreeSet::new(), BTreeSet::new());
     for entry in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()).context("no number")?;
-        // The process has closed the descriptor meanwhile, so no program inherits it.
+        // The file in `/proc` is missing: the process has closed the descriptor meanwhile, so no
+        // program inherits it.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let flags =
             text.lines().find_map(|line| line.strip_prefix("flags:")).context("no flags")?;

@@ -14,7 +14,7 @@ use crate::harness::pattern::{HEAD_SIZE, Touch};
 use crate::machine::{Pin, parse_pin};
 use crate::table::TRANSPORTS;
 
-/// The flags of `partywall bench`.
+/// The flags and the scenario that `partywall bench` takes.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -76,7 +76,7 @@ pub struct Arguments {
     pub strict: bool,
 }
 
-/// The scenarios of the command line.
+/// The scenarios that the command line accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Choice {
     /// One message there and back
@@ -120,17 +120,17 @@ impl Arguments {
     }
 }
 
-/// The parser for names of scenarios.
+/// The parser for the scenario's name on the command line.
 fn scenario_parser() -> impl TypedValueParser<Value = Choice> {
     FormerNames::new(Place::BenchScenario, EnumValueParser::<Choice>::new())
 }
 
-/// The parser for names of transports.
+/// The parser for transport names on the command line.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
     FormerNames::new(Place::BenchTransport, TRANSPORTS.parser())
 }
 
-/// The parser for names of wait strategies.
+/// The parser for the names of wait strategies on the command line.
 fn wait_parser() -> impl TypedValueParser<Value = WaitName> {
     FormerNames::new(Place::BenchWait, EnumValueParser::<WaitName>::new())
 }
@@ -176,7 +176,7 @@ const STREAMS_MAX: usize = 4096;
 /// Maximum number of messages per second: a period below a microsecond cannot be paced.
 const RATE_MAX: u64 = 1_000_000;
 
-/// Maximum duration of one combination in one round.
+/// Maximum of `--duration`: the time of one combination in one round.
 const DURATION_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\

@@ -15,7 +15,7 @@ use crate::report::{self, Output, detail, summary, targets};
 use crate::run::Program;
 use crate::table::TRANSPORTS;
 
-/// The flags of the child process.
+/// The flags with which the parent starts the child process.
 #[derive(clap::Args)]
 pub struct ChildArguments {
     /// Stay on this CPU
@@ -25,11 +25,11 @@ pub struct ChildArguments {
 
 /// Runs the child process until its stdin ends.
 pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
-    // The error is dropped, because the parent process reports it.
+    // The error is not printed here, because the parent process reports it.
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-/// Measures what the arguments name and prints the results.
+/// Measures the cells that the arguments select, and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check().map_err(|why| anyhow!(why))?;
     plan::default_pairs(); // before a thread is pinned
@@ -95,21 +95,21 @@ fn print(arguments: &Arguments, lines: &[Line], output: &Output, machine: &Machi
     Ok(())
 }
 
-/// The directory of the report. A run of all scenarios has a default; other runs write a report
-/// only if asked.
+/// The directory of the report. A run of all scenarios has a default directory; other runs write a
+/// report only if `--out` names one.
 fn report_directory(arguments: &Arguments, choice: Option<Choice>) -> Option<PathBuf> {
     let default = choice.is_none().then(|| PathBuf::from("bench-report"));
     arguments.out.clone().or(default)
 }
 
-/// Prints the path of the report on stderr, because stdout may be JSON.
+/// Prints on stderr where the report was written, because stdout may carry JSON.
 fn announce(directory: &Path) {
     eprintln!("report: {}", directory.join("report.html").display());
 }
 
-/// The exit code of `--strict` when a target was missed.
+/// The exit code of `bench --strict` if a target was missed.
 const EXIT_MISSED: u8 = 2;
 
-/// The program `partywall bench`.
+/// The name, the child's command and the transports of the program `partywall bench`.
 static PROGRAM: Program =
     Program { name: "partywall-bench", child_command: "bench-child", transports: TRANSPORTS };

@@ -16,7 +16,7 @@ pub struct FormerName {
     pub place: Place,
     /// The former name, which is refused.
     pub former: &'static str,
-    /// The name to use instead.
+    /// The present name, which the error message gives.
     pub present: &'static str,
 }
 
@@ -63,7 +63,8 @@ pub struct FormerNames<P> {
 }
 
 impl<P> FormerNames<P> {
-    /// Wraps `parser` for the values of `place`.
+    /// A parser for the values of `place`: former names are errors, and `parser` reads all other
+    /// values.
     pub const fn new(place: Place, parser: P) -> Self {
         Self { parser, place }
     }
@@ -97,7 +98,7 @@ const fn row(place: Place, former: &'static str, present: &'static str) -> Forme
     FormerName { place, former, present }
 }
 
-/// All values that were renamed.
+/// All values of flags and arguments that were renamed.
 pub const FORMER_NAMES: [FormerName; 9] = [
     row(Place::BenchScenario, "flood", "throughput"),
     row(Place::BenchScenario, "crowd", "oversubscribe"),

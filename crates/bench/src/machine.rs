@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use partywall_sys::{cpu, limits};
 use serde::Serialize;
 
-/// The CPUs of the two processes.
+/// The CPUs on which the two processes of a measurement run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pin {
     /// The scheduler chooses the CPUs, so that times of transports cannot be compared.
@@ -19,26 +19,26 @@ pub enum Pin {
     To(usize, usize),
 }
 
-/// The machine, the placement and the build.
+/// The machine, the CPUs of the processes and the build of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// The model name of the CPU.
+    /// The model name of the machine's CPU.
     pub cpu: String,
     /// Number of CPUs that this process may use.
     pub cpus: usize,
-    /// The release of the kernel.
+    /// The release of the machine's kernel.
     pub kernel: String,
-    /// The CPUs of the two processes.
+    /// The CPUs of the two processes, in words.
     pub placement: String,
-    /// The governor of the clock speed, or "not visible" if the kernel does not show it.
+    /// The governor of the CPU's clock speed, or "not visible" if the kernel does not show it.
     pub governor: String,
     /// Whether the machine is virtual, where wake-ups take longer.
     pub virtual_machine: bool,
-    /// Average number of runnable threads in the minute before the run.
+    /// Average number of the machine's runnable threads in the minute before the run.
     pub load: String,
-    /// The commit this program was built from.
+    /// The commit from which this program was built.
     pub commit: &'static str,
-    /// The profile of the build.
+    /// The profile of the build: `debug` or `release`.
     pub build: &'static str,
 }
 
@@ -53,7 +53,7 @@ impl Pin {
         }
     }
 
-    /// The CPU to which the child is pinned, if it is.
+    /// The CPU to which the child is pinned; `None` if the child is not pinned.
     pub const fn child(self) -> Option<usize> {
         match self {
             Self::None | Self::OneProcess => None,
@@ -61,7 +61,7 @@ impl Pin {
         }
     }
 
-    /// The placement in words.
+    /// The CPUs of both processes in words, for the report.
     pub fn placement(self) -> String {
         match self {
             Self::To(parent, child) => {
@@ -107,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// All fields as one line of text.
+    /// All properties of the machine and the build as one line of text.
     pub fn summary(&self) -> String {
         let Self { cpu, cpus, kernel, placement, governor, commit, build, .. } = self;
         let host = if self.virtual_machine { ", virtual machine" } else { "" };
@@ -142,15 +142,15 @@ fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// Reads a file of the kernel; the text is empty if the file does not exist.
+/// Reads a file of `/proc` or `/sys`; the text is empty if the file does not exist.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The commit this program was built from.
+/// The commit from which this program was built.
 pub const COMMIT: &str = env!("PARTYWALL_COMMIT");
 
-/// The profile of the build.
+/// The profile with which this program was built.
 pub const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 #[cfg(test)]

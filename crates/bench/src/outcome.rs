@@ -12,18 +12,18 @@ use crate::harness::round::{Round, pool, ratio};
 /// All rounds of one cell.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The combination of parameters that was measured.
+    /// The cell that was measured.
     pub cell: Cell,
-    /// The rounds in the order of measurement; `None` for a round that failed.
+    /// The rounds in the order of measurement; an element is `None` if its round failed.
     pub rounds: Vec<Option<Round>>,
-    /// The reason of each failure.
+    /// The reason of each failed round.
     pub failures: Vec<String>,
 }
 
 /// A number that is computed from a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// Median latency in nanoseconds.
+    /// The median of the latency in nanoseconds.
     P50,
     /// 99th percentile of the latency in nanoseconds.
     P99,
@@ -47,7 +47,7 @@ impl Metric {
         }
     }
 
-    /// The metric by which cells of `scenario` are compared.
+    /// The metric by which the report compares cells of `scenario`.
     pub const fn headline(scenario: Scenario) -> Self {
         match scenario {
             Scenario::Throughput
@@ -60,7 +60,7 @@ impl Metric {
 }
 
 impl Outcome {
-    /// An outcome without any round.
+    /// An outcome of `cell` that has no rounds yet.
     pub const fn new(cell: Cell) -> Self {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
@@ -70,12 +70,12 @@ impl Outcome {
         self.rounds.iter().flatten()
     }
 
-    /// The sum of all rounds; `None` if there are none.
+    /// The sum of all rounds of the cell; `None` if no round succeeded.
     pub fn pooled(&self) -> Option<Round> {
         pool(self.rounds())
     }
 
-    /// The spread of a metric over the rounds.
+    /// The median of a metric over the rounds, with its smallest and largest value.
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
         Spread::of(self.rounds().map(|round| metric.of(round)))
     }
@@ -97,10 +97,11 @@ impl Outcome {
         is_enough.then(|| Spread { median: metric.of(&a) / below_metric.of(&b), ..spread })
     }
 
-    /// The rate of the read streams next to unread ones, divided by their rate without unread
-    /// streams.
+    /// The rate of the streams that are read next to unread streams, divided by the rate of the
+    /// same streams without unread ones.
     ///
-    /// `None` if this cell has no unread streams, or `outcomes` lacks the cell without them.
+    /// `None` if this cell has no unread streams, or if `outcomes` lacks the same cell without
+    /// unread streams.
     pub fn rate_kept(&self, outcomes: &[Self]) -> Option<Spread> {
         let has_unread = self.cell.unread > 0;
         let without = find(outcomes, Cell { unread: 0, ..self.cell }).filter(|_| has_unread)?;
@@ -113,7 +114,7 @@ pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.cell == cell)
 }
 
-/// A percentile of the latency; `None` if there are too few samples for it.
+/// A percentile of a round's latency; `None` if the round has too few samples for it.
 pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
     let is_tail = (0.99..1.0).contains(&quantile);
     let samples_min = if is_tail && cell.scenario == Scenario::Rate { TAIL_SAMPLES_MIN } else { 1 };

@@ -33,16 +33,16 @@ pub struct Plan {
 /// One cell in the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The combination to measure.
+    /// The combination of parameters to measure.
     pub cell: Cell,
-    /// Duration of the measurement in each round.
+    /// Duration of the cell's measurement in each round.
     pub duration: Duration,
-    /// Maximum number of rounds for this cell.
+    /// Maximum number of rounds in which the cell is measured.
     pub rounds_max: u32,
 }
 
 impl Plan {
-    /// A plan without cells, for these transports.
+    /// A plan that has no cells yet; it accepts cells of the table `transports`.
     pub const fn new(rounds: u32, transports: Transports) -> Self {
         Self { steps: Vec::new(), rounds, time_max: None, failures_max: 0, transports }
     }
@@ -57,12 +57,12 @@ impl Plan {
         }
     }
 
-    /// The number of measurements in all rounds.
+    /// The number of measurements of the plan, in all rounds.
     pub fn measurements(&self) -> u64 {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
 
-    /// The plan of a run without a scenario: some cells of each, in under a minute.
+    /// The plan of a run without a scenario: some cells of each scenario, in under a minute.
     pub fn selection(rounds: u32) -> Self {
         let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds, TRANSPORTS) };
         for size in [TINY, PAGE, LARGE] {
@@ -105,7 +105,8 @@ impl Plan {
         plan
     }
 
-    /// The plan of one scenario with these arguments.
+    /// The plan of the scenario `choice`, for the transports, sizes and times that the arguments
+    /// give.
     pub fn scenario(choice: Choice, arguments: &Arguments) -> Result<Self> {
         let mut plan = Self::new(arguments.rounds.unwrap_or(ROUNDS), TRANSPORTS);
         let duration = arguments.duration;
@@ -174,7 +175,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Adds a scenario on the transports and with the wait strategies of the arguments.
+    /// Adds the cells of a scenario, with the transports and the wait strategies that the arguments
+    /// name.
     fn add_all(
         &mut self,
         scenario: Scenario,
@@ -194,8 +196,8 @@ impl Plan {
         }
     }
 
-    /// Adds `ping`, `throughput` and `duplex` over links, and over the transports to compare them
-    /// with.
+    /// Adds `ping`, `throughput` and `duplex` over links, and over the transports with which links
+    /// are compared.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
         use TransportName as T;
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
@@ -231,7 +233,8 @@ impl Plan {
                 self.add(Cell { busy: arguments.busy, ..cell.with_streams(pairs) }, duration);
             }
             Scenario::Parallel => {
-                // `Arguments::check` ensures that at least one stream is left.
+                // The difference is at least 1: `Arguments::check` rejects arguments that leave no
+                // stream to read.
                 let streams = arguments.streams() - arguments.unread;
                 let processes = if arguments.one_process { Processes::One } else { Processes::Two };
                 let cell = Cell { processes, ..cell.with_streams(streams) };
@@ -246,8 +249,8 @@ impl Plan {
     }
 }
 
-/// The number of pairs of `oversubscribe`: one more than twice the usable CPUs. It is read once,
-/// before any thread is pinned.
+/// The number of pairs of `oversubscribe`: one more than twice the usable CPUs. The CPUs are
+/// counted only once, before any thread is pinned.
 pub fn default_pairs() -> usize {
     static PAIRS: OnceLock<usize> = OnceLock::new();
     *PAIRS.get_or_init(|| 2 * partywall_sys::cpu::affinity().map_or(1, |cpus| cpus.len()) + 1)
@@ -292,7 +295,7 @@ const fn ms(milliseconds: u64) -> Duration {
 /// The default number of rounds: the smallest number with a meaningful median.
 pub const ROUNDS: u32 = 5;
 
-/// Maximum time of a selection: the help promises under a minute.
+/// Maximum time of a run without a scenario: the help promises under a minute.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
 /// The smallest message size of the table, in bytes.
@@ -305,7 +308,7 @@ pub const BLOCK: usize = 64 << 10;
 pub const LARGE: usize = 1 << 20;
 /// The size of an eventfd's counter, in bytes.
 pub const EVENTFD_SIZE: usize = 8;
-/// The number of channels of `idle`: one is observed in each process.
+/// The number of channels of `idle`: one channel is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
 /// Message sizes of `parallel`, from one cache line to more than most caches hold.

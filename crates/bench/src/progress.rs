@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::plan::{Plan, Step};
 
-/// The display of one run.
+/// The display of the progress of one run.
 pub struct Progress {
     bar: Option<ProgressBar>,
     rounds: u32,
@@ -41,7 +41,7 @@ impl Progress {
         }
     }
 
-    /// Shows which measurement begins.
+    /// Shows that the measurement of `step` begins.
     pub fn begin_step(&self, step: &Step) {
         if let Some(bar) = &self.bar {
             bar.set_message(step.cell.to_string());

@@ -28,7 +28,7 @@ use crate::table::Transports;
 
 /// A program that measures; parent and child process are the same program.
 pub struct Program {
-    /// The prefix of the program's error messages and of the names of its files.
+    /// The program's name: the prefix of its error messages and of the names of its files.
     pub name: &'static str,
     /// The argument with which the parent starts the child process.
     pub child_command: &'static str,
@@ -37,7 +37,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Measures all cells of `plan`.
+    /// Measures all cells of `plan`, and returns an outcome for each cell.
     pub fn run(&'static self, plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
         let mut run = Run::start(self, pin)?;
         let mut outcomes: Vec<Outcome> =
@@ -176,7 +176,7 @@ fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A measurement counts as hung after this many times its duration, plus the allowance.
+/// A measurement counts as hung after this many times its duration, plus `DURATION_ALLOWANCE`.
 const DURATION_FACTOR: u32 = 20;
 const DURATION_ALLOWANCE: Duration = Duration::from_secs(60);
 

@@ -19,13 +19,13 @@ use crate::transport::shm::Shm;
 use crate::transport::tcp::Tcp;
 use crate::transport::uds::Uds;
 
-/// One transport.
+/// One transport of the table.
 pub struct Row {
     /// The name of the transport on the command line and in JSON.
     pub name: TransportName,
-    /// Further names that the command line accepts.
+    /// Further names of the transport that the command line accepts.
     pub aliases: &'static [&'static str],
-    /// The line of help about the transport.
+    /// The line about the transport in the help of the command line.
     pub help: &'static str,
     /// The scenarios that run on the transport.
     pub scenarios: &'static [Scenario],
@@ -43,7 +43,7 @@ pub struct Row {
 pub struct Transports(pub &'static [Row]);
 
 impl Row {
-    /// The row of a transport of channels on which these scenarios run.
+    /// The row of a transport of channels on which only `ping` runs.
     pub const fn new(name: TransportName, help: &'static str, runner: Runner) -> Self {
         Self {
             name,
@@ -85,7 +85,7 @@ impl Transports {
     }
 }
 
-/// The transports of `partywall bench`.
+/// The transports that `partywall bench` can measure.
 pub const TRANSPORTS: Transports = Transports(&[
     Row {
         scenarios: &EVERY_SCENARIO,

@@ -85,11 +85,12 @@ fn main() -> ExitCode {
 
 /// Prints the help, the version, or an error in the usage of the command; returns the exit code.
 fn explain(error: &clap::Error) -> ExitCode {
-    // The error is ignored: if stderr is closed, there is no place to report it.
+    // The error of printing is ignored: if stderr is closed, the error cannot be reported.
     let _ = error.print();
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
-        // Exit code 1 of the inspecting commands is a finding, so wrong usage has another code.
+        // The inspecting commands use exit code 1 for a finding, so for wrong usage they exit with
+        // another code.
         true if has_answers() => report::UNREADABLE.into(),
         true => ExitCode::FAILURE,
     }

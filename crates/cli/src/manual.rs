@@ -69,14 +69,15 @@ fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The manual page of one command.
+/// The manual page of `command`, in the format roff.
 fn page(command: &Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(command.clone()).render(&mut text).context("making the page failed")?;
     Ok(text)
 }
 
-/// The command without its hidden subcommands: the generators would include those.
+/// The `partywall` command without hidden subcommands, which the generators would include in
+/// completions and manual pages.
 fn visible() -> Command {
     let all = crate::Arguments::command();
     let visible: Vec<Command> =

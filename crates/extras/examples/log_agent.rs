@@ -106,7 +106,7 @@ fn count(
             uptime_us: started.elapsed().as_micros().try_into()?,
         };
         match sender.try_send_plain(&counters) {
-            // Counters without room are skipped, because the next ones are newer.
+            // If there is no room, the counters are skipped, because the next counters are newer.
             Ok(()) | Err(TrySendError::Full) => {}
             Err(error) => return Err(error.into()),
         }

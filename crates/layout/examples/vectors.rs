@@ -5,10 +5,10 @@
 //! ```text
 //! DIR                  the golden vectors
 //! --hostile DIR        the hostile images
-//! --sessions DIR       record sequences of sessions, good and bad
-//! --links DIR          files of links, good and bad
-//! --link-frames DIR    frames of links, good and bad
-//! --link-records DIR   records of links, good and bad
+//! --sessions DIR       record sequences of sessions, valid and invalid
+//! --links DIR          files of links, valid and invalid
+//! --link-frames DIR    frames of links, valid and invalid
+//! --link-records DIR   records of links, valid and invalid
 //! ```
 #![forbid(unsafe_code)]
 

@@ -12,37 +12,37 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The region header holds an impossible value (SPEC 3.2).
+    /// The region header of the peer holds an impossible value (SPEC 3.2).
     RegionHeader {
-        /// The name of the field.
+        /// The name of the header field with the impossible value.
         field: &'static str,
-        /// The value of the field.
+        /// The value of the header field.
         found: u64,
     },
-    /// A word that no record can begin with at this position (SPEC 4.2).
+    /// Where a record should begin lies a word with which no record can begin (SPEC 4.2).
     Word {
-        /// The position of the record.
+        /// Position in the ring at which a record should begin.
         position: u64,
-        /// The word that was loaded.
+        /// The word that was loaded at the position.
         found: u64,
     },
     /// A record of an unknown kind (SPEC 4.3).
     Kind {
-        /// The position of the record.
+        /// Position in the ring of the record of an unknown kind.
         position: u64,
-        /// The number of the kind.
+        /// The number of the unknown record kind.
         kind: u8,
     },
     /// A record of a kind that the connection's state or its service does not allow (SPEC 4.3).
     Unexpected {
-        /// The position of the record.
+        /// Position in the ring of the record that is not allowed.
         position: u64,
-        /// The number of the kind.
+        /// The number of the record's kind.
         kind: u8,
     },
     /// A record longer than the ring allows at the record's position (SPEC 4.4).
     RecordLength {
-        /// The position of the record.
+        /// Position in the ring of the record that is too long.
         position: u64,
         /// Length of the record's payload in bytes.
         len: u32,
@@ -51,97 +51,97 @@ pub enum Violation {
     },
     /// A PAD that is not at the end of the ring, or does not reach exactly to it (SPEC 4.3).
     Pad {
-        /// The position of the record.
+        /// Position in the ring of the PAD record.
         position: u64,
-        /// Length of the record's payload in bytes.
+        /// Length of the PAD's payload in bytes.
         len: u32,
     },
     /// A record whose body has the wrong size or impossible content (SPEC 5).
     Body {
-        /// The position of the record.
+        /// Position in the ring of the record with the invalid body.
         position: u64,
-        /// The field that is wrong.
+        /// The field of the body that is wrong.
         what: &'static str,
-        /// The value of the field.
+        /// The value of the wrong field.
         found: u64,
     },
     /// `consumed` is not a multiple of 64, decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
-        /// The word that was loaded.
+        /// The value of `consumed` that was loaded.
         found: u64,
-        /// The last valid value.
+        /// The last valid value of `consumed`.
         from: u64,
-        /// The largest value allowed.
+        /// The largest value of `consumed` that is allowed.
         to: u64,
     },
     /// `released` decreased, or exceeds the number of blocks in flight (SPEC 5.3).
     Released {
-        /// The word that was loaded.
+        /// The value of `released` that was loaded.
         found: u64,
-        /// The last valid value.
+        /// The last valid value of `released`.
         from: u64,
-        /// The largest value allowed.
+        /// The largest value of `released` that is allowed.
         to: u64,
     },
     /// A released block is not in flight (SPEC 5.3).
     Block {
-        /// The block id found.
+        /// The block id that the peer released.
         id: u64,
     },
     /// A message longer than the agreed maximum (SPEC 2.3).
     MessageLength {
         /// Length of the message in bytes.
         len: u64,
-        /// The agreed maximum in bytes.
+        /// The agreed maximum length of a message in bytes.
         max: u64,
     },
     /// The peer announced more memory than the agreed maximum (SPEC 5.4).
     Memory {
         /// Memory that would be mapped in total, in bytes.
         wanted: u64,
-        /// The agreed maximum in bytes.
+        /// The agreed maximum of mapped memory in bytes.
         max: u64,
     },
     /// The peer announced more segments, mapped ones included, than the agreed maximum (SPEC 5.4).
     Segments {
         /// Number of segments including the announced one.
         wanted: u64,
-        /// The maximum that both sides agreed on.
+        /// The maximum number of segments that both sides agreed on.
         max: u64,
     },
     /// A segment whose descriptor did not arrive before its record (SPEC 5.4).
     SegmentMissing {
-        /// The number of the segment.
+        /// The number of the segment whose descriptor is missing.
         number: u32,
     },
     /// Fragments of a message that are out of order or have a wrong total length (SPEC 5.5).
     Fragment {
-        /// The position of the record.
+        /// Position in the ring of the record with the fragment.
         position: u64,
-        /// The rule that is broken.
+        /// The rule for fragments that the record breaks.
         what: &'static str,
     },
     /// A record that is not allowed in the state of its stream (SPEC 11.2, 11.3, 11.5).
     Stream {
-        /// The number of the stream.
+        /// The number of the stream that the record names.
         stream: u32,
-        /// The rule that is broken.
+        /// The rule for streams that the record breaks.
         what: &'static str,
     },
     /// A message beyond the credit, or credit for bytes that were never sent (SPEC 11.4).
     Credit {
-        /// The number of the stream.
+        /// The number of the stream whose credit is violated.
         stream: u32,
-        /// The value found: the cost of a message, or a total.
+        /// The value found: the cost of the message in bytes, or a total credit in bytes.
         found: u64,
-        /// The largest value allowed.
+        /// The largest value allowed, in bytes.
         max: u64,
     },
     /// An invalid frame of the handshake or on the control socket (SPEC 2).
     Frame {
-        /// The name of the frame or field.
+        /// The name of the invalid frame or field.
         what: &'static str,
-        /// The value of the field.
+        /// The value of the invalid field.
         found: u64,
     },
 }

@@ -2,9 +2,9 @@
 //! The control socket of a connection over shared memory: doorbells and frames (SPEC 5.4, 6.7).
 //!
 //! ```text
-//!  doorbell   01
-//!  frame      0 type (u8)   1 descriptors (u8)   2 length (u16)   4 ...
-//!  SEGMENT    0 2           1 1                  2 8              4 number (u32)   8
+//!  doorbell   one byte: 01
+//!  frame      at 0: type (u8)   at 1: descriptors (u8)   at 2: length (u16)   from 4: the rest
+//!  SEGMENT    at 0: 2           at 1: 1                  at 2: 8              at 4: number (u32)
 //! ```
 //!
 //! A frame says its own length and number of descriptors, so that a reader can skip a frame of a
@@ -18,16 +18,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const CONTROL_DOORBELL: u8 = 1;
 /// Type of a frame: the descriptor of a segment (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
-/// The first type of frames that a reader skips if it does not know them.
+/// The first of the types that a reader skips if it does not know them.
 pub const CONTROL_SKIPPED_MIN: u8 = 128;
-/// Length of the head of a frame in bytes; the shortest frame is a head alone.
+/// Length in bytes of the head with which each frame begins; the shortest frame is a head alone.
 pub const CONTROL_HEAD_BYTES: usize = 4;
 /// Length of the longest frame in bytes.
 pub const CONTROL_FRAME_MAX: usize = 64;
 /// Most descriptors that come with one frame.
 pub const CONTROL_DESCRIPTORS_MAX: u8 = 4;
 
-/// The first bytes of every frame.
+/// The head of a frame: the first bytes of every frame on the control socket.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -47,9 +47,9 @@ pub struct ControlHead {
 )]
 #[repr(C)]
 pub struct ControlSegment {
-    /// The head, of type [`CONTROL_SEGMENT`], with one descriptor.
+    /// The head of the frame, of type [`CONTROL_SEGMENT`], with one descriptor.
     pub head: ControlHead,
-    /// The number of the segment.
+    /// The number of the segment whose descriptor comes with the frame.
     pub number: U32,
 }
 
@@ -98,7 +98,7 @@ impl ControlHead {
 }
 
 impl ControlSegment {
-    /// The frame for the segment with this number.
+    /// Makes the frame that announces the segment with this number.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "8")]

@@ -61,7 +61,8 @@ pub const TRANSPORT_SHM: u32 = 1;
 /// Value of [`Offer::transport`] and [`Ready::transport`]: the socket carries the records.
 pub const TRANSPORT_SOCKET: u32 = 2;
 
-/// Bit of [`Ready::flags`]: the eventfds of both sides are the doorbells. Only a connector sets it.
+/// Bit of [`Ready::flags`]: both sides notify each other through eventfds as doorbells. Only a
+/// connector sets the bit.
 pub const READY_DOORBELLS: u32 = 1;
 
 /// Kind of a descriptor: the sender's process, with HELLO.
@@ -81,6 +82,7 @@ pub static REGION_AND_DOORBELLS: &[u8] = &[DESCRIPTOR_REGION, DESCRIPTOR_RECORDS
 
 /// HELLO, the first frame that each side sends: identity and features of its sender.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0   "PARTYWAL"   8  version min  10 version max  12 length
 ///  16  features     24 service      28 fallback     32 map max     40 message max
@@ -93,7 +95,7 @@ pub static REGION_AND_DOORBELLS: &[u8] = &[DESCRIPTOR_REGION, DESCRIPTOR_RECORDS
 )]
 #[repr(C)]
 pub struct Hello {
-    /// Always [`HELLO_TAG`].
+    /// The first eight bytes of the frame, always [`HELLO_TAG`].
     pub tag: [u8; 8],
     /// The oldest version that the frame's sender implements.
     pub version_min: U16,
@@ -101,11 +103,12 @@ pub struct Hello {
     pub version_max: U16,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// Features of the sender: bits, `FEATURE_…`.
+    /// Features of the frame's sender, as a union of `FEATURE_…` bits.
     pub features: U64,
     /// The service that the connection is for: `SERVICE_…`.
     pub service: U32,
-    /// Why the sender cannot share memory: a number of SPEC 2.6, or 0 if it can.
+    /// Why the sender of the frame cannot share memory: a number of SPEC 2.6, or 0 if the sender
+    /// can.
     pub fallback_reason: U32,
     /// How many bytes of the peer's memory the sender of the frame maps at most.
     pub map_max: U64,
@@ -115,9 +118,10 @@ pub struct Hello {
     pub peer_blocks_max: U64,
     /// How many of its peer's segments the sender maps at the same time at most.
     pub segments_max: U32,
-    /// The sender's process id in its own namespace; for an operator, never acted on.
+    /// The process id of the sender in its own namespace. The id is for an operator: the receiver
+    /// never acts on it.
     pub pid: U32,
-    /// Random; the connector's nonce becomes the session id.
+    /// The nonce consists of random bytes. The connector's nonce becomes the session id.
     pub nonce: [u8; 16],
     /// In a session: the credit in bytes with which the sender of the frame begins each stream; in
     /// other services 0.
@@ -135,6 +139,7 @@ pub struct Hello {
 
 /// OFFER, the second frame that each side sends: the transport that its sender offers.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0  "PWOFFER\0"  8 zero  12 length  16 transport  20 reason  24 zero (8)  32 region size
 ///  40 descriptors (8)               48 zero (16)                                 64
@@ -144,19 +149,21 @@ pub struct Hello {
 )]
 #[repr(C)]
 pub struct Offer {
-    /// Always [`OFFER_TAG`].
+    /// The first eight bytes of the frame, always [`OFFER_TAG`].
     pub tag: [u8; 8],
     /// A reserved field, always 0.
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// One of `TRANSPORT_…`. With [`TRANSPORT_SHM`] the region's descriptor accompanies the frame.
+    /// The offered transport, one of `TRANSPORT_…`. With [`TRANSPORT_SHM`] the region's descriptor
+    /// accompanies the frame.
     pub transport: U32,
-    /// Why the sender does not offer shared memory: a number of SPEC 2.6, or 0 if it does.
+    /// Why the sender of the frame does not offer shared memory: a number of SPEC 2.6, or 0 if the
+    /// sender does.
     pub reason: U32,
     /// A reserved field, always 0.
     pub zero1: [u8; 8],
-    /// Size of the region in bytes; 0 without one.
+    /// Size of the offered region in bytes; 0 if no region is offered.
     pub region_size: U64,
     /// The descriptors that come with this frame.
     pub descriptors: Descriptors,
@@ -164,8 +171,9 @@ pub struct Offer {
     pub zero2: [u8; 16],
 }
 
-/// READY, the third frame that each side sends: it has accepted the peer's OFFER.
+/// READY, the third frame that each side sends: its sender has accepted the peer's OFFER.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0  "PWREADY\0"  8 zero  12 length  16 transport  20 reason  24 flags  28 zero
 ///  32 descriptors (8)                                                      40
@@ -175,7 +183,7 @@ pub struct Offer {
 )]
 #[repr(C)]
 pub struct Ready {
-    /// Always [`READY_TAG`].
+    /// The first eight bytes of the frame, always [`READY_TAG`].
     pub tag: [u8; 8],
     /// A reserved field, always 0.
     pub zero0: U32,
@@ -183,9 +191,10 @@ pub struct Ready {
     pub length: U32,
     /// The transport that the sender chooses, one of `TRANSPORT_…`.
     pub transport: U32,
-    /// Why the sender does not choose shared memory: a number of SPEC 2.6, or 0 if it does.
+    /// Why the sender of the frame does not choose shared memory: a number of SPEC 2.6, or 0 if the
+    /// sender does.
     pub reason: U32,
-    /// A union of `READY_…` bits.
+    /// Flags of the sender: a union of `READY_…` bits.
     pub flags: U32,
     /// A reserved field, always 0.
     pub zero1: U32,
@@ -195,6 +204,7 @@ pub struct Ready {
 
 /// The list of the descriptors that a frame brings, in their order.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0  count   1 kind, kind, … (7)   8
 /// ```
@@ -203,14 +213,15 @@ pub struct Ready {
 )]
 #[repr(C)]
 pub struct Descriptors {
-    /// How many there are, at most [`DESCRIPTORS_MAX`].
+    /// Number of descriptors that the frame brings, at most [`DESCRIPTORS_MAX`].
     pub count: u8,
-    /// What each of them is: `DESCRIPTOR_…`. A receiver closes those of other kinds.
+    /// The kind of each descriptor: `DESCRIPTOR_…`. A receiver closes descriptors of other kinds.
     pub kinds: [u8; DESCRIPTORS_MAX],
 }
 
 /// REJECT, a refusal, without the text that follows it.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  "PWREJECT"  8 zero  12 length  16 code  20 text length  24 text ...
 /// ```
@@ -219,15 +230,15 @@ pub struct Descriptors {
 )]
 #[repr(C)]
 pub struct RejectHead {
-    /// Always [`REJECT_TAG`].
+    /// The first eight bytes of the frame, always [`REJECT_TAG`].
     pub tag: [u8; 8],
     /// A reserved field, always 0.
     pub zero: U32,
     /// Length of the frame in bytes, text included.
     pub length: U32,
-    /// The reason: a number of SPEC 2.5.
+    /// The reason of the refusal: a number of SPEC 2.5.
     pub code: U32,
-    /// Length of the text in bytes.
+    /// Length in bytes of the text that follows.
     pub text_length: U32,
 }
 
@@ -268,9 +279,9 @@ const _: () = {
 
 /// Length of HELLO without what later versions append, in bytes.
 pub const HELLO_BYTES: usize = size_of::<Hello>();
-/// Length of OFFER, likewise.
+/// Length of OFFER without what later versions append, in bytes.
 pub const OFFER_BYTES: usize = size_of::<Offer>();
-/// Length of READY, likewise.
+/// Length of READY without what later versions append, in bytes.
 pub const READY_BYTES: usize = size_of::<Ready>();
 /// Length of REJECT without its text, in bytes.
 pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
@@ -286,8 +297,8 @@ pub enum Frame<'a> {
     Ready(Ready),
     /// REJECT: its code, and its text as received, which need not be UTF-8.
     Reject(u32, &'a [u8]),
-    /// A HELLO whose version range does not overlap the range of this crate: its smallest and
-    /// largest version.
+    /// A HELLO whose version range does not overlap the range of this crate: the smallest and the
+    /// largest version that its sender implements.
     OtherVersion(u16, u16),
 }
 
@@ -375,7 +386,7 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     }
 }
 
-/// The known fields of a frame. A newer peer may append others, which mean nothing here.
+/// The known fields of a frame. A newer peer may append other fields, which this version ignores.
 fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violation> {
     let Ok((frame, _newer)) = T::read_from_prefix(bytes) else {
         return Err(Violation::Frame { what, found: bytes.len() as u64 });
@@ -430,7 +441,7 @@ impl Offer {
         Self { region_size: U64::new(region_size), descriptors, ..Self::of(TRANSPORT_SHM, 0) }
     }
 
-    /// An OFFER of the socket, for this reason.
+    /// An OFFER of the socket as the transport; `reason` says why shared memory is not offered.
     #[must_use]
     pub const fn socket(reason: u32) -> Self {
         Self::of(TRANSPORT_SOCKET, reason)
@@ -452,13 +463,14 @@ impl Offer {
 }
 
 impl Descriptors {
-    /// No descriptors.
+    /// A list without any descriptors.
     #[must_use]
     pub const fn none() -> Self {
         Self { count: 0, kinds: [0; DESCRIPTORS_MAX] }
     }
 
-    /// One descriptor of each of these kinds, in this order; at most [`DESCRIPTORS_MAX`].
+    /// A list with one descriptor of each of these kinds, in this order; at most
+    /// [`DESCRIPTORS_MAX`].
     #[must_use]
     pub const fn of(kinds: &[u8]) -> Self {
         let mut list = Self::none();
@@ -473,13 +485,13 @@ impl Descriptors {
         list
     }
 
-    /// The kinds, one for each descriptor.
+    /// The kinds in the list, one for each descriptor.
     #[must_use]
     pub fn kinds(&self) -> &[u8] {
         &self.kinds[..usize::from(self.count).min(DESCRIPTORS_MAX)]
     }
 
-    /// Checks that the list is possible: not too long, and no known kind twice.
+    /// Checks that the list of descriptors is possible: not too long, and no known kind twice.
     fn check(&self) -> Result<(), Violation> {
         if usize::from(self.count) > DESCRIPTORS_MAX {
             return Err(Violation::Frame { what: "descriptor count", found: self.count.into() });
@@ -494,7 +506,7 @@ impl Descriptors {
 }
 
 impl Ready {
-    /// A READY that chooses `transport`. If that is not shared memory, `reason` says why.
+    /// A READY that chooses `transport`. If `transport` is not shared memory, `reason` says why.
     #[must_use]
     pub const fn new(transport: u32, reason: u32) -> Self {
         Self {
@@ -509,7 +521,7 @@ impl Ready {
         }
     }
 
-    /// The same, with the eventfds of both sides as doorbells.
+    /// Returns this READY with the flag that the eventfds of both sides are the doorbells.
     #[must_use]
     pub const fn with_doorbells(self) -> Self {
         Self { flags: U32::new(READY_DOORBELLS), ..self }

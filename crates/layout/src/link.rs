@@ -4,19 +4,19 @@
 //! ```text
 //!  0       header page    header.rs    LinkHeader; written once, before the file gets its name
 //!  4096    owner page     owner.rs     OwnerRecord, two slots: at 0 and at 2048
-//!  8192    state page     state.rs     StateImage, two slots, as above; past.rs and skip.rs
-//!                                      are parts of it, which frames contain, too
-//!  12288   control page   consumed.rs  as that of a region (SPEC 3.3); in the line of
-//!                                      `consumed`, from 16 and from 64, two slots, each a
-//!                                      ConsumedRecord and a word
+//!  8192    state page     state.rs     StateImage, two slots: at 0 and at 2048; past.rs and
+//!                                      skip.rs are parts of a StateImage and of frames
+//!  12288   control page   consumed.rs  as in a region (SPEC 3.3). After the word
+//!                                      `consumed`, at 16 and 64, are two slots, each with
+//!                                      a ConsumedRecord and a `since` word
 //!  ring_offset      record ring   ┐
-//!  release_offset   release ring  ├ the header gives each: a multiple of 4096, not below 16384
+//!  release_offset   release ring  ├ offsets in the header: multiples of 4096, from 16384 on
 //!  slab_offset      slab          ┘
 //! ```
 //!
 //! `frame.rs` defines the frames that two ends exchange between their records (SPEC 15). The ring
 //! holds, and sockets carry, records with their own checksum (SPEC 14): `record.rs` defines them,
-//! and `compact.rs` those without a prefix.
+//! and `compact.rs` defines the records without a prefix.
 //!
 //! Every image that changes has a pair of slots (`slot.rs`), so a process killed between any two
 //! stores leaves the previous image intact. Invalid content of a file is a [`FileFault`]. This
@@ -74,14 +74,14 @@ pub const DELIVERED_STREAM: u64 = 120;
 
 const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 
-/// All images in force in a link's file: header, owner, state and consumed position, each checked.
+/// All valid images in a link's file: header, owner, state and consumed position, each checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// The header of the file, written once.
     pub header: LinkHeader,
     /// The positions of ring, release ring and slab.
     pub geometry: LinkGeometry,
-    /// The process that owns the file, or owned it last.
+    /// The process that owns the file, or the last owner if no process owns it now.
     pub owner: OwnerRecord,
     /// The state of both streams, the sent and the received one.
     pub state: StateImage,
@@ -114,7 +114,8 @@ impl Image {
     }
 
     /// The position up to which the peer's stream was consumed, and its record digest. The source
-    /// is the state, or the consumed record if it is later and of the same stream (SPEC 13.5).
+    /// is the state, or the consumed record if the record is later than the state and of the same
+    /// stream (SPEC 13.5).
     #[must_use]
     pub fn consumed_to(&self) -> (u64, u32) {
         self.consumed.with(&self.state)

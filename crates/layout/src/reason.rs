@@ -85,7 +85,7 @@ impl fmt::Display for FallbackReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is no common protocol version.
+    /// The two sides have no protocol version in common.
     Version,
     /// The listener does not admit the connector's credentials (user, group or process).
     Admission,

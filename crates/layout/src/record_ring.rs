@@ -141,8 +141,8 @@ pub enum Kind {
     /// A whole message in slab memory; the record's payload is a [`BlobBody`]. On a socket the
     /// message's bytes follow the record, and positions do not count them.
     Blob = 2,
-    /// The first part of a message in fragments, for which the sender has no memory: total length,
-    /// then bytes.
+    /// The first part of a message that is sent in fragments, because the sender has no memory for
+    /// the whole message. The payload is the message's total length, then bytes of the message.
     FragmentFirst = 3,
     /// A middle part of a message in fragments.
     FragmentMid = 4,
@@ -158,7 +158,7 @@ pub enum Kind {
     Open = 9,
     /// The sender will send no more on this stream; on a channel, no more at all.
     CloseWrite = 10,
-    /// One or both directions of a stream end at once, with a code (sessions).
+    /// One or both directions of a stream end at once, with an error code (sessions).
     Reset = 11,
     /// The receiver of a stream lets its peer send more on the stream (sessions).
     Credit = 12,
@@ -166,7 +166,7 @@ pub enum Kind {
     GoAway = 13,
     /// A ping, which the peer answers, or the answer to one (sessions).
     Ping = 14,
-    /// The answerer's last record of a stream (sessions).
+    /// The last record of a stream; the side that did not open the stream sends it (sessions).
     End = 15,
     /// A whole message of a link, without a prefix. Only links have this kind.
     CompactRecord = 16,
@@ -175,7 +175,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind with this number, if there is one.
+    /// Returns the kind with this number; `None` if no kind has this number.
     #[must_use]
     #[inline]
     pub const fn from_number(number: u8) -> Option<Self> {
@@ -222,9 +222,9 @@ pub const fn word1(len: u32, stream: u32) -> u64 {
 pub struct WireHeader {
     /// The position divided by 64, the kind, and the committed bit.
     pub word0: U64,
-    /// Payload length in bytes.
+    /// Length of the record's payload in bytes.
     pub len: U32,
-    /// Stream number; 0 on a channel.
+    /// Number of the stream to which the record belongs; 0 on a channel.
     pub stream: U32,
 }
 
@@ -238,13 +238,13 @@ const _: () = {
 /// A header that was loaded once and checked, so its length and its position are safe to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Position of the record.
+    /// Position at which the record begins in the stream of records.
     pub position: Position,
     /// The kind of the record.
     pub kind: Kind,
-    /// Payload length in bytes.
+    /// Length of the record's payload in bytes.
     pub len: u32,
-    /// Stream number; 0 on a channel.
+    /// Number of the stream to which the record belongs; 0 on a channel.
     pub stream: u32,
 }
 
@@ -255,8 +255,9 @@ impl RecordHeader {
     /// loaded *once* into private memory before the call.
     ///
     /// # Errors
-    /// A [`Violation`] if no record at `position` can have these words: another position, an
-    /// unknown kind, a length that leaves the ring or exceeds a quarter of it, or a misplaced PAD.
+    /// A [`Violation`] if no record at `position` can have these words. They may state another
+    /// position or an unknown kind. The record may leave the ring or exceed a quarter of the ring,
+    /// or may be a misplaced PAD.
     #[inline]
     pub fn check(
         position: Position,
@@ -313,7 +314,7 @@ impl RecordHeader {
         Ok(self)
     }
 
-    /// Checks a header that came from a socket, where no ring bounds it.
+    /// Checks a header that came from a socket, where no ring bounds the length of the record.
     ///
     /// # Errors
     /// [`Violation::Word`] for a word of another position, or one without the committed bit;
@@ -350,7 +351,7 @@ impl RecordHeader {
         footprint(self.len as u64)
     }
 
-    /// The header as bytes, as a socket carries it.
+    /// The header as bytes, in the form that a socket carries.
     #[must_use]
     pub const fn to_wire(&self) -> WireHeader {
         WireHeader {
@@ -363,6 +364,7 @@ impl RecordHeader {
 
 /// The body of a BLOB record: which memory holds the message (SPEC 5.2).
 ///
+/// Each field below its offset in bytes:
 /// ```text
 ///  0              8          12         16             24            32
 ///  | block id     | segment  | zero     | offset       | length       |
@@ -380,7 +382,7 @@ pub struct BlobBody {
     pub zero: U32,
     /// Offset in the segment at which the message begins, in bytes.
     pub offset: U64,
-    /// Length of the message in bytes.
+    /// Length in bytes of the message that the record refers to.
     pub length: U64,
 }
 
@@ -397,6 +399,7 @@ pub type BlobCredit = U64;
 
 /// The body of SEGMENT and SEGMENT_RETIRE records (SPEC 5.4).
 ///
+/// Each field below its offset in bytes:
 /// ```text
 ///  0          4          8             16
 ///  | number   | zero     | size, bytes |

@@ -61,19 +61,19 @@ pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
 pub const GONE: u64 = u64::MAX;
 
-/// Flag of a sleeper word: the sleeper's owner polls by itself, so ordinary commits need not notify
-/// it (SPEC 6.4).
+/// Flag of a sleeper word: the owner of the word polls without notification, so ordinary commits
+/// need not notify the owner (SPEC 6.4).
 pub const QUIET: u64 = 1 << 63;
 
 /// Counters of the sender, as indices of words from [`SENDING_COUNTERS`].
 pub mod sending {
-    /// Number of messages sent.
+    /// Number of messages that the sender has sent.
     pub const MESSAGES: u64 = 0;
-    /// Number of payload bytes sent.
+    /// Number of payload bytes that the sender has sent.
     pub const BYTES: u64 = 1;
-    /// Messages whose payload was in the slab or a segment.
+    /// Number of messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Messages copied through the ring because no block was free.
+    /// Number of messages copied through the ring because no block was free.
     pub const OVERFLOWS: u64 = 3;
     /// Number of times that the sender notified its peer of records.
     pub const DOORBELLS: u64 = 4;
@@ -83,7 +83,7 @@ pub mod sending {
     pub const MEMORY: u64 = 6;
     /// Number of blocks in flight at this moment.
     pub const BLOCKS_OUT: u64 = 7;
-    /// Position after the last committed record.
+    /// Position after the last record that the sender committed.
     pub const TAIL: u64 = 8;
     /// Number of counters that a sender has.
     pub const COUNT: u64 = 9;
@@ -91,11 +91,11 @@ pub mod sending {
 
 /// Counters of the receiver, as indices of words from [`RECEIVING_COUNTERS`].
 pub mod receiving {
-    /// Number of messages received.
+    /// Number of messages that the receiver has received.
     pub const MESSAGES: u64 = 0;
-    /// Number of payload bytes received.
+    /// Number of payload bytes that the receiver has received.
     pub const BYTES: u64 = 1;
-    /// Messages whose payload the receiver read from the slab or a segment.
+    /// Number of messages whose payload the receiver read from the slab or a segment.
     pub const BLOBS: u64 = 2;
     /// Number of times that the receiver notified its peer of room.
     pub const DOORBELLS: u64 = 3;
@@ -139,6 +139,7 @@ pub const LAYOUT_HASH: u64 = {
 
 /// The header at the start of a region.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0   magic              8   version   12  header size   16  layout hash
 ///  24  region size        32  ring offset                 40  ring size
@@ -151,33 +152,34 @@ pub const LAYOUT_HASH: u64 = {
 )]
 #[repr(C)]
 pub struct RegionHeader {
-    /// Always [`REGION_MAGIC`].
+    /// The first eight bytes of the region, always [`REGION_MAGIC`].
     pub magic: [u8; 8],
-    /// Always [`FORMAT_VERSION`].
+    /// The version of the memory format, always [`FORMAT_VERSION`].
     pub version: U32,
     /// Size of the header page in bytes.
     pub header_size: U32,
-    /// Always [`LAYOUT_HASH`].
+    /// The hash of the rules of the format, always [`LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the region in bytes.
     pub region_size: U64,
-    /// Offset of the record ring.
+    /// Offset of the record ring in the region, in bytes.
     pub ring_offset: U64,
     /// Size of the record ring in bytes.
     pub ring_size: U64,
-    /// Offset of the release ring.
+    /// Offset of the release ring in the region, in bytes.
     pub release_offset: U64,
     /// Number of entries in the release ring, eight bytes each.
     pub peer_blocks_max: U64,
-    /// Offset of the slab.
+    /// Offset of the slab in the region, in bytes.
     pub slab_offset: U64,
     /// Size of the slab in bytes; may be 0.
     pub slab_size: U64,
     /// The session that both regions belong to, as agreed in HELLO.
     pub session_id: [u8; 16],
-    /// The owner's process id in its own namespace; for an operator, never acted on.
+    /// The owner's process id in the owner's namespace. The value is for an operator; no code acts
+    /// on it.
     pub owner_pid: U32,
-    /// 0 for the connector, 1 for the acceptor.
+    /// The role of the owner in the connection: 0 for the connector, 1 for the acceptor.
     pub role: U32,
     /// The kind of the region: [`REGION_CONNECTION`].
     pub kind: U32,
@@ -210,17 +212,17 @@ const _: () = {
 pub struct Geometry {
     /// Size of the whole region in bytes: a multiple of [`GRAIN_BYTES`].
     pub region_bytes: u64,
-    /// Offset of the record ring.
+    /// Offset of the record ring in the region, in bytes.
     pub ring_offset: u64,
-    /// Size of the record ring.
+    /// Size of the record ring in bytes.
     pub ring: RingSize,
-    /// Offset of the release ring.
+    /// Offset of the release ring in the region, in bytes.
     pub release_offset: u64,
     /// Number of entries in the release ring: a power of two.
     pub peer_blocks_max: u64,
-    /// Offset of the slab.
+    /// Offset of the slab in the region, in bytes.
     pub slab_offset: u64,
-    /// Size of the slab; may be 0.
+    /// Size of the slab in bytes; may be 0.
     pub slab_bytes: u64,
 }
 
@@ -261,7 +263,7 @@ impl Geometry {
         })
     }
 
-    /// The header that describes this geometry.
+    /// Makes the region header that describes this geometry.
     #[must_use]
     pub fn header(&self, session_id: [u8; 16], owner_pid: u32, role: u32) -> RegionHeader {
         #[expect(clippy::cast_possible_truncation, reason = "4096")]
@@ -287,7 +289,7 @@ impl Geometry {
     }
 
     /// Reads the geometry from the header of a peer's region whose descriptor has size
-    /// `region_bytes`. The header must be a private copy.
+    /// `region_bytes`. The header must be a private copy, which the peer cannot change.
     ///
     /// # Errors
     /// [`Violation::RegionHeader`], naming the first invalid field.

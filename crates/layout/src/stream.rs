@@ -17,14 +17,14 @@ use crate::record_ring::RecordHeader;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Length of the longest metadata of an OPEN record in bytes: with its head, OPEN fits the smallest
-/// ring.
+/// Length of the longest metadata of an OPEN record, in bytes. The smallest ring has room for an
+/// OPEN record with this metadata and its head.
 pub const METADATA_BYTES_MAX: usize = 1000;
-/// [`OpenHead::content`]: the opener does not say what the stream carries.
+/// Value of [`OpenHead::content`]: the opener does not say what the stream carries.
 pub const CONTENT_APPLICATION: u16 = 0;
-/// [`OpenHead::content`]: bytes, as of SPEC 11.8.
+/// Value of [`OpenHead::content`]: the stream carries bytes, as SPEC 11.8 defines.
 pub const CONTENT_BYTES: u16 = 1;
-/// [`OpenHead::content`]: calls, as of CALLS.md.
+/// Value of [`OpenHead::content`]: the stream carries calls, as CALLS.md defines.
 pub const CONTENT_CALLS: u16 = 2;
 
 /// Bit of [`GoAwayBody::flags`]: the sender closes the session, and a reason may follow.
@@ -42,7 +42,7 @@ pub const RECEIVING: u32 = 1 << 1;
 
 /// The first code of RESET that is reserved to the protocol; the application may use those below.
 pub const RESERVED_CODES: u32 = 0xffff_ff00;
-/// Code of RESET: the stream never reached the application.
+/// Code of RESET: the stream was refused before the application received it.
 pub const REFUSED: u32 = 0xffff_ff01;
 /// Code of RESET: the application dropped the stream.
 pub const DROPPED: u32 = 0xffff_ff02;
@@ -52,15 +52,16 @@ pub const ASK: u64 = 0;
 /// Value of [`PingBody::answer`]: the record is the response.
 pub const ANSWER: u64 = 1;
 
-/// The number of the stream that its opener opened as its `index`-th, counted from 0.
+/// Returns the number of the `index`-th stream, counted from 0, that one side opens. That side is
+/// the acceptor if `is_acceptor`, else the other side.
 #[inline]
 #[must_use]
 pub const fn number(index: u32, is_acceptor: bool) -> u32 {
     2 * index + 1 + is_acceptor as u32
 }
 
-/// The index of a stream among those of its opener, and whether the acceptor opened it; `None` for
-/// the session itself.
+/// Returns the index of a stream among those of its opener, and whether the acceptor opened it.
+/// Returns `None` for the number of the session itself.
 #[inline]
 #[must_use]
 pub const fn index(number: u32) -> Option<(u32, bool)> {
@@ -70,7 +71,7 @@ pub const fn index(number: u32) -> Option<(u32, bool)> {
     Some(((number - 1) / 2, number % 2 == 0))
 }
 
-/// How many streams one side can open at most: each needs a number of 32 bits.
+/// Maximum number of streams that one side can open: each stream needs its own number of 32 bits.
 pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 
 /// The first bytes of the payload of an OPEN record (SPEC 11.2).
@@ -79,7 +80,8 @@ pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 )]
 #[repr(C)]
 pub struct OpenHead {
-    /// What the stream carries: `CONTENT_…`. For tools; a receiver never decides by it.
+    /// What the stream carries: one of the `CONTENT_…` values. Only tools use this field; a
+    /// receiver never decides by it.
     pub content: U16,
     /// A reserved field, always 0.
     pub zero: [u8; 6],
@@ -115,7 +117,8 @@ pub struct CreditBody {
 pub struct GoAwayBody {
     /// The reason for the GO_AWAY, chosen by the application.
     pub code: U32,
-    /// A union of bits: [`CLOSING`]. Others are 0, and ignored on receipt.
+    /// A union of bits: only [`CLOSING`] is defined. The sender sets the other bits to 0, and the
+    /// receiver ignores them.
     pub flags: U32,
 }
 
@@ -127,7 +130,7 @@ pub struct GoAwayBody {
 pub struct PingBody {
     /// Either [`ASK`], for a request, or [`ANSWER`], for a response.
     pub answer: U64,
-    /// A value that the response repeats.
+    /// A value that the sender of the request chooses, and that the response repeats.
     pub token: U64,
 }
 
@@ -142,11 +145,11 @@ const _: () = {
     assert!(core::mem::offset_of!(PingBody, token) == 8);
 };
 
-/// The longest body of RESET, CREDIT, GO_AWAY and PING, in bytes.
+/// Length in bytes of the longest body that a RESET, CREDIT, GO_AWAY or PING record can have.
 pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
 
 impl OpenHead {
-    /// The head of a stream whose opener does not say what it carries.
+    /// The head of an OPEN record whose sender does not say what the stream carries.
     pub const APPLICATION: Self = Self { content: U16::new(CONTENT_APPLICATION), zero: [0; 6] };
 
     /// Checks the length of `record`, an OPEN. Returns the length of its metadata in bytes.

@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Executes orders as they arrive, until an error ends the process.
+/// Runs the gateway: executes orders as they arrive, until an error ends the process.
 fn gateway(address: &str, directory: &str) -> Result<()> {
     let place = Storage::directory(directory);
     let server = Server::bind(address, place, "gateway", Config::default())?;
@@ -45,11 +45,12 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
                 if order.attempt() > 1 {
                     println!("order {number} was here before, and was not reported");
                 }
-                // The reply is sent and the order acknowledged together: after a crash both have
-                // happened, or neither.
+                // The report is sent and the order acknowledged in one step: after a crash both
+                // have happened, or neither.
                 order.reply(&number.to_le_bytes())?;
             }
-            // The strategy may start again: the next call waits for it.
+            // The strategy process may be started again, so the gateway goes on: its next `recv`
+            // waits for that process.
             Ok(None) => println!("the strategy has finished"),
             Err(RecvError::TimedOut) => {}
             Err(error) => return Err(error.into()),
@@ -57,7 +58,7 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
     }
 }
 
-/// Sends the orders of a day, and waits for all reports.
+/// Runs the strategy: sends the orders of a day, and waits until each has its report.
 fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()> {
     let place = Storage::directory(directory);
     let client = Client::new(place, "strategy", Config::default())?;

@@ -21,16 +21,17 @@ use partywall_wait::Wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
-    /// At the time when the application acknowledges it. A message that was not acknowledged is
-    /// received again, with a higher [`attempt`](super::Message::attempt).
+    /// The message counts as acknowledged when the application acknowledges it. A message that was
+    /// not acknowledged before the process was killed is received again, with a higher
+    /// [`attempt`](super::Message::attempt).
     #[default]
     AtLeastOnce,
-    /// At the time when the application receives it. If the process is killed while it handles the
-    /// message, the message is not received again.
+    /// The message counts as acknowledged when the application receives it. If the process is
+    /// killed while it handles the message, the message is not received again.
     AtMostOnce,
 }
 
-/// Settings of one end of a link, with defaults for everything.
+/// Settings of one end of a link. Every setting has a default.
 ///
 /// ```
 /// use partywall_link::{Delivery, Config};
@@ -101,35 +102,36 @@ impl Config {
     /// Size in bytes of the ring that keeps messages until the peer has acknowledged them: a power
     /// of two from 4 KiB to 1 GiB. An existing file keeps its size. The default is 1 MiB.
     ///
-    /// A message takes its length and 40 bytes, rounded up to 64. The 40 bytes become 16 while the
-    /// peer reads the ring in shared memory and the message is no reply. A message that with 40
-    /// bytes would take more than a quarter of the ring goes into the slab.
+    /// A message takes its length and 40 bytes, rounded up to 64. Only 16 bytes are added instead
+    /// of 40 while the peer reads the ring in shared memory and the message is no reply. A message
+    /// that would take, with its 40 bytes, more than a quarter of the ring goes into the slab.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// Size in bytes of the slab, for messages too long for the ring, from 0 to 1 TiB. It limits
-    /// the length of the longest message. An existing file keeps its size. The default is 4 MiB.
+    /// Size in bytes of the slab, for messages too long for the ring, from 0 to 1 TiB. The size
+    /// limits the length of the longest message. An existing file keeps its size. The default is 4
+    /// MiB.
     #[must_use]
     pub const fn slab_bytes(mut self, bytes: u64) -> Self {
         self.slab_bytes = bytes;
         self
     }
 
-    /// What to do with a link file that was last owned in another boot and that its owner did not
-    /// [close](crate::Link::close): a power loss may have taken any part of it. The default is to
-    /// refuse it.
+    /// What this end does with a link file that was last owned before a reboot, and that its owner
+    /// did not [close](crate::Link::close). The file cannot be trusted, because a power loss may
+    /// have taken any part of it. By default, such a file is refused.
     #[must_use]
     pub const fn after_reboot(mut self, policy: AfterReboot) -> Self {
         self.after_reboot = policy;
         self
     }
 
-    /// The largest ring and slab of the peer that this end accepts, in bytes: so much may arrive
-    /// here without being acknowledged. A peer with a larger ring or slab is refused. The default
-    /// is 64 MiB and 1 GiB.
+    /// The largest ring and slab of the peer that this end accepts, in bytes. So many bytes may
+    /// arrive at this end before it acknowledges them. A peer with a larger ring or slab is
+    /// refused. The default is 64 MiB for the ring and 1 GiB for the slab.
     #[must_use]
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
@@ -206,18 +208,18 @@ impl Config {
     }
 
     /// Maximum number of a server's connections that have not sent their ATTACH yet. Further
-    /// connections wait in the backlog, and replace one that was silent for 100 ms. The default is
-    /// 64.
+    /// connections wait in the backlog, and each replaces a connection that has been silent for 100
+    /// ms. The default is 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
         self
     }
 
-    /// The shortest and the longest pause between two attempts of a client to connect. Each pause
-    /// is twice the previous one, with a random part. It is at most 10 ms in the first 10 s after a
-    /// connection broke, and at most 50 ms while messages are unacknowledged. The default is 1 ms
-    /// and 1 s.
+    /// The shortest pause (`min`) and the longest pause (`max`) between two attempts of a client to
+    /// connect. Each pause is twice the previous one, with a random part. A pause is at most 10 ms
+    /// in the first 10 s after a connection broke, and at most 50 ms while messages are
+    /// unacknowledged. The defaults are 1 ms and 1 s.
     #[must_use]
     pub const fn retry(mut self, min: Duration, max: Duration) -> Self {
         self.retry_min = min;
@@ -234,16 +236,16 @@ impl Config {
         self
     }
 
-    /// Maximum number of links that a server has at a time; clients of further links are refused.
-    /// Each link takes its ring and slab from memory or from the file system. The default is
-    /// 16,384.
+    /// Maximum number of links that a server has at a time; a client that asks for a further link
+    /// is refused. Each link takes its ring and slab from memory or from the file system. The
+    /// default is 16,384.
     #[must_use]
     pub const fn links_max(mut self, count: usize) -> Self {
         self.links_max = count;
         self
     }
 
-    /// Maximum number of connections that the system queues until a server accepts them. The
+    /// Maximum number of new connections that the system queues until the server accepts them. The
     /// default is 128.
     #[must_use]
     pub const fn backlog(mut self, count: i32) -> Self {
@@ -269,7 +271,7 @@ impl Config {
     }
 
     /// Lets a server bind a `tcp:` address that other hosts can reach. TCP connections are not
-    /// encrypted. The default is loopback only.
+    /// encrypted. By default, a server binds only loopback addresses.
     #[must_use]
     pub const fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
@@ -278,8 +280,8 @@ impl Config {
 
     /// Makes a server ask `decide` about each connection before it opens the link. The thread that
     /// drives the group calls `decide`, and drives nothing else meanwhile: if `decide` blocks on a
-    /// link of the same group, it deadlocks. By default, every client is accepted over Unix
-    /// sockets, and none over TCP.
+    /// link of the same group, it deadlocks. Without this setting, every client is accepted over
+    /// Unix sockets, and none over TCP.
     ///
     /// Over TCP nothing but the login proves a client's names, so let `decide` check a secret.
     ///
@@ -310,7 +312,8 @@ impl Config {
         self
     }
 
-    /// The sizes of a new store; an error if they are impossible.
+    /// The sizes of a new link file or memory, as this configuration sets them; an error if a
+    /// setting is impossible.
     pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         // A link does not use the release ring, so it gets the smallest one.
@@ -331,14 +334,14 @@ impl Config {
         Ok(sizes)
     }
 
-    /// The rule for admitting a peer. An abstract address has no permissions, so its default admits
-    /// only our own user.
+    /// The rule for admitting a peer, if there is one. An abstract address has no permissions, so
+    /// without a configured rule only our own user is admitted there.
     pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
         let own = || is_abstract.then(Admission::own_user);
         self.admission.clone().or_else(own)
     }
 
-    /// Whether the link may share memory with a peer at this address.
+    /// Whether the configuration allows the link to share memory with a peer at this `address`.
     pub(super) fn shares(&self, address: &Address) -> bool {
         let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));
         is_unix && self.transport != TransportPolicy::Socket
@@ -346,8 +349,8 @@ impl Config {
 
     /// The size in bytes of the largest peer memory that this end maps.
     pub(super) fn peer_bytes_max(&self) -> u64 {
-        // A file also contains pages before the ring and the slab, and is rounded up to whole
-        // pages.
+        // A link file also contains pages before the ring and the slab, and its size is rounded up
+        // to whole pages.
         let parts = self.peer_ring_max.saturating_add(self.peer_slab_max);
         parts.saturating_add(PARTS_OFFSET).saturating_add(FILLED_UP_MAX)
     }
@@ -364,8 +367,8 @@ impl Config {
 
     /// Refuses a peer that may have more in flight than this end accepts.
     ///
-    /// A file's slab is rounded up to whole pages, so a peer whose configured sizes equal the
-    /// maximum may exceed it by the rounding.
+    /// The slab in a link file is rounded up to whole pages. So the slab of a peer that is
+    /// configured with the maximum may exceed the maximum by this rounding.
     pub(super) fn judge_window(&self, asked: Window) -> Result<(), Refusal> {
         let filled_up = LinkGeometry::new(self.peer_ring_max, 8, self.peer_slab_max);
         let slab_max = filled_up.map_or(self.peer_slab_max, |filled| filled.slab_bytes);
@@ -379,31 +382,34 @@ impl Config {
     }
 }
 
-/// A client that asks to attach. The client states the names in `key`; the system vouches for
-/// `peer`.
+/// A client that asks to attach to a link. The client states the names in `key`; the system vouches
+/// for `peer`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoginRequest {
-    /// The server's end of the link: `local` is the server, `remote` the client.
+    /// The names of the link as the server's end has them: `local` is the server, `remote` the
+    /// client.
     pub key: Key,
-    /// Bytes from the client's application: its [`Config::login`](super::Config::login).
+    /// Bytes that the client's application sends: its [`Config::login`](super::Config::login).
     pub login: Vec<u8>,
-    /// Transport of the connection.
+    /// Transport of the connection on which the client asks.
     pub transport: Transport,
-    /// Identity of the client: credentials on Unix sockets, over TCP only the address.
+    /// Identity of the client: the credentials of its process on a Unix socket, but over TCP only
+    /// its address.
     pub peer: Peer,
 }
 
-/// Whether a client may attach.
+/// The decision of a server whether a client may attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginAnswer {
     /// The client may attach. The client's application gets these bytes, at most 4 KiB.
     Accept(Vec<u8>),
-    /// The client may not attach. It gets this reason for its operator, and tries again later.
+    /// The client may not attach. It gets this reason, which its operator can read, and tries to
+    /// attach again later.
     Reject(String),
 }
 
-/// The callback that decides about logins.
+/// The callback of [`Config::on_login`] that decides whether a client may attach.
 #[derive(Clone)]
 pub(super) struct OnLogin(pub(super) Arc<dyn Fn(&LoginRequest) -> LoginAnswer + Send + Sync>);
 
@@ -413,7 +419,8 @@ impl fmt::Debug for OnLogin {
     }
 }
 
-/// Upper bound in bytes for the release ring of a file plus its rounding up to whole pages.
+/// Upper bound in bytes for two parts of a link file together: its release ring, and the rounding
+/// of its size up to whole pages.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {

@@ -13,14 +13,14 @@ use super::store::KeyError;
 use super::store::StorageError;
 use partywall::AddressError;
 
-/// Reason why the link does nothing more in this process.
+/// Reason why a link does nothing more in this process.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
     /// This process closed the link.
     #[error("the link was closed in this process: open it again")]
     Closed,
-    /// A later owner of the local end has attached to the peer.
+    /// A later owner of the local end has attached to the peer, so this process has lost the link.
     #[error(
         "a later owner of this end has taken its place: find out who opened the same link, and let only one go on"
     )]
@@ -33,7 +33,7 @@ pub enum Stopped {
     /// This process is a forked child of the process that opened the link.
     #[error("this link belongs to the parent process: open another one after fork()")]
     Forked,
-    /// A system call failed unexpectedly.
+    /// A system call that the link needs failed unexpectedly.
     #[error("waiting failed: {0}")]
     System(Arc<io::Error>),
 }
@@ -48,26 +48,26 @@ impl From<io::Error> for Stopped {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The deadline passed before ring or slab had room for the message.
+    /// The deadline passed before the link's ring or slab had room for the message.
     #[error("no room came before the deadline: the peer has not acknowledged what was sent before")]
     TimedOut,
-    /// The message is longer than the longest message that ring and slab can keep.
+    /// The message is longer than the longest message that the link's ring and slab can keep.
     #[error(
         "a message of {len} bytes exceeds the {max} that this link can keep: raise Config::slab_bytes (of a new file)"
     )]
     TooLarge {
-        /// Length of the message in bytes.
+        /// Length in bytes of the message that was not sent.
         len: u64,
-        /// The longest possible message in bytes.
+        /// Length in bytes of the longest message that the link can keep.
         max: u64,
     },
-    /// The batch takes more than half the ring.
+    /// The batch of messages takes more than half the link's ring.
     #[error(
         "a batch of {len} bytes takes more than half the ring of this link: send it in parts, or raise \
          Config::ring_bytes (of a new file)"
     )]
     BatchTooLarge {
-        /// Length of all messages of the batch in bytes.
+        /// Total length in bytes of the messages of the batch.
         len: u64,
     },
     /// The link accepts no more messages, for the reason given.
@@ -79,7 +79,8 @@ pub enum SendError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
-    /// Ring or slab has no room at the moment: the peer has not acknowledged earlier messages.
+    /// The link's ring or slab has no room at the moment, because the peer has not acknowledged
+    /// earlier messages.
     #[error("there is no room now")]
     Full,
     /// The message can never be sent, for the reason given.
@@ -87,7 +88,8 @@ pub enum TrySendError {
     Never(#[from] SendError),
 }
 
-/// Reason why no message was received. A peer that is gone is no reason: the link waits for it.
+/// Reason why no message was received. A peer that is gone or cannot be reached is no reason: the
+/// link waits for the peer.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -125,7 +127,7 @@ pub enum AckError {
         "the message cannot be acknowledged any more: its epoch is over, and it is in the reports, or it will be received again"
     )]
     Stale,
-    /// The link does nothing more, for the reason given.
+    /// The link does nothing more in this process, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -134,7 +136,7 @@ pub enum AckError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The request cannot be acknowledged, for the reason given.
+    /// The message that the reply answers cannot be acknowledged, for the reason given.
     #[error(transparent)]
     Ack(#[from] AckError),
     /// The reply cannot be sent, for the reason given.
@@ -142,18 +144,18 @@ pub enum ReplyError {
     Send(#[from] SendError),
 }
 
-/// Reason why a wait ended before its event.
+/// Reason why a wait ended before the awaited event happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline passed before the event.
+    /// The deadline passed before the awaited event.
     #[error("not before the deadline{}{last}", if last.is_empty() { "" } else { "; the last attempt to attach: " })]
     TimedOut {
-        /// Error text of the last attempt to attach; empty if there was no attempt, or it
-        /// succeeded.
+        /// Error text of the link's last attempt to attach. It is empty if there was no attempt, or
+        /// if the last attempt succeeded.
         last: String,
     },
-    /// The event cannot happen any more, for the reason given.
+    /// The awaited event cannot happen any more, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -162,7 +164,7 @@ pub enum WaitError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
-    /// The text is no valid address.
+    /// The text that was given as the new address is no valid address.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The link is a server's end; only a client can switch to another address.
@@ -170,20 +172,20 @@ pub enum SwitchError {
         "this is the server's end of the link: its client goes over, to any address of Server::listen_also"
     )]
     Served,
-    /// The link does nothing more, for the reason given.
+    /// The link does nothing more in this process, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// A setting has an impossible value.
+/// A setting of a [`Config`](crate::Config) has an impossible value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
     /// Name of the setting, as in [`Config`](crate::Config).
     pub setting: &'static str,
-    /// The rejected value.
+    /// The value of the setting, which was rejected.
     pub found: u64,
-    /// The possible values, in words.
+    /// The values that the setting may have, in words.
     pub wanted: &'static str,
 }
 
@@ -191,13 +193,13 @@ pub struct ConfigError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A name is empty or too long.
+    /// A name in the key of the link is empty or too long.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A setting has an impossible value.
+    /// A setting of the configuration has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The text is no valid address.
+    /// The text that was given as the server's address is no valid address.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The link file was not opened, for the reason given.
@@ -207,10 +209,10 @@ pub enum OpenError {
     #[error("this link of the server is in use: use the handle that there is, or drop it first")]
     AlreadyOpen,
     /// The server already has as many links as [`Config::links_max`](crate::Config::links_max)
-    /// allows, which is given.
+    /// allows. The number of links is given.
     #[error("the server has {0} links, as many as it may: close some, or raise Config::links_max")]
     TooMany(usize),
-    /// The records of the link contradict its state; the text says where.
+    /// The records of the link contradict the state of the link; the text says where.
     #[error("the link cannot continue: {0}")]
     Damaged(String),
     /// The system refuses the descriptors (epoll, eventfd, timer) on which threads block.
@@ -227,41 +229,43 @@ impl From<io::Error> for OpenError {
     }
 }
 
-/// Reason why a server was not made.
+/// Reason why `Server::bind` or `Server::listen_also` failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The server's name is empty or too long.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A setting has an impossible value.
+    /// A setting of the configuration has an impossible value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The text is no valid address, or its host name cannot be resolved.
+    /// The text that was given as the server's address is no valid address, or its host name cannot
+    /// be resolved.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The directory is not fit for link files, for the reason given.
     #[error(transparent)]
     Directory(#[from] StorageError),
-    /// Other hosts can reach the address, and the configuration does not allow that.
+    /// Other hosts can reach the server's address, and the configuration does not allow that.
     #[error(
         "{address} can be reached from other hosts, and TCP is not encrypted: bind a loopback address, or say \
          Config::allow_remote(true)"
     )]
     NotLoopback {
-        /// The address that was refused.
+        /// The address that was refused, because other hosts can reach it.
         address: String,
     },
-    /// TCP does not identify clients, and the configuration does not allow anonymous ones.
+    /// The server's address is a TCP address. TCP does not identify clients, and the configuration
+    /// does not allow anonymous ones.
     #[error(
         "over TCP nobody can tell who comes to {address}: say Config::on_login to judge what clients send, or \
          Config::allow_anonymous_tcp(true)"
     )]
     Anonymous {
-        /// The address that was refused.
+        /// The address that was refused, because clients would be anonymous.
         address: String,
     },
-    /// The system refuses to bind or to listen.
+    /// The system refuses to bind the server's address, or to listen at it.
     #[error(transparent)]
     System(#[from] partywall_sys::BindError),
     /// The system refuses the descriptors (epoll, eventfd, timer) on which threads block.
@@ -278,14 +282,15 @@ impl From<io::Error> for BindError {
     }
 }
 
-/// Reason why no link was accepted.
+/// Reason why a server returned no link from `accept` or a similar method.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// No new link was attached before the deadline, or none now for `try_accept`.
+    /// No client attached a new link before the deadline. For `try_accept`: no such link is there
+    /// now.
     #[error("no link was attached before the deadline")]
     TimedOut,
-    /// The system call on which the thread blocks failed.
+    /// The system call with which the thread waits for clients failed.
     #[error("waiting failed: {0}")]
     Wait(io::Error),
     /// This process is a forked child of the process that made the server.
@@ -308,9 +313,9 @@ impl From<AckFault> for AckError {
     }
 }
 
-/// Reason why a message was refused, for a caller that may block.
+/// Reason why a message was not sent, in the form that a caller needs that may block.
 pub(super) enum Refused {
-    /// Ring or slab may have room later.
+    /// The link's ring or slab has no room now, but may have room later.
     Full,
     Never(SendError),
 }

@@ -205,11 +205,11 @@ impl ErrorCode for RepairError {
     }
 }
 
-/// Code for an object that belongs to the parent of this forked process.
+/// Code of an error: the object belongs to the parent of this forked process.
 const FORKED: u32 = 1;
-/// Code for a system call that failed, although it does not fail in normal operation.
+/// Code of an error: a system call failed, although it does not fail in normal operation.
 const SYSTEM: u32 = 2;
-/// Code for an operation whose deadline passed.
+/// Code of an error: the deadline of the operation passed.
 const TIMED_OUT: u32 = 4;
 
 #[cfg(test)]

@@ -56,37 +56,39 @@ pub(super) struct GroupInner {
     next_id: Mutex<u64>,
 }
 
-/// A link, as its group uses it.
+/// A link, as the group to which it belongs calls it.
 pub(super) trait Member: Send + Sync {
     fn id(&self) -> MemberId;
     /// Whether the link has events, so that the application should check it. If `is_reported`, the
-    /// result is passed to the application, and events other than messages count as returned.
+    /// caller passes the result to the application. Events other than messages are then not
+    /// reported again.
     fn has_events(&self, is_reported: bool) -> bool;
 }
 
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Number of threads that have taken the list, and will put back the links that still have
-    /// events.
+    /// Number of threads that have taken all links out of the list to check them. Each puts back
+    /// the links that still have events.
     readers: u32,
-    /// Whether a thread found the list empty because other threads had taken it.
+    /// Whether a thread found the list empty while other threads had taken the links out of it.
     has_missed: bool,
 }
 
 impl Entered for EventList {}
 
 impl Group {
-    /// Makes a group without links, whose threads wait adaptively in [`poll`](Self::poll).
+    /// Makes a group without links, whose [`poll`](Self::poll) waits by the strategy
+    /// `Wait::Adaptive`.
+    ///
     /// # Errors
-    /// The process has no free descriptors. A group takes two, and two more when its descriptor is
-    /// first requested.
+    /// There is an error if the process has too few free descriptors. A group takes two, and two
+    /// more when its own descriptor is first requested.
     pub fn new() -> io::Result<Self> {
         Self::with_wait(Wait::Adaptive)
     }
 
-    /// Makes a group without links, whose threads use the wait strategy `wait` in
-    /// [`poll`](Self::poll).
+    /// Makes a group without links, whose [`poll`](Self::poll) waits by the strategy `wait`.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -133,16 +135,16 @@ impl Group {
         Ok(self.inner.count_events())
     }
 
-    /// Returns the links with events. A link is returned until all its messages are received; any
-    /// other change is returned once.
+    /// Returns the links with events. A link with messages is returned by each call until all its
+    /// messages are received. A link with any other change is returned once.
     #[must_use]
     pub fn ready(&self) -> Vec<MemberId> {
         let links = self.inner.links_with_events(true);
         links.iter().map(|link| link.id()).collect()
     }
 
-    /// Time at which the application should call [`try_poll`](Self::try_poll) even if the
-    /// descriptor is not readable.
+    /// Time at which the application should call [`try_poll`](Self::try_poll) even if the group's
+    /// descriptor is not readable; `None` if no timer is set.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         self.inner.reactor.next_timer()
@@ -156,10 +158,9 @@ impl Group {
 }
 
 impl AsFd for Group {
-    /// Returns a descriptor that becomes readable when [`try_poll`](Group::try_poll) has work, or
-    /// [`ready`](Group::ready) has links that this or another thread found. One call of `try_poll`
-    /// may not handle everything, so an edge-triggered loop has to poll the descriptor again before
-    /// it sleeps.
+    /// Returns a descriptor that becomes readable when [`try_poll`](Group::try_poll) has work to
+    /// do, or [`ready`](Group::ready) has links to return. One call of `try_poll` may not handle
+    /// everything, so an edge-triggered loop has to poll the descriptor again before it sleeps.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.reactor.as_fd()
     }
@@ -191,10 +192,11 @@ impl GroupInner {
         self.links_with_events(false).len()
     }
 
-    /// Returns the links that still have events, and removes the others from the list.
+    /// Returns the links that still have events, and removes all other links from the list. If
+    /// `is_reported`, events other than messages are not reported again.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
-        // A link that reports an event locks itself first and then the list. So the list is
-        // released before any link is locked.
+        // A thread that reports an event locks the link first and then the list. To keep this
+        // order, the list's lock is released before any link is locked.
         let listed = {
             let mut events = self.events.lock();
             events.has_missed |= events.readers > 0;
@@ -215,7 +217,7 @@ impl GroupInner {
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
             // Another thread may have found the list empty meanwhile, and now sleep in `poll` or in
-            // an external loop: wake it.
+            // an external event loop. It is woken, because the list has links again.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();
@@ -235,5 +237,5 @@ impl GroupInner {
     }
 }
 
-/// The longest time for which a group spins before it sleeps.
+/// The longest time for which `poll` spins before the thread sleeps.
 const SPIN_BUDGET: Duration = Duration::from_micros(50);

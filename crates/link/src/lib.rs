@@ -137,7 +137,8 @@ pub use store::{
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Compiles and runs the examples of the guide's chapter on links.
+/// Compiles and runs the examples of the guide's chapter on links as documentation tests; no build
+/// contains this type.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../docs/guide/src/links.md")]
 struct Links;

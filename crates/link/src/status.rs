@@ -10,11 +10,12 @@ use partywall::Peer;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
-    /// There is no connection. A client makes one while a thread blocks on the link or its group.
+    /// The link has no connection. A client makes a connection while a thread blocks on the link or
+    /// the link's group.
     Detached,
-    /// A connection is being made, but does not carry records yet.
+    /// The link's connection is being made, but does not carry records yet.
     Attaching,
-    /// A connection carries records.
+    /// The link has a connection on which records can flow.
     Attached {
         /// Transport of the connection.
         transport: Transport,

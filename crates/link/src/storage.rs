@@ -22,7 +22,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Returns [`Directory`](Self::Directory) with this path.
+    /// Returns [`Directory`](Self::Directory) with `path`.
     pub fn directory(path: impl AsRef<Path>) -> Self {
         Self::Directory(path.as_ref().to_owned())
     }

@@ -10,8 +10,8 @@ use support_many_links::figures::Figures;
 use support_many_links::many::{self, Kind};
 use support_many_links::{client, cost};
 
-/// The second process, which has the clients' ends. It ends when the first process closes the
-/// control connection.
+/// The role of the second process: it has the clients' ends of all links. It ends when the first
+/// process closes the control connection.
 #[test]
 fn many_links_client() {
     client::main();
@@ -26,8 +26,9 @@ fn idle_links_cost_no_turns() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // Each link takes a socket. A link over shared memory also takes two doorbells and, in memory,
-    // a descriptor of the memory. A link in a file takes one descriptor and 64 KiB at either end.
+    // Each link takes a socket. A link over shared memory also takes two doorbells and, if kept in
+    // memory, a descriptor of the memory. A link kept in a file takes one descriptor and 64 KiB at
+    // either end.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
     let runs = [
@@ -41,8 +42,8 @@ fn idle_links_cost_no_turns() {
         let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // The group polls once before it sleeps, and wakes at the deadline. One wake-up for
-            // each link would give hundreds.
+            // The group polls once before it sleeps, and wakes at the deadline. If each link woke
+            // the group, there would be hundreds of wake-ups.
             assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }
         costs_at_most_twice(&few, &many);
@@ -52,7 +53,8 @@ fn idle_links_cost_no_turns() {
     }
 }
 
-/// Compares the number of turns; the test measures no time.
+/// Checks that the active links cost at most twice as many turns and reported links among many
+/// links as among few. The test measures no time.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);

@@ -17,7 +17,7 @@ use support_sweep::act::Act;
 use support_sweep::sweep::{self, Settings};
 use support_sweep::worker;
 
-/// The second process: one end of the link, which runs until it is killed.
+/// The role of the second process: it is one end of the link, and runs until it is killed.
 #[test]
 fn sweep_worker() {
     worker::main();
@@ -26,15 +26,15 @@ fn sweep_worker() {
 #[test]
 fn kill_at_any_instruction_keeps_the_link_whole() {
     let settings = Settings::from_variables();
-    // The worker runs on the processor of the tracing thread, so a step is a switch between two
-    // threads and wakes no other processor.
+    // The worker runs on the processor of the tracing thread. So each step only switches between
+    // two threads, and wakes no other processor.
     let cpus = partywall_sys::cpu::affinity().unwrap();
     partywall_sys::cpu::set_affinity(cpus[cpus.len() - 1]).unwrap();
     let (mut boundaries, mut images, mut judged, mut kills) = (0, 0, 0, 0);
     for act in Act::chosen() {
         let figures = sweep::run(act, settings).unwrap_or_else(|why| panic!("{act}: {why}"));
         println!("{figures}");
-        // Every operation on a link changes its file at least twice.
+        // Expected result: every operation on a link changes the worker's link file at least twice.
         assert!(figures.boundaries > 20 && figures.images >= 2, "{figures}");
         boundaries += figures.boundaries;
         images += figures.images;

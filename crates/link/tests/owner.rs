@@ -18,10 +18,11 @@ use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
-/// The race goes on until the file has had more owners than this number.
+/// The race goes on at least until the file has had more owners than this number.
 const OWNERS: u64 = 100;
 
-/// The second process: an owner whose behaviour a variable selects. It runs until it is killed.
+/// The role of the second process: an owner of the link file, whose behaviour an environment
+/// variable selects. It runs until it is killed.
 #[test]
 fn owner() {
     let Some(role) = variable(ROLE) else { return };
@@ -38,19 +39,20 @@ fn owner() {
     }
 }
 
-/// Owns the file, forks a child that stays alive and tries to write, and waits to be killed.
+/// The role of the second process: it owns the link file, forks a child that stays alive and tries
+/// to write, and waits to be killed.
 fn fork_and_stay(directory: &Path) {
     let mut own = open(directory).unwrap();
     let child = partywall_testkit::fork::fork();
     assert!(child >= 0);
     if child == 0 {
-        // The test removes its directory at the end, which ends the child.
+        // The child ends when the test removes the directory of the link file.
         let until = Instant::now() + TIMEOUT;
         while Instant::now() < until && directory.exists() {
             if directory.join("write").exists() {
                 let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    // A forked child does not have the pages: the attempt ends in SIGSEGV, before
-                    // any guard could panic.
+                    // A forked child does not have the file's pages. The attempt to write ends in
+                    // SIGSEGV, before any guard could panic.
                     own.consumed.commit(1, 64, 0);
                 }));
                 say(directory, "written", u32::from(attempt.is_ok()));
@@ -64,8 +66,8 @@ fn fork_and_stay(directory: &Path) {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Opens the file repeatedly. Each owner replaces the number of the former owner by its own, and
-/// must find its own number again.
+/// The role of a racer: it opens the file repeatedly. Each owner replaces the former owner's number
+/// in the log by its own, and must find its own number again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -96,7 +98,8 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Writes a number into a file of the directory, and renames the file when it is complete.
+/// Writes a number into a file of the directory. The file gets its name `name` only when it is
+/// complete.
 fn say(directory: &Path, name: &str, number: u32) {
     let unfinished = directory.join(format!("{name}.unfinished"));
     let mut file = fs::File::create(&unfinished).unwrap();
@@ -119,7 +122,8 @@ fn start(role: &str, directory: &Path) -> Second {
     Second::start("owner", &[(ROLE, role), (DIRECTORY, directory.to_str().unwrap())])
 }
 
-/// The process id and time of the owner that the refusal names.
+/// Opens the file, which must be refused. Returns the process id and the start of ownership that
+/// the refusal names.
 fn refused(directory: &Path) -> (u32, SystemTime) {
     match open(directory) {
         Err(StorageError::Busy { pid, since, .. }) => (pid, since),
@@ -141,7 +145,8 @@ fn a_second_owner_in_the_same_process_is_refused() {
     let (pid, since) = refused(directory.path());
     assert_eq!(pid, std::process::id());
     assert!(since >= before && since <= SystemTime::now());
-    // Any part of the file's memory that is in use, even the ring alone, keeps the file owned.
+    // Rule: any part of the file's memory that is in use, even the ring alone, keeps the file
+    // owned.
     let ring = own.ring;
     drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
     refused(directory.path());
@@ -198,7 +203,8 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
     refused(directory.path());
     let before = fs::read(support_link::file(directory.path())).unwrap();
     say(directory.path(), "write", 1);
-    // The child gets an error, or dies because its pages are missing: one of the two has to happen.
+    // The forked child gets an error when it writes, or dies because its pages are missing: one of
+    // the two has to happen.
     let until = soon();
     while !child.is_dead() && !directory.path().join("written").exists() {
         assert!(Instant::now() < until, "the child does nothing");
@@ -215,15 +221,16 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
 #[test]
 fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     let directory = directory();
-    // Owner 1 of the vector is process 4242 of an earlier boot.
+    // Input: a link file of the specification's vectors. Its owner 1 is process 4242 of an earlier
+    // boot.
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/links/link-used.bin");
     let path = support_link::place(directory.path(), &fs::read(image).unwrap(), 65_536);
     let elsewhere = fs::File::options().write(true).open(&path).unwrap();
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Unknown);
-    // Closing the descriptor does not release the lock: a process that another test starts holds a
-    // copy of the descriptor until its `exec`.
+    // The lock is released explicitly. Closing the descriptor might not release it: a process that
+    // another test starts holds a copy of the descriptor until its `exec`.
     byte_lock::unlock(&elsewhere, 1).unwrap();
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
     let refused = open(directory.path()).unwrap_err();
@@ -243,8 +250,8 @@ fn a_lock_without_a_record_is_never_skipped() {
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StorageError::Opening { .. }), "{error}");
     assert!(fs::read(&path).unwrap() == before);
-    // Unlocked explicitly, because a closed descriptor may have a copy in a process that another
-    // test starts.
+    // The lock is released explicitly. A closed descriptor may still have a copy in a process that
+    // another test starts.
     byte_lock::unlock(&opener, 2).unwrap();
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }
@@ -258,7 +265,7 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let mut kills = 0;
     let log = fs::File::open(directory.path().join("log")).unwrap();
     let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
-    // On a busy machine a racer may be killed before it starts, so the race goes on until the file
+    // On a busy machine a racer may be killed before it starts. So the race goes on until the file
     // had enough owners.
     while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
         let index = usize::try_from(chance.below(3)).unwrap();

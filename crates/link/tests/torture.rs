@@ -10,7 +10,7 @@ mod support_torture;
 
 use support_torture::{director, end, settings::Settings};
 
-/// The second process: one end of the link, which runs until it is killed.
+/// The role of the second process: it is one end of the link, and runs until it is killed.
 #[test]
 fn torture_end() {
     if let Some(role) = partywall_testkit::variable(end::ROLE) {
@@ -28,8 +28,8 @@ fn no_kill_loses_or_repeats_a_message() {
     assert!(figures.shared > 0, "{figures}");
 }
 
-/// In a long run every recovery must be in time. In a short one, next to other tests, the times
-/// mean nothing and are not checked.
+/// In a long run every recovery must be in time. In a short run, beside other tests, the recovery
+/// times mean nothing and are not checked.
 #[test]
 fn no_cut_loses_or_repeats_a_message() {
     let settings = Settings::from_variables();

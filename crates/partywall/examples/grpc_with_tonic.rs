@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-/// The request and the response of the service.
+/// The message type of both the request and the response of the service.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Text {
     #[prost(string, tag = "1")]
@@ -29,7 +29,7 @@ struct Text {
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// The method `Greet` of the service.
+/// The method `Greet` of the service `app.Greeter`.
 struct Greet;
 
 impl UnaryService<Text> for Greet {

@@ -23,13 +23,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
                     println!("attempt {attempt}: {answer}");
                     break;
                 }
-                // The stream may have been opened in a session that was ending. The pool does not
-                // repeat the request.
+                // The stream may have been opened in a session that was ending, so the request may
+                // have been lost. The pool does not repeat the request.
                 Err(error) => println!("attempt {attempt}: {error}"),
             }
         }
         server.abort();
-        // The listener is closed once the server's task has ended.
+        // The listener is closed when the server's aborted task has ended.
         let _ = server.await;
     }
     pool.close().await;
@@ -44,7 +44,8 @@ async fn ask(pool: &Pool) -> Result<String, Box<dyn Error>> {
     )?)
 }
 
-/// Answers every stream with the number of this server, `life`, until the task is aborted.
+/// Runs a server: answers every stream with `life`, the number of this server, until the task is
+/// aborted.
 fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
     use tokio::io::AsyncWriteExt;
     let mut incoming = Incoming::new(Listener::bind(address)?);
@@ -52,7 +53,7 @@ fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
         loop {
             let (mut stream, caller) = incoming.accept().await;
             let answer = format!("the server in life {life}, to {caller}");
-            // Errors are ignored, because the caller may have left.
+            // An error of a write is ignored, because the caller may have left.
             let _ = stream.write_all(answer.as_bytes()).await;
             let _ = stream.shutdown().await;
         }

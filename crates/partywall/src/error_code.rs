@@ -10,9 +10,10 @@
 //! # Invariants
 //!
 //! - A number names one cause. The same cause has the same number in every operation.
-//! - An error that holds another one, and adds nothing to it, has the number of the inner error.
-//! - The matches have no wildcard: a new variant does not compile without a number, and the test
-//!   compares all of them with the table of SPEC.md.
+//! - An error that contains another error, and adds nothing to it, has the number of the inner
+//!   error.
+//! - The `match`es have no wildcard: a new variant does not compile without a number. The test
+//!   compares all numbers with the table of SPEC.md.
 
 use crate::error::{
     AcceptError, BindError, Closed, ConfigError, ConnectError, Fault, HandshakeError, Limit,
@@ -325,15 +326,15 @@ impl<E: ErrorCode> ErrorCode for crate::RecvPlainError<E> {
 const SYSTEM: u32 = 2;
 /// The calling process is a forked child, and the object belongs to the parent process.
 const FORKED: u32 = 1;
-/// The deadline passed.
+/// The deadline passed before the operation completed.
 const TIMED_OUT: u32 = 4;
-/// The ring, the memory or the socket has no room for a message.
+/// The ring, the shared memory or the socket has no room for a message.
 const FULL: u32 = 5;
 /// No message has arrived.
 const EMPTY: u32 = 6;
 /// A call that never waits would have to wait.
 const WOULD_BLOCK: u32 = 7;
-/// The peer closed its end in good order.
+/// The peer closed its end of the channel or session in good order.
 const FINISHED: u32 = 9;
 /// The peer died or hung up without closing.
 const DISCONNECTED: u32 = 10;
@@ -366,7 +367,8 @@ mod tests {
         ConfigError { setting: "", found: 0, wanted: "" }
     }
 
-    /// Reads the tables of SPEC.md that assign numbers to errors.
+    /// Reads the tables of SPEC.md that assign numbers to errors, for comparison with the numbers
+    /// in this file.
     fn table() -> NumberTable {
         let violations = NumberTable::of_section("9.3 Violations");
         NumberTable::of_section("17 Error numbers").with(100, "violation: ", &violations)

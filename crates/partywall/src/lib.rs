@@ -2,8 +2,8 @@
 //! Local inter-process communication as fast as the memory bus, and safe by construction.
 //!
 //! Two processes exchange messages through shared memory that each writes on its own side only: a
-//! *party wall*. If memory cannot be shared, the same API runs over a socket. Both are meant for
-//! one machine: TCP works between hosts, but is neither encrypted nor authenticated.
+//! *party wall*. If memory cannot be shared, the same API runs over a socket. Both transports are
+//! meant for one machine: TCP works between hosts, but is neither encrypted nor authenticated.
 //!
 //! ```
 //! # let directory = tempfile::tempdir()?;

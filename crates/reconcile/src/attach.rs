@@ -2,9 +2,12 @@
 //! Decides which connection of a link replaces which (SPEC 12.2).
 //!
 //! ```text
-//!  ATTACH   ──▶ admit: Accept, Stale, Fenced     nothing is stored, nothing replaced
-//!  ◀── ATTACHED compare: the client checks the server's owner; ATTACHED echoes the client's nonce
-//!  CONFIRM  ──▶ the nonce, and admit once more: only now the server's connection is replaced
+//!  client ── ATTACH ───▶ server  `admit`: Accept, Stale or Fenced; the server stores and replaces
+//!                                nothing
+//!  client ◀── ATTACHED ─ server  the client checks its echoed nonce, and by `compare` the server's
+//!                                owner
+//!  client ── CONFIRM ──▶ server  the server checks its echoed nonce, calls `admit` once more, and
+//!                                only then replaces its connection
 //! ```
 //!
 //! The server calls `admit` twice, because a newer connection may have been confirmed between
@@ -28,9 +31,9 @@ pub struct Peer {
 pub enum PeerOrder {
     /// The peer is the same owner of the same store, or the first peer ever.
     Same,
-    /// The peer is a later owner of the same store.
+    /// The peer is a later owner of the same store as the stored peer.
     Newer,
-    /// The peer has another store, so its former store was lost.
+    /// The peer has another store than the stored peer, so its former store was lost.
     Stranger,
     /// The peer is an earlier owner of the store than the known one, whose incarnation is given.
     /// The earlier owner was replaced, or its file is an older copy.
@@ -51,7 +54,7 @@ impl Peer {
         if claim.incarnation == known.incarnation { PeerOrder::Same } else { PeerOrder::Newer }
     }
 
-    /// The peer to store once the connection of `claim` is confirmed.
+    /// The peer that the local side stores once the connection of `claim` is confirmed.
     #[must_use]
     pub const fn of(claim: &Identity) -> Self {
         Self { store_id: claim.store_id, incarnation: claim.incarnation }
@@ -63,7 +66,7 @@ impl Peer {
 pub struct Connection {
     /// The client that made the connection.
     pub peer: Peer,
-    /// The client's number of the connection.
+    /// The number that the client gave to this connection.
     pub connection_number: ConnectionNumber,
 }
 

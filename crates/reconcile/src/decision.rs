@@ -3,10 +3,14 @@
 //! (SPEC 12.3).
 //!
 //! ```text
-//!                    base                          tail
-//!  sender             |records ····················|
-//!  receiver   Gap ────┤├── Resume, if the digest ──┤├── Impossible
-//!             other stream: Lost        no stream: from the start
+//!  The sender keeps the records from base to tail. The receiver
+//!    has received beyond tail             Impossible
+//!    has consumed to a point before base  Gap: the positions from that point to base are skipped
+//!    has consumed from base to tail       Resume, if a record with the receiver's digest ends
+//!                                         at that position; Impossible otherwise
+//!    has consumed another stream          Lost
+//!    knows no stream                      Resume at position 0, or Gap from position 0 to base
+//!    is in another epoch                  NewEpoch
 //!
 //!  sender: reconcile(own view, receiver's view) ──decision──▶ receiver: check, apply, one commit
 //! ```
@@ -114,23 +118,24 @@ pub enum Decision {
     /// The direction resumes at the end of this range, because the sender no longer has its
     /// records.
     Gap {
-        /// The positions that the receiver will not get.
+        /// The positions between the receiver's and the sender's records, which the receiver will
+        /// not get.
         range: Range,
-        /// The digest at the end of the range.
+        /// The digest of the sender's record that ends at the end of the range.
         digest: RecordDigest,
     },
     /// The direction resumes with another stream, because the sender's store was lost.
     Lost {
         /// The stream that the receiver consumed before.
         of: StreamId,
-        /// The positions of that stream that the receiver received but did not consume.
+        /// The positions of the stream `of` that the receiver received but did not consume.
         range: Range,
         /// The position where the new stream resumes: its base.
         resume: Position,
-        /// The digest at `resume`.
+        /// The digest of the record that ends at `resume`.
         digest: RecordDigest,
     },
-    /// The direction cannot resume: the two views contradict each other.
+    /// The direction cannot resume: the views of sender and receiver contradict each other.
     Impossible(Impossible),
     /// The direction does not resume yet: the side with the lower epoch adopts this epoch first.
     NewEpoch(Epoch),
@@ -243,9 +248,9 @@ impl Decision {
 /// The changes that a receiver stores in one commit when it applies a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
-    /// The acked offset after the commit.
+    /// The receiver's acked offset after the commit.
     pub consumed: AckedOffset,
-    /// The skip that the receiver made: it replaces the stored skip, and is reported.
+    /// The skip that the receiver made. It replaces the receiver's stored skip, and is reported.
     pub skip: Option<Skip>,
 }
 

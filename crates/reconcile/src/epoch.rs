@@ -2,10 +2,11 @@
 //! Leaving an epoch: what a side keeps of its streams, and which ranges are reported (SPEC 12.4).
 //!
 //! ```text
-//!  epoch 1                        epoch 2
-//!  sending    acked ····· tail    0 ···          what epoch 1 left is kept as Past until the next
-//!  receiving  consumed                           change: the peer may still ask for it
-//!             └── [consumed, tail) is Undelivered on both sides
+//!  sender of epoch 1    has sent up to `tail`
+//!  receiver of epoch 1  has consumed up to `consumed`: both sides report the positions from
+//!                       `consumed` to `tail` as Undelivered
+//!  epoch 2              both directions begin at 0; each side keeps the state of epoch 1 as its
+//!                       `Past` until it leaves epoch 2, because the peer may still ask for it
 //! ```
 //!
 //! Only the receiver knows `consumed`, and only the sender knows `tail`. So a side's report is
@@ -24,21 +25,21 @@ use crate::report::{Cause, Direction, Report, Reports, Span};
 /// The outgoing stream of an epoch, as its sender left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentPast {
-    /// The id of the stream.
+    /// The id of the stream that the side sent in the epoch.
     pub stream: StreamId,
     /// The highest acknowledged position that the sender knows; the receiver may have acknowledged
     /// more.
     pub acked: Position,
-    /// The end of the stream.
+    /// The end of the stream: the position after its last record.
     pub tail: Position,
 }
 
 /// The incoming stream of an epoch, as its receiver left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedPast {
-    /// The id of the stream.
+    /// The id of the stream that the side received in the epoch.
     pub stream: StreamId,
-    /// The position up to which the receiver has consumed.
+    /// The position in the stream up to which the receiver has consumed.
     pub consumed: Position,
 }
 
@@ -46,7 +47,7 @@ pub struct ReceivedPast {
 /// it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
-    /// The number of the epoch.
+    /// The number of the epoch that the side left.
     pub epoch: Epoch,
     /// The stream that the side sent; `None` if the side was never in that epoch.
     pub sending: Option<SentPast>,
@@ -59,9 +60,9 @@ pub struct Past {
 /// The changes that a side stores in one commit when it leaves or settles an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// The past that replaces the stored one.
+    /// The past that replaces the side's stored past.
     pub past: Option<Past>,
-    /// The reports for the application.
+    /// The reports that the commit stores for the application.
     pub reports: Reports,
 }
 
@@ -162,8 +163,8 @@ fn undelivered(
         {
             (sent.stream, received.consumed, Some(sent.tail), true)
         }
-        // The receiver remembers the epoch and consumed nothing: the range is exact, unless the
-        // sender has an acknowledgement.
+        // The receiver remembers the epoch and consumed nothing in it. The range is exact, unless
+        // the sender has an acknowledgement of that epoch.
         (Some(sent), None) => {
             (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
         }

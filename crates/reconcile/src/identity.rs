@@ -6,7 +6,8 @@
 //!  store id           a store           random, made with the store: another store has another one
 //!  incarnation        its owner         rises at every open
 //!  connection number  a connection      rises at every connect of an incarnation
-//!  epoch              both directions   chosen by the application, only rises: empty streams at 0
+//!  epoch              both directions   chosen by the application, only rises; its streams begin
+//!                                       empty, at position 0
 //!  stream id          one direction     random, made when its sender begins it
 //! ```
 //!
@@ -61,12 +62,12 @@ impl StreamId {
 /// The identity that ATTACH and ATTACHED carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// The store id of the side.
+    /// The store id of the side that sends this identity.
     pub store_id: StoreId,
     /// The incarnation: the number of the side's owner.
     pub incarnation: Incarnation,
     /// The number of the connection; a server repeats the client's number.
     pub connection_number: ConnectionNumber,
-    /// The epoch in which the side is.
+    /// The epoch in which the side is when it sends this identity.
     pub epoch: Epoch,
 }

@@ -10,9 +10,10 @@
 //!  base ─trim─▶ acked ─acknowledge─▶ … consumed ─consume─▶ received ─arrive─▶ … tail ─append─▶
 //! ```
 //!
-//! `base ≤ acked ≤ consumed ≤ received ≤ tail` holds in every state. Each side checks its own
-//! positions at each move, and the peer's claims against them. A move either succeeds or changes
-//! nothing.
+//! An arrow names the move that raises the watermark on its left, at most up to the watermark on
+//! its right. `base ≤ acked ≤ consumed ≤ received ≤ tail` holds in every state. Each side checks
+//! its own positions at each move, and the peer's claims against these positions. A move either
+//! succeeds or changes nothing.
 //!
 //! A position never repeats within a stream. This file sets no limit on the length of a record.
 
@@ -74,19 +75,19 @@ impl Range {
         Self { from, to: if from.0 <= to.0 { to } else { from } }
     }
 
-    /// The position of the first byte.
+    /// The position of the first byte of the range.
     #[must_use]
     pub const fn from(&self) -> Position {
         self.from
     }
 
-    /// The position after the last byte.
+    /// The position after the last byte of the range.
     #[must_use]
     pub const fn to(&self) -> Position {
         self.to
     }
 
-    /// The length in bytes.
+    /// The length of the range in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.to.since(self.from)
@@ -112,11 +113,11 @@ impl RecordDigest {
 /// A position of a named stream, with its digest, up to which a receiver has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AckedOffset {
-    /// The id of the stream.
+    /// The id of the stream to which the position belongs.
     pub stream: StreamId,
-    /// Everything below this position is acknowledged.
+    /// The acknowledged position: every record before it is acknowledged.
     pub position: Position,
-    /// The digest of the record that ends at the position.
+    /// The digest of the record that ends at the acknowledged position.
     pub digest: RecordDigest,
 }
 
@@ -133,9 +134,10 @@ pub struct Prepared {
 /// commit (SPEC 12.5).
 ///
 /// ```text
-///  acknowledge alone      stored := acked offset
-///  reply                  the reply's one publishing store   │ does both: the reply has the offset
-///                         stored := acked offset             │ any time before it is trimmed
+///  acknowledgement alone   one commit: stored := acked offset
+///  with a reply            one store publishes the reply, which carries the acked offset: that
+///                          store makes both valid
+///                          later, before the reply is trimmed: stored := acked offset
 /// ```
 ///
 /// The caller takes [`Prepared`] from the last published record of its own stream that carries an
@@ -180,9 +182,8 @@ pub fn recover(
 /// offset itself (SPEC 12.5).
 ///
 /// ```text
-///  acked ────────── consumed ───── received
-///  └ a quarter of the window: due ┘
-///  └ anything, and nothing is left to consume: due
+///  from acked to consumed: at least a quarter of the window      an ACK is due
+///  from acked to consumed: anything, and consumed = received     an ACK is due
 /// ```
 ///
 /// `acked` is the last position that the receiver reported on this connection, in the view, an ACK
@@ -249,7 +250,7 @@ impl Outgoing {
         Some(Self { stream, base, acked, tail })
     }
 
-    /// The id of the stream.
+    /// The id of the stream that has these watermarks.
     #[must_use]
     #[inline]
     pub const fn stream(&self) -> StreamId {
@@ -270,7 +271,7 @@ impl Outgoing {
         self.acked
     }
 
-    /// The position at which the next record will begin.
+    /// The tail: the position at which the sender's next record will begin.
     #[must_use]
     #[inline]
     pub const fn tail(&self) -> Position {
@@ -322,7 +323,8 @@ impl Outgoing {
     }
 }
 
-/// The window has no room for the record, or the stream has reached the highest position.
+/// The window has no room for the record that was to be appended, or the stream has reached the
+/// highest position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -350,7 +352,7 @@ pub struct Incoming {
 /// How an arriving record relates to the records received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The record is the next one.
+    /// The record begins where the record received last ended.
     Next,
     /// The record was received before; the receiver drops it.
     Known,
@@ -365,14 +367,14 @@ impl Incoming {
         Self { consumed, received: consumed }
     }
 
-    /// Everything below this position is consumed.
+    /// The consumed position: every message before it is consumed.
     #[must_use]
     #[inline]
     pub const fn consumed(&self) -> Position {
         self.consumed
     }
 
-    /// Everything below this position has arrived.
+    /// The received position: every record before it has arrived.
     #[must_use]
     #[inline]
     pub const fn received(&self) -> Position {
@@ -412,7 +414,7 @@ impl Incoming {
     }
 }
 
-/// A record does not begin at the position of the next record.
+/// The arriving record does not begin at the position where the receiver expects the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfOrder;
 
@@ -420,6 +422,6 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// An ACK is due after this fraction of the window (one in so many), even if messages are left to
-/// consume.
+/// Divisor of the window: an ACK is due after this part of the window was consumed, even if
+/// messages are left to consume.
 const QUARTER: u64 = 4;

@@ -53,14 +53,14 @@ pub enum Impossible {
 /// The range of positions that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The first position of the range.
+    /// The first position of the reported range.
     pub from: Position,
     /// The position after the last byte; `None` if neither side knows it.
     pub to: Option<Position>,
-    /// The range reaches at least up to this position.
+    /// A position up to which the range reaches at least.
     pub known_to: Position,
-    /// Whether both ends of the range are known. If not, the range may begin with records that were
-    /// consumed.
+    /// Whether first and last position of the range are known. If not, the range may begin with
+    /// records that were consumed.
     pub exact: bool,
 }
 
@@ -79,11 +79,11 @@ pub struct Report {
     pub direction: Direction,
     /// Why the range was skipped or dropped.
     pub cause: Cause,
-    /// The epoch in which the range was sent.
+    /// The epoch in which the messages of the range were sent.
     pub epoch: Epoch,
     /// The stream of the range, if the reporting side knows its id.
     pub stream: Option<StreamId>,
-    /// The positions of the range.
+    /// The positions of the skipped or dropped range.
     pub span: Span,
 }
 

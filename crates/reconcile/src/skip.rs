@@ -3,10 +3,11 @@
 //! (SPEC 12.3).
 //!
 //! ```text
-//!  receiver   one commit: consumed moves past the range · this skip is kept · its report is stored
-//!                │ the skip is in every later view of this receiver
+//!  receiver   one commit: moves `consumed` past the range, stores the skip and its report
+//!                │ every later view of this receiver contains the skip
 //!                ▼
-//!  sender     one commit: reported := skip · its report is stored   (once, by comparing them)
+//!  sender     compares that skip with the skip it reported last; if they differ, one commit stores
+//!             the new skip and its report
 //! ```
 //!
 //! A skip takes effect with the receiver's commit, so the sender never reports a skip that was only
@@ -22,7 +23,7 @@ use crate::report::{Cause, Direction, Report, Reports, Span};
 pub struct Skip {
     /// The epoch in which the receiver skipped the range.
     pub epoch: Epoch,
-    /// The stream to which the range belongs.
+    /// The stream to which the skipped range belongs.
     pub of: StreamId,
     /// The stream that the receiver continued with: another one if the sender's store was lost.
     pub into: StreamId,
@@ -51,8 +52,8 @@ impl Skip {
             reports.add(Some(report(Cause::Gap, self.of, from, Some(to), to)));
         } else {
             reports.add(Some(report(Cause::Lost, self.of, from, None, to)));
-            // This happens only if both stores failed: the receiver had acknowledged messages of
-            // the new stream, and lost that knowledge.
+            // The new stream has a gap only if both stores failed: the receiver had acknowledged
+            // messages of the new stream, and lost that knowledge.
             let (start, resume) = (Position::START, self.resume);
             reports.add(Some(report(Cause::Gap, self.into, start, Some(resume), resume)));
         }

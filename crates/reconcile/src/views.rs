@@ -2,10 +2,9 @@
 //! The views that two sides send each other about one direction when they attach (SPEC 12.2).
 //!
 //! ```text
-//!  sender's view     epoch, stream,    base ················· tail
-//!                                      |records it still has |
-//!  receiver's view   epoch, stream,         consumed ·· received
-//!                                           digest
+//!  sender's view     epoch and stream; the sender still has the records from base to tail
+//!  receiver's view   epoch and stream; the receiver has consumed up to consumed, where a record
+//!                    with the digest ends, and received up to received; its last skip
 //! ```
 //!
 //! Views come from the peer, so their constructors check every contradiction within one view.
@@ -50,13 +49,13 @@ impl SenderView {
         Self { epoch, stream: outgoing.stream(), base, tail }
     }
 
-    /// The epoch of the sender.
+    /// The epoch in which the sender is.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The id of the stream that the side sends.
+    /// The id of the stream that the sender sends.
     #[must_use]
     pub const fn stream(&self) -> StreamId {
         self.stream
@@ -134,7 +133,7 @@ impl ReceiverView {
         Self { epoch, consumed: None, received: Position::START, skip }
     }
 
-    /// The epoch of the receiver.
+    /// The epoch in which the receiver is.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
@@ -152,7 +151,7 @@ impl ReceiverView {
         self.received
     }
 
-    /// The last range that the receiver skipped.
+    /// The last range that the receiver skipped without consuming it.
     #[must_use]
     pub const fn skip(&self) -> Option<Skip> {
         self.skip

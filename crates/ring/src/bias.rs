@@ -2,13 +2,13 @@
 //! The protocol of a lock that is biased towards one thread, which enters without the mutex.
 //!
 //! ```text
-//!  favoured thread F                          another thread R, which holds the mutex
+//!  F, the favoured thread, enters             R, another thread with the mutex, ends the bias
 //!  ─────────────────────────────              ───────────────────────────────────────
 //!  E1  inside[slot of F] = 1                  V1  favoured = 0
 //!  E2  light barrier                          V2  heavy barrier
-//!  E3  favoured is F?  yes: inside            V3  wait until inside[slot of F] = 0
-//!      no: inside = 0, take the mutex         (R has the value)
-//!  (F has the value)
+//!  E3  if favoured is F: F is inside          V3  wait until inside[slot of F] = 0
+//!      else: inside = 0, take the mutex       (R accesses the protected value)
+//!  (F accesses the protected value)
 //!  E4  inside = 0
 //! ```
 //!
@@ -44,7 +44,8 @@ pub const FAVOURED_MAX: usize = 4;
 /// Which thread is favoured, and which threads are inside the lock; see the module documentation.
 #[derive(Debug)]
 pub struct Bias {
-    /// The thread's number times [`FAVOURED_MAX`], plus its slot; 0 if no thread is favoured.
+    /// The number of the favoured thread times [`FAVOURED_MAX`], plus its slot; 0 if no thread is
+    /// favoured.
     favoured: AtomicU64,
     inside: [AtomicU64; FAVOURED_MAX],
 }
@@ -66,7 +67,7 @@ impl Inside {
     }
 }
 
-/// Which thread owns which slot. The user's mutex protects this table.
+/// Which thread owns which slot. The mutex of the lock's user protects this table.
 #[derive(Debug, Default)]
 pub struct Slots {
     threads: [u64; FAVOURED_MAX],
@@ -105,8 +106,8 @@ impl Bias {
     #[inline]
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
-        // ORDER: Relaxed: the word is only a hint. A favoured thread wrote `favoured` itself; E3
-        // finds a later write of another thread.
+        // ORDER: Relaxed: the word is only a hint. If `thread` is favoured, it wrote `favoured`
+        // itself; step E3 below finds a later write of another thread.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;
@@ -115,12 +116,14 @@ impl Bias {
         // ORDER: Relaxed: this thread alone writes the flag, so the load reads its own last store.
         let is_inside = self.inside[slot].load(Ordering::Relaxed) != 0;
         assert!(!is_inside, "a thread locks what it has locked");
-        // ORDER: E1. Relaxed: the barriers order the store, see the module documentation.
+        // ORDER: step E1 of the protocol in the module documentation. Relaxed suffices, because the
+        // barriers of steps E2 and V2 order this store before the load of `favoured` in step E3.
         self.inside[slot].store(1, Ordering::Relaxed);
         if !seeded_fault("no_light_barrier") {
             light_barrier();
         }
-        // ORDER: E3. Acquire keeps the accesses to the protected value after this load.
+        // ORDER: step E3 of the protocol in the module documentation. Acquire keeps the accesses to
+        // the protected value after this load.
         if self.favoured.load(Ordering::Acquire) == seen {
             return Some(Inside::new(slot));
         }
@@ -133,8 +136,8 @@ impl Bias {
     #[inline]
     #[must_use]
     pub fn is_wanted(&self, _inside: &Inside) -> bool {
-        // ORDER: Relaxed: only a hint that another thread may have executed V1. No other thread is
-        // favoured before the calling thread has left.
+        // ORDER: Relaxed: only a hint that another thread may have executed step V1 in `take_over`.
+        // No other thread is favoured before the calling thread has left the lock.
         self.favoured.load(Ordering::Relaxed) == 0
     }
 
@@ -142,8 +145,9 @@ impl Bias {
     #[expect(clippy::needless_pass_by_value, reason = "a thread that left has no proof any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
-        // ORDER: E4. Release pairs with the Acquire load of V3 in `take_over`: this thread's
-        // accesses to the value happen before those of the thread that waits there.
+        // ORDER: step E4 of the protocol in the module documentation. Release pairs with the
+        // Acquire load of step V3 in `take_over`. This thread's accesses to the value happen before
+        // those of the thread that waits in `take_over`.
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
@@ -151,8 +155,8 @@ impl Bias {
     /// is left for `thread`.
     pub fn favour(&self, thread: u64, slots: &mut Slots) {
         if let Some(slot) = slots.of(thread) {
-            // ORDER: Relaxed: for other threads the word is only a hint, and `thread`, which alone
-            // acts on it, is the caller.
+            // ORDER: Relaxed: for other threads the word `favoured` is only a hint, and `thread`,
+            // which alone acts on it, is the caller.
             self.favoured.store(thread * SLOTS + slot as u64, Ordering::Relaxed);
         }
     }
@@ -181,22 +185,24 @@ impl Bias {
         }
         let flag = &self.inside[(seen % SLOTS) as usize];
         if seen / SLOTS == thread {
-            // ORDER: Relaxed: both words are this thread's own stores, and no other thread may
-            // write `favoured` while the mutex is locked.
+            // ORDER: Relaxed: flag and `favoured` are this thread's own stores, and no other thread
+            // may write `favoured` while the mutex is locked.
             assert!(flag.load(Ordering::Relaxed) == 0, "a thread locks what it has locked");
-            // ORDER: Relaxed: for other threads the word is only a hint, and the favoured thread is
-            // the caller itself.
+            // ORDER: Relaxed: for other threads the word `favoured` is only a hint, and the
+            // favoured thread is the caller itself.
             self.favoured.store(0, Ordering::Relaxed);
             return false;
         }
-        // ORDER: V1. Relaxed: the barriers order the store, see the module documentation.
+        // ORDER: step V1 of the protocol in the module documentation. Relaxed suffices, because the
+        // heavy barrier of step V2 orders this store before the load of the flag in step V3.
         self.favoured.store(0, Ordering::Relaxed);
         if !seeded_fault("no_heavy_barrier") {
             heavy_barrier();
         }
         let mut polls = 0;
-        // ORDER: V3. Acquire pairs with the Release store of E4 in `leave`: accesses of the
-        // favoured thread to the value happen before those of this thread.
+        // ORDER: step V3 of the protocol in the module documentation. Acquire pairs with the
+        // Release store of step E4 in `leave`: accesses of the favoured thread to the value happen
+        // before those of this thread.
         while flag.load(Ordering::Acquire) != 0 && !seeded_fault("no_wait_for_vacancy") {
             polls += 1;
             pause(polls);

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...   first level: powers of two
-//!                  one list per size  | 16 lists, each a 16th of it  second level
+//!                  one list per size  | 16 lists, each for a 16th    second level
+//!                                     | of the first level's sizes
 //!  first ──▶ one bit per first level, set if one of its lists is not empty
 //!  second[f] ──▶ one bit per list
 //! ```
@@ -26,13 +27,13 @@ const FIRST: usize = 36 - SECOND_BITS as usize + 1;
 /// enough.
 const TRIES_MAX: usize = 16;
 
-/// The free chunks, by size.
+/// The index of the free chunks, by size.
 #[derive(Debug)]
 pub struct Bins {
     first: u64,
     second: [u16; FIRST],
     heads: [[u32; SECOND]; FIRST],
-    /// List links and size of each chunk, indexed by chunk number.
+    /// The adjacent chunks in its list and the size of each chunk, indexed by chunk number.
     links: Vec<Link>,
 }
 
@@ -111,7 +112,8 @@ impl Bins {
     }
 
     fn find_above(&self, first: usize, second: usize) -> Option<u32> {
-        // The non-empty lists of the same power of two that hold larger chunks than list `second`.
+        // The non-empty lists of the same first level that hold larger chunks than the list of
+        // `units`.
         let same = u32::from(self.second[first]) & (u32::MAX << (second + 1));
         if same != 0 {
             return Some(self.heads[first][same.trailing_zeros() as usize]);

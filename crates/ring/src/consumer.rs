@@ -4,8 +4,8 @@
 //! ```text
 //!            reported         position
 //!  ──────────┼────────────────┼──────────────────────────▶ position
-//!   free for  at most ring/8    0, or a whole record
-//!   producer  apart
+//!   the producer may  at most an eighth   at `position`: 0 if no record is published yet,
+//!   write before it   of the ring apart   otherwise a whole record
 //! ```
 //!
 //! The ring lies in the peer's region, which this process never writes and does not trust. Each
@@ -26,11 +26,11 @@ const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 pub struct Consumer {
     ring: PeerMem,
     size: RingSize,
-    /// The word `consumed` of this process's own control page, at offset 0 of this memory.
+    /// Memory that begins with the word `consumed` of this process's own control page.
     consumed: OwnMem,
-    /// Position of the next record.
+    /// Position of the next record that the consumer will return.
     position: Position,
-    /// The position last stored in `consumed`.
+    /// The position that was last stored in the word `consumed`.
     reported: Position,
 }
 
@@ -55,12 +55,12 @@ impl Consumer {
     pub fn at(ring: PeerMem, size: RingSize, mut consumed: OwnMem, position: Position) -> Self {
         assert!(position.0 % SLOT_BYTES == 0, "records begin with slots");
         // ORDER (in `OwnMem::publish`): Release, as in `report`: reads of earlier records are over
-        // before the producer sees the word.
+        // before the producer sees the word `consumed`.
         consumed.publish(0, position.0);
         Self { position, reported: position, ..Self::new(ring, size, consumed) }
     }
 
-    /// The position of the next record.
+    /// The position of the next record that the consumer will return.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
@@ -92,8 +92,8 @@ impl Consumer {
         }
     }
 
-    /// Whether a word other than 0 lies where the next record must begin. It is the cheap poll of a
-    /// thread that waits.
+    /// Whether a word other than 0 lies where the next record must begin. This is the cheap poll of
+    /// a thread that waits.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -172,8 +172,8 @@ impl Consumer {
         if self.reported == self.position {
             return false;
         }
-        // ORDER (in `OwnMem::publish`): Release, so this process's reads are over before the
-        // producer sees the word and overwrites the slots.
+        // ORDER (in `OwnMem::publish`): Release, so this process's reads of the records are over
+        // before the producer sees the word `consumed` and overwrites the slots.
         self.consumed.publish(0, self.position.0);
         self.reported = self.position;
         true

@@ -37,13 +37,13 @@ use partywall_layout::seeded_fault;
 ///
 /// The code that maps the memory implements this trait. The peer may read the bytes at any time.
 pub trait Writable: Send + Sync + 'static {
-    /// The whole memory. Its start and length must be multiples of 64 bytes.
+    /// Returns the whole memory. Its start and length must be multiples of 64 bytes.
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
 /// Memory that another process writes, for as long as the value lives.
 pub trait Readable: Send + Sync + 'static {
-    /// The whole memory. Its start must be aligned to 64 bytes.
+    /// Returns the whole memory. Its start must be aligned to 64 bytes.
     fn cells(&self) -> &[UnsafeCell<u8>];
 }
 
@@ -52,7 +52,8 @@ struct Keep {
     memory: Box<dyn Writable>,
 }
 
-/// A part of this process's own region, or of one of its segments.
+/// A part of this process's own region, or of one of its own segments, which only this process
+/// writes.
 pub struct OwnMem {
     base: NonNull<u8>,
     len: usize,
@@ -84,13 +85,13 @@ impl OwnMem {
         Self { base, len, keep, owns: PhantomData }
     }
 
-    /// The length in bytes.
+    /// The length of the memory in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Whether the length of the memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -170,7 +171,7 @@ impl OwnMem {
     /// it.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
-        // ORDER: Release pairs with the acquire fence in `PeerMem::load`.
+        // ORDER: Release pairs with the acquire fence in `PeerMem::load`, which the peer executes.
         let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value.to_le(), order);
@@ -218,7 +219,7 @@ impl OwnMem {
         self.slice_mut(offset, bytes.len()).copy_from_slice(bytes);
     }
 
-    /// `len` bytes from `offset`, for writing in place.
+    /// The `len` bytes of this memory from byte `offset` on, for writing in place.
     ///
     /// The slice holds the bytes that this process last wrote, never bytes of another process.
     ///
@@ -235,7 +236,7 @@ impl OwnMem {
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// `len` bytes from `offset`, for reading.
+    /// The `len` bytes of this memory from byte `offset` on, for reading.
     ///
     /// # Panics
     /// If the range exceeds the memory.
@@ -270,10 +271,10 @@ impl core::fmt::Debug for OwnMem {
 /// A part of the peer's region, or of one of its segments, which this process can only read.
 #[derive(Clone)]
 pub struct PeerMem {
-    /// Address of the first byte, a multiple of eight.
+    /// Address of the first byte of the part, a multiple of eight.
     base: NonNull<u8>,
     len: usize,
-    /// `len` rounded down to whole words, in bytes.
+    /// Length of the part in bytes, rounded down to whole words.
     words: usize,
     _keep: Arc<dyn Readable>,
 }
@@ -298,13 +299,13 @@ impl PeerMem {
         Self { base, len, words: len - len % 8, _keep: memory }
     }
 
-    /// The length in bytes.
+    /// The length of the memory in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Whether the length of the memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -475,7 +476,7 @@ impl PeerMem {
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
     }
 
-    /// `len` bytes from `offset`, without a copy.
+    /// The `len` bytes of this memory from byte `offset` on, without a copy.
     ///
     /// Sound if the peer keeps "committed bytes do not change" (SPEC 4.7) while the slice lives,
     /// which `Trust::Trusted` assumes. For untrusted peers there is [`copy`](Self::copy).
@@ -501,7 +502,7 @@ impl core::fmt::Debug for PeerMem {
     }
 }
 
-/// Size of the two words of `head`, in bytes.
+/// Size in bytes of the two words that `copy_headed_onto` stores before the copied bytes.
 const HEAD_BYTES: usize = 16;
 
 /// Heap memory of this process as an [`OwnMem`] and a [`PeerMem`] of the same bytes. It serves

@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
 use std::sync::Arc;
 
-/// Memory that one model thread writes, or a part of it.
+/// Under loom: memory that one model thread writes, or a part of it.
 pub struct OwnMem {
     words: Arc<Vec<AtomicU64>>,
     start: usize,
@@ -42,7 +42,7 @@ impl OwnMem {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Whether the length of the memory is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -123,7 +123,7 @@ impl PeerMem {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// Whether the length of the memory is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

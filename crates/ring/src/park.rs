@@ -2,14 +2,14 @@
 //! Parking: a side declares that it sleeps, and its peer notifies it once per sleep (SPEC 6).
 //!
 //! ```text
-//!  Sleeper, word in our region                   Waker, reads the peer's word
+//!  Sleeper, stores `asleep` in its own region    Waker, reads `asleep` of its peer, the sleeper
 //!  ─────────────────────────────────             ──────────────────────────────────
 //!  (caller drains its doorbell)                  (caller published records, progress or releases)
 //!  A1  epoch += 1; asleep = epoch                B1  publish
 //!  A2  full fence                                B2  full fence
-//!  A3  poll again: found? disarm, go on          B3  e = asleep
-//!  (caller waits for the doorbell)               B4  e ≠ 0, e ≠ last notified: notify, once per
-//!                                                    epoch
+//!  A3  poll again; if that finds something,      B3  e = asleep
+//!      disarm and do not wait                    B4  if e ≠ 0 and e is not the epoch notified
+//!  (caller waits for the doorbell)                   last: notify, so once per epoch
 //! ```
 //!
 //! A sleeper and its waker form an eventcount. No wake-up is lost, because one of the two fences
@@ -29,11 +29,11 @@ use partywall_layout::segment::{GONE, QUIET};
 /// from [`GONE`].
 const EPOCH_MAX: u64 = QUIET - 2;
 
-/// One wait of this process, for records or for room; it publishes "asleep, epoch n" in the own
-/// region.
+/// A sleeper: one wait of this process, for records or for room. It publishes "asleep, epoch n" in
+/// this process's own region.
 #[derive(Debug)]
 pub struct Sleeper {
-    /// The sleeper word of this process's control page, at offset 0 of this memory.
+    /// Memory that begins with the sleeper word in this process's control page.
     word: OwnMem,
     epoch: u64,
 }
@@ -56,18 +56,19 @@ impl Sleeper {
         self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
-        // ORDER: A2. Pairs with the fence in `Waker::check`: either the peer's check sees the word
-        // stored above, or the caller's next poll sees what the peer published.
+        // ORDER: step A2 of the protocol in the module documentation. Pairs with the fence in
+        // `Waker::check`: either the peer's check sees the word stored above, or the caller's next
+        // poll sees what the peer published.
         if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
         }
     }
 
-    /// Declares that this side is awake.
+    /// Declares that this side is awake: stores 0 in its sleeper word.
     #[inline]
     pub fn disarm(&mut self) {
-        // No fence is needed: a peer that still sees the old word notifies needlessly, at most
-        // once.
+        // No fence is needed: a peer that still sees the sleep epoch in the word notifies
+        // needlessly, at most once.
         self.word.store(0, 0);
     }
 
@@ -76,8 +77,8 @@ impl Sleeper {
     /// The caller then notifies the peer, which may be waiting for room that will never come.
     pub fn leave(&mut self) {
         self.word.store(0, GONE);
-        // ORDER: as A2. The caller notifies a peer that armed its sleeper before this fence; a peer
-        // that arms its sleeper later sees the word.
+        // ORDER: a full fence, as in step A2 of `arm`. The caller notifies a peer that armed its
+        // sleeper before this fence; a peer that arms its sleeper later sees the word.
         fence(Ordering::SeqCst);
     }
 }
@@ -85,28 +86,28 @@ impl Sleeper {
 /// What the caller, after publishing, must do for the peer's sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Nothing: the peer is awake.
+    /// The caller does nothing, because the peer is awake.
     No,
-    /// Nothing: the peer sleeps and was already notified in this epoch.
+    /// The caller does nothing, because the peer sleeps and was already notified in this epoch.
     Notified,
-    /// Notify the peer's doorbell.
+    /// The caller notifies the peer's doorbell.
     Notify,
-    /// Nothing, because the peer polls again by itself, unless the caller is about to wait for the
-    /// peer.
+    /// The caller does nothing, because the peer polls again by itself, unless the caller is about
+    /// to wait for the peer.
     Quiet,
-    /// Nothing: the peer will never poll again.
+    /// The caller does nothing, because the peer will never poll again.
     Gone,
 }
 
-/// Reads one sleeper word of the peer and remembers the epoch that it last notified.
+/// Reads one sleeper word of the peer, and remembers the epoch in which it last notified the peer.
 #[derive(Debug)]
 pub struct Waker {
-    /// The peer's control page.
+    /// The peer's control page, which contains the sleeper word.
     peer: PeerMem,
     /// Offset in bytes of the sleeper word in `peer`.
     offset: usize,
-    /// The epoch in which the peer was last notified. It is private memory, which threads of this
-    /// process share.
+    /// The epoch in which the peer was last notified. The value is private memory, which threads of
+    /// this process share.
     last_notified: AtomicU64,
 }
 
@@ -117,14 +118,15 @@ impl Waker {
         Self { peer, offset, last_notified: AtomicU64::new(0) }
     }
 
-    /// The caller calls it after publishing. It returns whether to notify the peer, which is due
-    /// once per epoch. A thread that is delayed inside this call for a whole epoch can cause a
-    /// needless notification, but never prevents one.
+    /// The caller calls `check` after publishing. `check` returns whether to notify the peer, which
+    /// is due once per epoch. A thread that is delayed inside this call for a whole epoch can cause
+    /// a needless notification, but never prevents one.
     #[inline]
     #[must_use]
     pub fn check(&self) -> Wake {
-        // ORDER: B2. Pairs with the fence in `Sleeper::arm`: either the load below sees the
-        // sleeper's word, or the poll after the sleeper's fence sees what this caller published.
+        // ORDER: step B2 of the protocol in the module documentation. Pairs with the fence in
+        // `Sleeper::arm`: either the load below sees the sleeper's word, or the poll after the
+        // sleeper's fence sees what this caller published.
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
@@ -132,9 +134,10 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// The caller calls it before publishing, or even before writing. It returns whether to notify
-    /// the peer now, so that the peer wakes up during the write. [`check`](Self::check) must still
-    /// follow the publication: only `check` guarantees that no wake-up is lost.
+    /// The caller calls `check_early` before publishing, or even before writing. `check_early`
+    /// returns whether to notify the peer now, so that the peer wakes up during the write.
+    /// [`check`](Self::check) must still follow the publication: only `check` guarantees that no
+    /// wake-up is lost.
     #[inline]
     #[must_use]
     pub fn check_early(&self) -> Wake {
@@ -177,8 +180,8 @@ impl Waker {
         if word == 0 {
             return Wake::No;
         }
-        // ORDER: Relaxed: the swap only decides which thread of this process notifies; notifying is
-        // a system call.
+        // ORDER: Relaxed: the swap only decides which thread of this process notifies the peer. The
+        // notification itself is a system call.
         if self.last_notified.swap(word, Ordering::Relaxed) == word {
             Wake::Notified
         } else {

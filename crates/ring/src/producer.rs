@@ -40,7 +40,7 @@ use partywall_layout::{Violation, segment};
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
     Full,
-    /// The peer's word `consumed` has an impossible value; the connection is over.
+    /// The peer's word `consumed` has an impossible value, so the connection has to end.
     Violation(Violation),
 }
 
@@ -66,9 +66,9 @@ pub struct Producer {
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
-    /// Position up to which cache lines were prefetched for writing.
+    /// Position up to which the producer has prefetched cache lines for writing.
     fetched: Position,
-    /// The slots from `tail` to this position begin with 0: they were zeroed ahead, or never
+    /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
     /// written.
     clean: Position,
 }
@@ -149,7 +149,7 @@ impl Producer {
         self.ring.store(0, 0);
     }
 
-    /// The size of the ring.
+    /// The size of the ring to which this producer writes.
     #[must_use]
     pub const fn size(&self) -> RingSize {
         self.size
@@ -181,7 +181,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Ring bytes that the open batch takes so far.
+    /// Number of ring bytes that the records of the open batch take so far.
     #[must_use]
     pub const fn open_bytes(&self) -> u64 {
         self.tail.since(self.published)
@@ -353,8 +353,8 @@ impl Producer {
             self.zero_slot(self.tail);
             self.clean = self.tail.plus(SLOT_BYTES);
         }
-        // ORDER (in `OwnMem::publish`): Release, so a consumer that sees this word sees every
-        // record of the batch and the zero after it.
+        // ORDER (in `OwnMem::publish`): Release, so a consumer that sees the first word of the
+        // batch sees all its records and the zero after them.
         let start = self.offset(self.published);
         self.ring.publish(start, self.first_word);
         self.published = self.tail;
@@ -393,8 +393,8 @@ impl Producer {
     #[inline]
     pub fn abort(&mut self) {
         if self.tail != self.published {
-            // The batch's first slot still begins with 0, because its word was held back. The slots
-            // after it hold its other records and payload.
+            // The batch's first slot still begins with 0, because its first word was held back. The
+            // slots after it hold payload and further records of the dropped batch.
             self.clean = self.published.plus(SLOT_BYTES);
         }
         self.tail = self.published;
@@ -410,8 +410,8 @@ impl Producer {
     pub fn close(&mut self, kind: Kind, stream: u32) {
         assert!(self.tail == self.published, "a batch is open");
         assert!(self.fits(2 * SLOT_BYTES), "the ring was closed before");
-        // Invariant 3: one slot for this record, one for the zero after it. A record of one slot
-        // never needs a PAD.
+        // Invariant 3 keeps two slots free: one for this record, one for the zero after the record.
+        // A record of one slot never needs a PAD.
         let start = self.tail;
         self.put(start, kind, stream, 0);
         self.tail = start.plus(SLOT_BYTES);
@@ -467,7 +467,8 @@ impl Producer {
         self.tail.since(self.consumed) + room <= self.size.bytes()
     }
 
-    /// Loads the peer's word `consumed`, and returns whether `room` bytes are free after that.
+    /// Loads the peer's word `consumed`. Returns whether `room` bytes are free according to that
+    /// word.
     #[cold]
     fn read_consumed(&mut self, room: u64) -> Result<bool, Violation> {
         let Some(peer) = &self.peer else { return Ok(false) };
@@ -486,8 +487,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes a record header at position `at`. The first `word0` of a batch is held back for
-    /// `publish`.
+    /// Writes a record header at position `at`. The first `word0` of a batch is not written, but
+    /// held back for `publish`.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);

@@ -13,10 +13,10 @@
 
 use alloc::vec::Vec;
 
-/// Upper bound of the different sizes in the cache.
+/// Upper bound of the different chunk sizes in the cache.
 const BUCKETS: usize = 8;
-/// Upper bound of the chunks of one size: up to this many streams can each have a message of that
-/// size in flight.
+/// Upper bound of the chunks of one size. Up to this many streams can each have a message of the
+/// same size in flight.
 const CHUNKS: usize = 256;
 
 /// Recently returned chunks, in a bucket for each size.
@@ -45,7 +45,7 @@ impl Recent {
         bucket.units == units && !bucket.chunks.is_empty()
     }
 
-    /// Takes the newest chunk of exactly `units`.
+    /// Takes the newest chunk of exactly `units` out of the cache.
     #[inline]
     pub(crate) fn take(&mut self, units: u64) -> Option<u32> {
         let bucket = &mut self.buckets[index(units)];
@@ -64,8 +64,8 @@ impl Recent {
         let bucket = &mut self.buckets[index(units)];
         let mut evicted = None;
         if bucket.units != units {
-            // The bucket holds chunks of another size: each chunk of the new size evicts one of
-            // them.
+            // The bucket holds chunks of another size. Each inserted chunk of the new size evicts
+            // one of them.
             evicted = bucket.chunks.pop();
             self.count -= usize::from(evicted.is_some());
         }
@@ -80,7 +80,7 @@ impl Recent {
         [evicted, None]
     }
 
-    /// Takes any chunk, whatever its size.
+    /// Takes any chunk out of the cache, whatever its size.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!  receiver's region                              sender
-//!  release ring  | id | id | id |  ...            reads entries taken..released, gives each id
-//!  released      count of entries ever written    to its slab, which knows the blocks in flight
+//!  release ring  | id | id | id |  ...            reads the entries from `taken` to `released`;
+//!  released      count of entries ever written    gives each id to its slab, which knows the
+//!                                                 blocks in flight
 //! ```
 //!
 //! The receiver writes an id when the last view of a block drops, in any order. The ring is never
@@ -17,7 +18,7 @@ use partywall_layout::Violation;
 #[derive(Debug)]
 pub struct Releaser {
     ring: OwnMem,
-    /// The word `released` of this process's control page, at offset 0 of this memory.
+    /// Memory that begins with the word `released` of this process's control page.
     released: OwnMem,
     count: u64,
     entries: u64,
@@ -47,7 +48,7 @@ impl Releaser {
         self.ring.store(offset, block);
         self.count += 1;
         // ORDER (in `OwnMem::publish`): Release, so an owner that sees the count sees the entry,
-        // and this process's reads of the block are over.
+        // and this process's reads of the block are over before.
         self.released.publish(0, self.count);
     }
 }
@@ -55,15 +56,15 @@ impl Releaser {
 /// The sender's end of a release ring: it takes returned blocks back.
 #[derive(Debug)]
 pub struct Reclaimer {
-    /// The peer's release ring.
+    /// The peer's release ring, from which the sender reads block ids.
     ring: PeerMem,
-    /// The peer's control page.
+    /// The peer's control page, which contains the word `released`.
     peer: PeerMem,
     /// Offset in bytes of the word `released` in `peer`.
     offset: usize,
-    /// Number of entries that the sender has taken so far.
+    /// Number of release ring entries that the sender has taken so far.
     taken: u64,
-    /// Value of `released` at the last load.
+    /// Value of the peer's word `released` when the sender last loaded it.
     seen: u64,
     entries: u64,
 }

@@ -5,7 +5,7 @@
 //!  segment 0 (in the region)    |in flight|  free  |reserved|in flight|   free       |
 //!  segment 1 (a further memfd)  |             free                                   |
 //!
-//!        allocate            commit                       reclaim (its id returned)
+//!        allocate            commit                       reclaim (the peer returned the id)
 //!  free ──────────▶ reserved ───────▶ in flight (the peer reads) ───────▶ free
 //!         ▲────────────┘ free
 //! ```
@@ -15,7 +15,7 @@
 //! allocation splits one and freeing joins adjacent ones. So two blocks cannot overlap, whatever
 //! this file does.
 //!
-//! The slab makes no memory (its user adds segments) and has no lock.
+//! The slab allocates no memory from the system, because its user adds segments. It has no lock.
 
 use crate::bins::{Bins, NONE};
 use crate::mem::OwnMem;
@@ -25,7 +25,7 @@ use partywall_layout::Violation;
 use partywall_layout::record_ring::SLOT_BYTES;
 use partywall_layout::seeded_fault;
 
-/// The unit of allocation: one cache line.
+/// The unit of allocation in bytes: one cache line.
 const UNIT: usize = 64;
 const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 
@@ -39,7 +39,7 @@ struct Chunk {
     segment: u32,
     offset: u64,
     units: u64,
-    /// The chunks directly before and after this one in the same segment, or `NONE`.
+    /// The chunks directly before and after this chunk in its segment, or `NONE`.
     before: u32,
     after: u32,
 }
@@ -48,7 +48,7 @@ struct Chunk {
 struct Segment {
     number: u32,
     bytes: u64,
-    /// Index of the chunk at offset 0 of the segment.
+    /// Index in `Slab::chunks` of the chunk at offset 0 of the segment.
     first: u32,
     /// Number of bytes of the segment that are reserved or in flight.
     used: u64,
@@ -58,7 +58,8 @@ struct Segment {
 #[derive(Debug)]
 struct Ticket {
     generation: u32,
-    /// The chunk of the block in flight, or `NONE`.
+    /// Index in `Slab::chunks` of the chunk that holds the block in flight; `NONE` while the ticket
+    /// has no block in flight.
     chunk: u32,
 }
 
@@ -73,13 +74,13 @@ pub struct Block {
 /// The location of a committed block, as its BLOB record contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The block id, which the peer writes to its release ring.
+    /// The id of the committed block, which the peer writes to its release ring.
     pub id: u64,
-    /// The number of the block's segment.
+    /// The number of the segment in which the block lies.
     pub segment: u32,
-    /// Offset in the segment, in bytes.
+    /// Offset of the block in its segment, in bytes.
     pub offset: u64,
-    /// Length of the message in bytes.
+    /// Length in bytes of the message in the block.
     pub length: u64,
 }
 
@@ -88,12 +89,12 @@ pub struct Place {
 pub struct Slab {
     bins: Bins,
     chunks: Vec<Chunk>,
-    /// Indices of `chunks` that no chunk uses.
+    /// Indices of the entries of `chunks` that hold no chunk and can be reused.
     spare: Vec<u32>,
-    /// All segments by index; `None` where a segment was removed.
+    /// All segments of the slab by index; `None` where a segment was removed.
     segments: Vec<Option<Segment>>,
     tickets: Vec<Ticket>,
-    /// Indices of `tickets` whose block is not in flight.
+    /// Indices of the entries of `tickets` without a block in flight.
     idle: Vec<u32>,
     reserved: usize,
     bytes: u64,
@@ -102,7 +103,7 @@ pub struct Slab {
 
 impl Slab {
     /// A slab without memory. At most `blocks_max` blocks can be reserved or in flight at the same
-    /// time. It is the number of entries of the peer's release ring.
+    /// time. `blocks_max` is the number of entries of the peer's release ring.
     #[must_use]
     pub fn new(blocks_max: u32) -> Self {
         let chunks = 2 * blocks_max as usize + 64;
@@ -153,8 +154,8 @@ impl Slab {
         self.bins.insert(first, units);
     }
 
-    /// Reserves a block of `len` bytes. `None` if no free memory is large enough, or too many
-    /// blocks are in use.
+    /// Reserves a block of `len` bytes. Returns `None` if no free memory is large enough, or too
+    /// many blocks are in use.
     #[inline]
     #[must_use]
     pub fn allocate(&mut self, len: usize) -> Option<Block> {
@@ -198,7 +199,7 @@ impl Slab {
         self.recent.has((len.max(1)).div_ceil(UNIT) as u64)
     }
 
-    /// Cuts a chunk of `units` out of a free chunk that is large enough.
+    /// Cuts a chunk of `units` units of 64 bytes out of a free chunk that is large enough.
     fn cut(&mut self, units: u64) -> Option<u32> {
         let chunk = match self.bins.find(units) {
             Some(chunk) => chunk,
@@ -214,7 +215,7 @@ impl Slab {
         Some(chunk)
     }
 
-    /// Puts the block in flight: its bytes stay unchanged until the peer returns its id.
+    /// Puts the reserved block in flight: its bytes stay unchanged until the peer returns its id.
     ///
     /// # Panics
     /// If the block belongs to another slab.
@@ -227,7 +228,8 @@ impl Slab {
         this.mem = Some(mem);
         let (segment, offset) = (this.segment, this.offset);
         self.reserved -= 1;
-        // Invariant: reserved + in flight ≤ tickets, so a reserved block finds an idle ticket.
+        // Invariant: the number of blocks reserved and in flight is at most that of tickets, so a
+        // reserved block finds an idle ticket.
         let ticket = self.idle.pop().unwrap_or(NONE);
         let slot = &mut self.tickets[ticket as usize];
         slot.chunk = chunk;
@@ -294,37 +296,39 @@ impl Slab {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)
     }
 
-    /// Number of blocks in flight.
+    /// Number of blocks of the slab in flight.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         (self.tickets.len() - self.idle.len()) as u64
     }
 
-    /// Size of all segments in bytes, used or not.
+    /// Size of all segments of the slab in bytes, used or not.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Number of segments, segment 0 included.
+    /// Number of segments of the slab, segment 0 included.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.segments.iter().flatten().count()
     }
 
-    /// Bytes that are reserved or in flight.
+    /// Number of bytes of the slab that are reserved or in flight.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.segments.iter().flatten().map(|segment| segment.used).sum()
     }
 
-    /// Whether `blocks_max` blocks are reserved or in flight, so that more memory would not help.
+    /// Whether the slab's limit of blocks is reached: `blocks_max` blocks are reserved or in
+    /// flight, so more memory would not help.
     #[must_use]
     pub fn is_at_block_limit(&self) -> bool {
         self.reserved >= self.idle.len()
     }
 
-    /// Shortens `chunk`, which is in no list, to `units`. The rest becomes a free chunk.
+    /// Shortens `chunk`, which is in no list of free chunks, to `units` units of 64 bytes. The rest
+    /// becomes a free chunk.
     fn split(&mut self, chunk: u32, units: u64) {
         let this = &mut self.chunks[chunk as usize];
         let rest_units = this.units - units;
@@ -399,7 +403,8 @@ impl Slab {
         self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.is_free)
     }
 
-    /// Joins chunk `left` with `right`, which is adjacent. Both chunks are free and in no list.
+    /// Joins chunk `left` with the adjacent chunk `right`. Both chunks are free, and in no list of
+    /// free chunks.
     fn absorb(&mut self, left: u32, right: u32) {
         let right_chunk = &mut self.chunks[right as usize];
         let (mem, units, after) = (right_chunk.mem.take(), right_chunk.units, right_chunk.after);
@@ -437,7 +442,7 @@ impl Slab {
 }
 
 impl Block {
-    /// The memory of the block, as long as the message.
+    /// The memory of the block, up to the length of the message.
     #[cfg(not(loom))]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -445,7 +450,7 @@ impl Block {
         self.mem.slice_mut(0, len)
     }
 
-    /// The bytes of the block.
+    /// The bytes of the block, up to the length of the message.
     #[cfg(not(loom))]
     #[inline]
     #[must_use]
@@ -453,25 +458,25 @@ impl Block {
         self.mem.slice(0, self.len)
     }
 
-    /// Copies `bytes` into the block, to byte `offset`.
+    /// Copies `bytes` into the block, from the block's byte `offset` on.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.len, "beyond the block");
         self.mem.write(offset, bytes);
     }
 
-    /// Length of the message in bytes.
+    /// Length in bytes of the message in the block.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the message is 0.
+    /// Whether the message in the block has length 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Shortens the message to `len` bytes. The block keeps its memory.
+    /// Shortens the message in the block to `len` bytes. The block keeps its memory.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }

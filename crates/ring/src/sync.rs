@@ -13,14 +13,16 @@ pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn light_barrier() {
-    // ORDER: SeqCst for the compiler alone; `bias.rs` names the heavy barrier that it pairs with.
+    // ORDER: SeqCst, but for the compiler alone. The processor is ordered by the heavy barrier of
+    // another thread, which `bias.rs` names.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// A full barrier. Loom has no barrier that one thread executes for another, so under loom each
-/// thread executes its own.
+/// A full barrier, in place of the light one. Loom has no barrier that one thread executes for
+/// another, so under loom each thread executes its own.
 #[cfg(loom)]
 pub(crate) fn light_barrier() {
-    // ORDER: SeqCst, in place of the heavy barrier that another thread would execute for this one.
+    // ORDER: SeqCst: this thread's own fence replaces the heavy barrier that another thread would
+    // execute for it.
     fence(Ordering::SeqCst);
 }

@@ -7,7 +7,7 @@
 //!   queue_cap  × 12 bytes  × 2 directions                   one region of queues per session
 //!
 //!   region  │ 8 │ 36 + n·(size + 20) │ 36 + n·(size + 20) │ … │ unused
-//!               └ n = its percent of the region / (size + 20), at least 2
+//!               └ n slices: percent of the class × region / (size + 20), at least 2
 //! ```
 //!
 //! The first group of [`Config`] has the names and defaults of the other implementations, shmipc-go
@@ -16,9 +16,11 @@
 //! Only this crate has the second group: limits on the resources that a peer may make this process
 //! use.
 //!
-//! Some settings of the other implementations are absent. They overwrite `queue_path`, and do not
-//! use `connection_read_timeout`, `connection_timeout` and `stream_max_idle_time`. Settings of
-//! version 4 are absent too. Sessions have the following settings in [`partywall::Config`]:
+//! In the picture, 8, 36 and 20 bytes are the headers of the region, of a class and of a slice.
+//! Some settings of the other implementations are absent. Those implementations overwrite
+//! `queue_path`, and do not use `connection_read_timeout`, `connection_timeout` and
+//! `stream_max_idle_time`. Settings of version 4 are absent too. Sessions have the following
+//! settings in [`partywall::Config`]:
 //!
 //! | shmipc-go | this crate |
 //! |---|---|
@@ -27,9 +29,10 @@
 //! | retries with a full queue, 100 ms | [`back_pressure`](partywall::Config::back_pressure) |
 //!
 //! No value is rounded. [`verify`](Config::verify) refuses values that contradict each other, and
-//! says which value to choose. Other implementations check less, and round. They accept values that
-//! they cannot use (two classes of one size, a class with one slice, an empty queue); this crate
-//! refuses these. Whether the system has enough memory shows only when the memory is allocated.
+//! says which value to choose. Other implementations check less, and round values. They accept
+//! values that they cannot use: two classes of one size, a class with one slice, an empty queue.
+//! This crate refuses such values. Whether the system has enough memory shows only when the memory
+//! is allocated.
 
 use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::memory::names::{NameError, Naming};
@@ -82,9 +85,9 @@ pub struct Config {
 /// A class of slices of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizePercentPair {
-    /// Capacity of each slice, in bytes; a multiple of 4.
+    /// Capacity of each slice of the class, in bytes; a multiple of 4.
     pub size: u32,
-    /// Share of the region for this class, in percent.
+    /// Share of the region that the class gets, in percent.
     pub percent: u32,
 }
 
@@ -92,9 +95,9 @@ pub struct SizePercentPair {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
     /// As files, in version 2 of the protocol. The server opens the files by path, and does not
-    /// report whether it could. Either side removes them when its last session with these files
-    /// ends. If both processes are killed, the files remain until a client of this crate with the
-    /// same prefix creates its own files.
+    /// report whether it could open them. Either side removes them when its last session with these
+    /// files ends. If both processes are killed, the files remain until a client of this crate with
+    /// the same prefix creates its own files.
     DevShmFile,
     /// As descriptors of memfds, in version 3 of the protocol. Only a Unix socket carries
     /// descriptors.
@@ -130,7 +133,7 @@ impl Default for Config {
     }
 }
 
-/// Settings that the other implementations have, too.
+/// Settings that the other implementations have as well.
 impl Config {
     /// Capacity of the queue of each direction, in elements; each message takes one element. It
     /// must be a multiple of 16, so that no counter of the second queue crosses a cache line.
@@ -169,7 +172,7 @@ impl Config {
     }
 
     /// How a client shares its memory; a server accepts either kind. Default:
-    /// [`MemMapType::MemFd`]; that of shmipc-go is [`MemMapType::DevShmFile`].
+    /// [`MemMapType::MemFd`]; the default of shmipc-go is [`MemMapType::DevShmFile`].
     #[must_use]
     pub const fn mem_map_type(mut self, mem_map_type: MemMapType) -> Self {
         self.mem_map_type = mem_map_type;
@@ -218,7 +221,7 @@ impl Config {
     }
 }
 
-/// Limits, which the other implementations do not have.
+/// Limits on what a peer may use, which the other implementations do not have.
 impl Config {
     /// The largest region that a client may make this server map, in bytes. Default: 1 GiB.
     #[must_use]
@@ -305,26 +308,26 @@ impl fmt::Debug for Config {
     }
 }
 
-/// A setting that is impossible, or does not fit the others.
+/// A setting whose value is impossible, or does not fit the other settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// One setting has an impossible value.
     #[error("Config::{setting} is {found}: {advice}")]
     Setting {
-        /// The name of the setting.
+        /// The name of the impossible setting.
         setting: &'static str,
-        /// The value of the setting.
+        /// The impossible value, as text.
         found: String,
-        /// The value to choose instead.
+        /// A possible value that the caller could choose instead.
         advice: String,
     },
-    /// The classes of slices are impossible.
+    /// The classes of slices are impossible, or do not fit the region.
     #[error("Config::buffer_slice_sizes has {found}: {advice}")]
     Classes {
-        /// The classes, and what is wrong with them.
+        /// The classes, and the fault in them, as text.
         found: String,
-        /// The classes to choose instead.
+        /// The classes that the caller could choose instead, as text.
         advice: String,
     },
     /// The prefix of names is impossible.
@@ -340,7 +343,8 @@ impl From<NameError> for ConfigError {
 }
 
 impl Config {
-    /// Checks whether these settings are possible. Binding a listener and connecting check it, too.
+    /// Checks whether these settings are possible. A listener checks its settings when it is bound,
+    /// and a client when it connects.
     ///
     /// # Errors
     /// A [`ConfigError`]: the first impossible setting, and the value to choose instead.
@@ -451,19 +455,20 @@ impl Config {
         Ok(())
     }
 
-    /// Number of slices of a class, calculated as the other implementations do.
+    /// Number of slices that a class gets in the region, calculated as the other implementations
+    /// do.
     fn slices(&self, class: SizePercentPair) -> u64 {
         let room = u64::from(self.share_memory_buffer_cap).saturating_sub(self.headers());
         room * u64::from(class.percent) / 100 / (u64::from(class.size) + SLICE_HEADER_BYTES)
     }
 
-    /// Bytes of the headers of region and classes, which precede all slices.
+    /// Number of bytes of the headers of the region and of its classes.
     fn headers(&self) -> u64 {
         REGION_HEADER_BYTES + LIST_HEADER_BYTES * self.buffer_slice_sizes.len() as u64
     }
 
-    /// The smallest region with enough slices of every class; `None` if no region can be that
-    /// large.
+    /// Size in bytes of the smallest region with enough slices of every class; `None` if no region
+    /// can be that large.
     fn buffer_cap_needed(&self) -> Option<u32> {
         let room = |class: &SizePercentPair| {
             let bytes = SLICES_MIN * (u64::from(class.size) + SLICE_HEADER_BYTES);
@@ -545,7 +550,8 @@ const QUEUE_CAP_MULTIPLE: u32 = 16;
 const QUEUE_ENTRIES_MOST: u32 = 1 << 24;
 /// Size of the smallest region in bytes, as in the other implementations.
 const BUFFER_CAP_MIN: u32 = 1 << 20;
-/// Upper bound of the number of classes. Other implementations can count 65,535, and use three.
+/// Upper bound of the number of classes. The format of other implementations can express 65,535
+/// classes, and they use three.
 const CLASSES_MAX: usize = 64;
 /// The capacity of a slice is a multiple of this number of bytes, so that all headers of slices are
 /// aligned.
@@ -643,7 +649,8 @@ mod tests {
             "Config::buffer_slice_sizes has 100 % in slices of 16777216 bytes, which are 1 of them: at least 2 are needed: \
              choose smaller ones, more percent, or a share_memory_buffer_cap of at least 33554516 bytes"
         );
-        // 33,554,516 bytes is the smallest accepted size of the region for this class.
+        // A region of 33,554,516 bytes is the smallest that has room for two slices of `half`
+        // bytes.
         let roomy = classes(&[(half, 100)]).share_memory_buffer_cap(33_554_516);
         assert_eq!(roomy.verify(), Ok(()));
         assert!(refused(&roomy.share_memory_buffer_cap(33_554_515)).contains("33554516"));
@@ -668,7 +675,8 @@ mod tests {
             "Config::share_memory_buffer_cap is 1048575: choose 1048576 or more"
         );
         let config = config.share_memory_buffer_cap(1 << 20);
-        // 1 MiB minus headers has room for only one of the largest slices.
+        // 1 MiB minus the headers has room for only one slice of the largest class, and a class
+        // needs two.
         let advice = refused(&config);
         assert!(advice.contains("20 % in slices of 131052 bytes, which are 1 of them"), "{advice}");
         assert!(
@@ -695,7 +703,7 @@ mod tests {
         );
         let long = Config::default().share_memory_path_prefix("x".repeat(180));
         assert!(refused(&long).contains("choose a shorter share_memory_path_prefix"));
-        // An error and its sources together state the fault only once.
+        // The text of the error and those of its sources together state the fault only once.
         let error = long.verify().unwrap_err();
         assert!(std::error::Error::source(&error).is_none(), "{error}");
         assert_eq!(

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   begin ──▶ each accepted connection: settled? ── yes ─▶ HotRestart
-//!                                            └─ no ──▶ pending until its first Polling, or 500 ms
-//!   joined ─▶ pending, during a handover and after one that is done
-//!   acknowledged, ended, poll ──▶ Handover ──▶ callers of `over`
+//!                                            └─ no ──▶ pending until its first Polling, ≤ 500 ms
+//!   joined: a new connection becomes pending, during a handover and after one that is done
+//!   acknowledged, ended, poll ──▶ Handover ──▶ wakes the callers of `over`
 //! ```
 //!
 //! For a moment after its handshake a client of shmipc-go has no session manager, and a
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connections {
     table: Mutex<Table>,
     numbers: AtomicU64,
-    /// Notified when a handover may have progressed.
+    /// Wakes the callers of `over` when the handover may have progressed.
     #[cfg(feature = "tokio")]
     changed: tokio::sync::Notify,
 }
@@ -39,8 +39,8 @@ pub(crate) struct Connections {
 struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
-    /// Connections to notify later: the epoch, and the time at which the connection counts as
-    /// settled.
+    /// Accepted connections that have not settled and are notified of the handover later. The
+    /// values are the epoch, and the time at which the connection counts as settled.
     pending: BTreeMap<u64, (u64, Instant)>,
 }
 
@@ -50,7 +50,8 @@ struct Live {
     since: Instant,
 }
 
-/// Connections to notify of an epoch once the lock is released.
+/// Connections, each with the epoch of the handover that it is notified of once the lock is
+/// released.
 type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
@@ -81,8 +82,8 @@ impl Connections {
         Ok(())
     }
 
-    /// The state of the handover at time `now`. Also notifies the connections that have settled by
-    /// then.
+    /// Returns the state of the handover at time `now`. Also notifies the pending connections that
+    /// have settled by that time.
     pub(crate) fn poll(&self, now: Instant) -> HandoverState {
         let mut table = self.lock();
         let was_pending = table.handover.next_deadline().is_some();
@@ -106,13 +107,13 @@ impl Connections {
         state
     }
 
-    /// Waits until the handover with epoch `awaited` is over. Returns how it ended, or the state of
-    /// a later handover.
+    /// Waits until the handover with epoch `awaited` is over. Returns how that handover ended, or
+    /// the state of a later one.
     #[cfg(feature = "tokio")]
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Once the waiter is enabled, it misses no change.
+            // From now on this task misses no notification of `changed`.
             changed.as_mut().enable();
             let state = self.poll(Instant::now());
             let is_pending =
@@ -120,7 +121,8 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // The handover may have ended since the poll; then the next poll returns how it ended.
+            // The handover may have ended since the call of `poll` above; then the next call
+            // returns how it ended.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
@@ -151,8 +153,8 @@ impl Connections {
 }
 
 impl Table {
-    /// Removes the pending notification of connection `number`; returns the connection and the
-    /// epoch.
+    /// Removes connection `number` from the pending ones; returns the connection, and the epoch to
+    /// notify it of.
     fn take_pending(&mut self, number: u64) -> Option<(Arc<Control>, u64)> {
         let (epoch, _) = self.pending.remove(&number)?;
         Some((self.live.get(&number)?.connection.upgrade()?, epoch))
@@ -168,7 +170,7 @@ impl Table {
 
 impl Observer for Connections {
     fn number(&self) -> u64 {
-        // ORDER: Relaxed: only the uniqueness of the number matters.
+        // ORDER: Relaxed: only the uniqueness of a connection's number matters.
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -213,7 +215,8 @@ fn announce(announcements: Announcements) {
     }
 }
 
-/// Time after the handshake by which a client of shmipc-go has set up its session manager.
+/// Time after the handshake of a connection by which a client of shmipc-go has set up its session
+/// manager.
 const SETTLED: Duration = Duration::from_millis(500);
 
 #[cfg(all(test, feature = "tokio"))]
@@ -266,8 +269,8 @@ mod tests {
         let pair = pair().await;
         for epoch in [0, 7, u64::MAX] {
             Pair::connection(&pair.client).acknowledge(epoch);
-            // Messages in the wrong direction have no effect: a client announces, a server
-            // acknowledges.
+            // The roles are wrong: here the client announces a hot restart, and the server
+            // acknowledges one. Such messages have no effect.
             Pair::connection(&pair.client).announce(epoch);
             Pair::connection(&pair.server).acknowledge(epoch);
         }

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - For any bytes the inspection terminates, and reads no byte outside.
+//! - For any bytes the inspection terminates, and reads no byte outside them.
 
 use crate::memory::queue::{ELEMENT_BYTES, Element, HEADER_BYTES, QueueLayout};
 use crate::region::{Damage, Geometry, ListGeometry, words};
@@ -40,11 +40,11 @@ pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Each list of slices, ascending by capacity.
+    /// Each list of slices in the region, ascending by capacity.
     pub lists: Vec<ListReport>,
-    /// Each queue, in the order in which the caller named them.
+    /// Each queue, in the order in which the caller passed the queues to [`inspect`].
     pub queues: Vec<QueueReport>,
-    /// Invariants that the memory violates, as text.
+    /// The violated invariants of the memory, each as text.
     pub broken: Vec<String>,
 }
 
@@ -54,34 +54,34 @@ pub struct Report {
 pub struct ListReport {
     /// Position of the list in the region.
     pub geometry: ListGeometry,
-    /// Number of free slices, as the list's header states it.
+    /// Number of free slices of the list, as its header states it.
     pub free: i32,
-    /// Number of free slices found by following the links from the head.
+    /// Number of free slices of the list found by following the links from its head.
     pub walked: u32,
-    /// Offset of the first free slice, relative to the list's first slice.
+    /// Offset of the list's first free slice, relative to the list's first slice.
     pub head: u32,
-    /// Offset of the last free slice, relative to the list's first slice.
+    /// Offset of the list's last free slice, relative to the list's first slice.
     pub tail: u32,
-    /// Number of allocated minus freed slices, for the region's creator and for the process that
-    /// mapped it.
+    /// Number of allocated minus freed slices of the list, for the region's creator and for the
+    /// process that mapped the region.
     pub counters: [i32; 2],
     /// The slices of the list that are not free.
     pub slices: Vec<SliceReport>,
 }
 
-/// A slice that is not free.
+/// A slice that is not free: part of a pending message, held by a process, or leaked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SliceReport {
-    /// Offset of the slice's header in the region, as in messages.
+    /// Offset of the slice's header in the region, as messages refer to it.
     pub offset: u32,
     /// Flags of the slice. Bit 0: another slice follows; bit 1: allocated.
     pub flags: u8,
-    /// Number of data bytes, as the slice's header states it.
+    /// Number of data bytes in the slice, as the slice's header states it.
     pub size: u32,
-    /// Offset of the data within the slice.
+    /// Offset of the data from the end of the slice's header, in bytes.
     pub start: u32,
-    /// Offset of the next slice, if the flags say that another slice follows.
+    /// Offset of the slice after this one, if the flags say that another slice follows.
     pub next: u32,
     /// Stream of the pending message that contains the slice. `None` if a process holds the slice,
     /// or it leaked.
@@ -94,23 +94,24 @@ pub struct SliceReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueReport {
-    /// Capacity of each ring, in elements.
+    /// Capacity of each ring of the queue region, in elements.
     pub capacity: u32,
     /// The ring from client to server, then the ring from server to client.
     pub rings: [RingReport; 2],
 }
 
-/// Content of a ring: one direction of a queue region.
+/// Content of one ring of a queue region: the elements that one side sends to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingReport {
-    /// Number of elements that the consumer has taken so far.
+    /// Number of elements that the consumer has taken from the ring so far.
     pub head: u64,
-    /// Number of elements that the producer has added so far.
+    /// Number of elements that the producer has added to the ring so far.
     pub tail: u64,
-    /// Whether the flag says that the consumer is working, so that it needs no wake-up.
+    /// Whether the ring's flag says that the consumer is working, so that the consumer needs no
+    /// wake-up.
     pub is_working: bool,
-    /// The elements that the consumer has not taken.
+    /// The elements in the ring that the consumer has not taken.
     pub pending: Vec<Element>,
 }
 
@@ -218,7 +219,7 @@ fn follow(
             ));
             return;
         };
-        // Each slice is recorded once, so the loop terminates.
+        // Each slice is recorded at most once, so following the links of the message terminates.
         if pending.insert(at, element.stream).is_some() {
             broken.push(format!(
                 "stream {}: slice {at:#x} is in two places of messages",
@@ -296,7 +297,7 @@ fn walk(
             broke(format!("the free slices lead to {at:#x}, which is none"));
             return is_free;
         };
-        // Each slice is recorded once, so the loop terminates.
+        // Each slice is recorded at most once, so following the links of the list terminates.
         if core::mem::replace(&mut is_free[index as usize], true) {
             broke(format!("the free slices go round in a circle at {at:#x}"));
             return is_free;
@@ -324,7 +325,7 @@ fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>)
     SliceReport { offset, flags, size, start, next, stream, first }
 }
 
-/// The word at byte `at` of the memory; 0 beyond its end.
+/// The word at byte `at` of `bytes`; 0 beyond the end of `bytes`.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))
@@ -338,12 +339,12 @@ const STATUS_MASK: u32 = 0xff;
 const STATUS_CLOSE: u32 = 1;
 /// Upper bound of the bytes of a slice that the report shows.
 const FIRST_BYTES_MAX: u32 = 32;
-/// Size of the largest region in bytes.
+/// Size in bytes of the largest region that can be inspected.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
 impl Report {
-    /// The report as text that explains unaccounted slices. `has` says whether any process has the
-    /// region mapped.
+    /// The report as text that explains the slices that are neither free nor part of a pending
+    /// message. `has` says whether any process has the region mapped.
     pub fn with_owners(&self, has: bool) -> impl fmt::Display + '_ {
         ReportDisplay { report: self, unaccounted: if has { HELD } else { LEAKED } }
     }
@@ -357,7 +358,7 @@ impl fmt::Display for Report {
 
 struct ReportDisplay<'a> {
     report: &'a Report,
-    /// Explanation of slices that are neither free nor part of a pending message.
+    /// How the text explains slices that are neither free nor part of a pending message.
     unaccounted: &'static str,
 }
 
@@ -442,11 +443,14 @@ fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if count > LISTED_MAX { writeln!(f, "  … and {} more", count - LISTED_MAX) } else { Ok(()) }
 }
 
-/// The explanation if a process has the region mapped.
+/// How the text explains slices that are neither free nor in a pending message, if a process has
+/// the region mapped.
 const HELD: &str = "held by a process, or kept by it for reuse";
-/// The explanation if no process has the region mapped.
+/// How the text explains slices that are neither free nor in a pending message, if no process has
+/// the region mapped.
 const LEAKED: &str = "leaked";
-/// The explanation if it is unknown whether a process has the region mapped.
+/// How the text explains slices that are neither free nor in a pending message, if it is unknown
+/// whether a process has the region mapped.
 const HELD_OR_LEAKED: &str = "held or leaked";
-/// Upper bound of the items of one kind that the text lists.
+/// Upper bound of the items of one kind, such as slices or elements, that the text lists.
 const LISTED_MAX: usize = 64;

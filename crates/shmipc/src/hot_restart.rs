@@ -5,7 +5,7 @@
 //! ```text
 //!   old server                        client                    new server, at the same address
 //!    ── HotRestart epoch ─────────────▶ ── connects, epoch in its names ──▶
-//!    ◀───────────── HotRestartAck epoch │   new streams go there from now on
+//!    ◀───────────── HotRestartAck epoch │   from now on new streams use the new server
 //!    │ streams in use go on until the application closes the old sessions
 //! ```
 //!
@@ -53,7 +53,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Handover {
     state: HandoverState,
-    /// Sessions that were notified and have not moved. After a time-out they stay in this set.
+    /// Sessions that were notified and have not moved. After a time-out of the handover they stay
+    /// in this set.
     pending: BTreeSet<u64>,
     deadline: Option<Instant>,
 }
@@ -61,37 +62,38 @@ pub struct Handover {
 /// State of a handover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
-    /// There was no handover.
+    /// There was no handover so far.
     #[default]
     Never,
-    /// Some sessions were notified and have not moved.
+    /// Some notified sessions have neither moved nor ended, and the time-out has not elapsed.
     Pending {
-        /// Epoch of the handover.
+        /// Epoch of the pending handover.
         epoch: u64,
-        /// Number of sessions that have moved.
+        /// Number of notified sessions that have moved so far.
         moved: usize,
-        /// Number of sessions that ended instead of moving.
+        /// Number of notified sessions that have ended so far, instead of moving.
         left: usize,
     },
     /// All notified sessions have moved or ended. Clients of Partywall's own protocol at the same
     /// address are neither notified nor counted.
     Done {
-        /// Epoch of the handover.
+        /// Epoch of the finished handover.
         epoch: u64,
-        /// Number of sessions that have moved.
+        /// Number of notified sessions that have moved.
         moved: usize,
-        /// Number of sessions that ended instead of moving.
+        /// Number of notified sessions that ended instead of moving.
         left: usize,
     },
-    /// Some sessions neither moved nor ended in time. Another epoch can notify them again.
+    /// Some notified sessions neither moved nor ended in time. A handover with another epoch can
+    /// notify them again.
     TimedOut {
-        /// Epoch of the handover.
+        /// Epoch of the handover that timed out.
         epoch: u64,
-        /// Number of sessions that have moved.
+        /// Number of notified sessions that have moved.
         moved: usize,
-        /// Number of sessions that ended instead of moving.
+        /// Number of notified sessions that ended instead of moving.
         left: usize,
-        /// Number of sessions that neither moved nor ended.
+        /// Number of notified sessions that neither moved nor ended.
         stayed: usize,
     },
 }
@@ -103,7 +105,7 @@ pub enum HandoverError {
     /// Another handover is pending; only one runs at a time.
     #[error("hot restart {epoch} is not over yet: wait until it is, {} ms at most", HANDOVER_TIMEOUT.as_millis())]
     Pending {
-        /// Epoch of the pending handover.
+        /// Epoch of the handover that is pending.
         epoch: u64,
     },
     /// The epoch is 0: clients would use the same names of regions as before, which are in use.
@@ -112,7 +114,7 @@ pub enum HandoverError {
     /// The epoch is that of the last handover: sessions could not distinguish the two handovers.
     #[error("the last hot restart was {epoch} as well: choose another epoch each time")]
     Repeated {
-        /// The repeated epoch.
+        /// The epoch of both handovers.
         epoch: u64,
     },
 }
@@ -144,9 +146,10 @@ impl Handover {
         Ok(())
     }
 
-    /// The caller reports that a session has finished its handshake. Returns the epoch to notify
-    /// the session of, if there is one. After a finished handover a session is notified, too,
-    /// because its client connected to the old process; but the handover does not wait for it.
+    /// The caller reports that a session has finished its handshake. Returns the epoch of which the
+    /// caller then notifies the session, if there is one. After a finished handover a session is
+    /// notified, too, because its client connected to the old process. But the handover does not
+    /// wait for such a session.
     pub fn joined(&mut self, session: u64) -> Option<u64> {
         match self.state {
             HandoverState::Pending { epoch, .. } => {
@@ -158,8 +161,8 @@ impl Handover {
         }
     }
 
-    /// The caller reports that a session sent `HotRestartAck`. Returns whether that was expected;
-    /// an unexpected one is ignored, as shmipc-go does.
+    /// The caller reports that a session sent `HotRestartAck`. Returns whether the acknowledgement
+    /// was expected. An unexpected acknowledgement is ignored, as shmipc-go does.
     pub fn acknowledged(&mut self, session: u64, acknowledged: u64) -> bool {
         let HandoverState::Pending { epoch, moved, .. } = &mut self.state else { return false };
         if *epoch != acknowledged || !self.pending.remove(&session) {
@@ -180,7 +183,7 @@ impl Handover {
         }
     }
 
-    /// The state of the handover at time `now`.
+    /// Returns the state of the handover at time `now`.
     pub fn poll(&mut self, now: Instant) -> HandoverState {
         if let HandoverState::Pending { epoch, moved, left } = self.state {
             if self.deadline.is_some_and(|deadline| now >= deadline) {
@@ -191,13 +194,13 @@ impl Handover {
         self.state
     }
 
-    /// The notified sessions that have neither moved nor ended. After a time-out, these are the
-    /// sessions that stayed.
+    /// The notified sessions that have neither moved nor ended. After a time-out of the handover,
+    /// these are the sessions that stayed.
     pub fn staying(&self) -> impl Iterator<Item = u64> {
         self.pending.iter().copied()
     }
 
-    /// When to call [`poll`](Self::poll) again if there is no event.
+    /// The time at which the caller calls [`poll`](Self::poll) again if there is no event before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_pending = matches!(self.state, HandoverState::Pending { .. });
@@ -245,7 +248,7 @@ pub struct Migrator {
 #[derive(Clone, Copy, Debug)]
 struct Move {
     deadline: Instant,
-    /// When to attempt to connect again; `None` while an attempt is in progress.
+    /// The time of the next attempt to connect; `None` while an attempt is in progress.
     again: Option<Instant>,
 }
 
@@ -273,7 +276,7 @@ pub enum Due {
 }
 
 impl Migrator {
-    /// The caller reports that a session received `HotRestart`; returns the reaction.
+    /// The caller reports that a session received `HotRestart`. Returns how the pool is to react.
     pub fn on_hot_restart(&mut self, session: u64, epoch: u64, now: Instant) -> RestartAction {
         if self.replaced.contains(&session) && epoch != 0 {
             return RestartAction::Acknowledge(epoch);
@@ -324,7 +327,7 @@ impl Migrator {
         Some(Due::Connect(*session))
     }
 
-    /// When to call [`poll`](Self::poll) again if there is no event.
+    /// The time at which the caller calls [`poll`](Self::poll) again if there is no event before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let due =
@@ -332,7 +335,7 @@ impl Migrator {
         self.moves.values().map(due).min()
     }
 
-    /// Whether a session is being replaced.
+    /// Whether the pool is replacing any session.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()

@@ -33,14 +33,15 @@ use std::sync::Arc;
 pub(crate) struct HandshakeSocket {
     /// The socket of the connection; `None` once the established connection has taken it.
     handshake: Option<Handshake>,
-    /// How many of the bytes read before the handshake it has consumed.
+    /// Number of bytes that the handshake has consumed, of those that were read before the
+    /// handshake began.
     used: usize,
     limits: transport::FallbackLimits,
     observer: Arc<dyn Observer>,
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
-/// A monitor, wrapped to implement `Debug`.
+/// The monitor from the settings, wrapped to implement `Debug`.
 #[derive(Clone)]
 struct Monitoring(Arc<dyn crate::transport::metrics::Monitor>);
 
@@ -59,8 +60,8 @@ impl HandshakeSocket {
         Self { handshake: Some(handshake), used: 0, limits, observer, monitor }
     }
 
-    /// Reads at most the next `count` bytes, and the descriptors sent with them; `None` if no byte
-    /// has arrived.
+    /// Reads at most the next `count` bytes of the socket, and the descriptors sent with them.
+    /// Returns `None` if no byte has arrived.
     fn read(&mut self, buffer: &mut [u8]) -> Result<Option<(usize, Vec<OwnedFd>)>, ProtocolError> {
         let Some(handshake) = &self.handshake else { return Ok(None) };
         let before = &handshake.first[self.used..];
@@ -89,8 +90,8 @@ impl HandshakeSocket {
         descriptors: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<(), ProtocolError> {
         let Some(handshake) = &self.handshake else { return Ok(()) };
-        // The send takes all bytes at once, because the whole handshake is smaller than any socket
-        // buffer.
+        // One send takes all bytes of a message at once, because the whole handshake is smaller
+        // than any socket buffer.
         match handshake.socket.send(&[IoSlice::new(bytes)], descriptors, false, true) {
             Ok(count) if count == bytes.len() => Ok(()),
             Ok(_) => {
@@ -102,7 +103,7 @@ impl HandshakeSocket {
         }
     }
 
-    /// Builds the connection, once both sides are ready.
+    /// Builds the connection, once both sides have finished the handshake.
     fn establish(
         &mut self,
         version: u8,
@@ -131,7 +132,7 @@ impl HandshakeSocket {
             monitor,
             observer: Arc::clone(&self.observer),
             description,
-            // In shmipc only the client opens streams; a client would not know a stream that the
+            // In shmipc only the client opens streams: a client would not know a stream that the
             // server opened.
             streams_max: if is_client { u32::MAX } else { 0 },
             backing,
@@ -141,7 +142,7 @@ impl HandshakeSocket {
     }
 }
 
-/// The memory of an established connection.
+/// The regions of an established connection, and what keeps their memory alive.
 struct Established {
     region: Arc<BufferRegion>,
     queue: (Producer, Consumer),
@@ -150,7 +151,7 @@ struct Established {
     is_memfd: bool,
 }
 
-/// A client's handshake.
+/// A client's handshake over a socket.
 #[derive(Debug)]
 pub(crate) struct ClientNegotiation {
     machine: ClientHandshake,
@@ -170,7 +171,7 @@ impl Negotiation for ClientNegotiation {
                         }
                     }
                     Step::Done { version } => return self.done(version),
-                    // A client never gets these steps of a server.
+                    // These steps belong to a server; a client's machine never returns them.
                     Step::MapDescriptors { .. } | Step::MapPaths { .. } => {}
                 }
             }
@@ -189,7 +190,7 @@ impl Negotiation for ClientNegotiation {
 }
 
 impl ClientNegotiation {
-    /// Begins a handshake whose regions have been created.
+    /// Begins a client's handshake over `handshake`'s socket. The regions have been created.
     pub(crate) fn new(
         machine: ClientHandshake,
         made: (Buffer, Backing, Queue),
@@ -220,11 +221,11 @@ struct Mapped {
     region: Arc<BufferRegion>,
     queue: Queue,
     is_memfd: bool,
-    /// Files that this process removes at the end of the session.
+    /// Files of the client that this process removes at the end of the session.
     kept: Vec<Arc<Backing>>,
 }
 
-/// A server's handshake.
+/// A server's handshake over a socket.
 #[derive(Debug)]
 pub(crate) struct ServerNegotiation {
     machine: ServerHandshake,
@@ -233,7 +234,7 @@ pub(crate) struct ServerNegotiation {
     /// Whether the client may name files: it has credentials, or the settings allow files of
     /// clients without credentials.
     may_open_files: bool,
-    /// The received descriptors: first that of the buffers, then that of the queue.
+    /// The descriptors received from the client: first that of the buffers, then that of the queue.
     descriptors: Vec<OwnedFd>,
     mapped: Option<Mapped>,
     socket: HandshakeSocket,
@@ -276,7 +277,7 @@ impl Negotiation for ServerNegotiation {
                             Established { region, queue, backing, is_client: false, is_memfd };
                         return self.socket.establish(version, made);
                     }
-                    // A server never gets this step of a client.
+                    // This step belongs to a client; a server's machine never returns it.
                     Step::SendDescriptors { .. } => {}
                 }
             }
@@ -292,7 +293,7 @@ impl Negotiation for ServerNegotiation {
 }
 
 impl ServerNegotiation {
-    /// Begins a handshake, whose first step reads from the client.
+    /// Begins a server's handshake, whose first step reads from the client's socket.
     pub(crate) fn new(config: &Config, handshake: Handshake, observer: Arc<dyn Observer>) -> Self {
         let owner = handshake.credentials.map(|who| who.uid);
         let mut allowed = MemoryRules::new(config.region_bytes_max.into(), owner);

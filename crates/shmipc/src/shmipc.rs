@@ -77,13 +77,13 @@ struct Inner {
     connections: Arc<Connections>,
 }
 
-/// State that the client sessions of one value share.
+/// State that the client sessions of one `Shmipc` share.
 #[derive(Debug)]
 struct SharedMemory {
     /// Generates the names of regions: a new region gets new names, because other implementations
     /// identify regions by name.
     naming: Naming,
-    /// Number of sessions connected so far.
+    /// Number of client sessions connected so far.
     sessions: u64,
     buffer: Option<Buffer>,
 }
@@ -96,7 +96,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Whether another session may use the region. Each session holds the backing until its end.
+    /// Whether another session may use the region. Each session holds the backing until its end, so
+    /// the backing has more than one holder while sessions use the region.
     fn is_usable(&self) -> bool {
         // A server may have removed the region's file: existing sessions continue, but a new server
         // would not find the file.
@@ -115,7 +116,8 @@ impl Shmipc {
         Ok(Self::named(config, naming))
     }
 
-    /// Creates the protocol with verified settings, and with these names for its regions.
+    /// Creates the protocol with verified settings, and with the names that `naming` generates for
+    /// its regions.
     pub(crate) fn named(config: Config, naming: Naming) -> Self {
         let shared = Mutex::new(SharedMemory { naming, sessions: 0, buffer: None });
         Self { inner: Arc::new(Inner { config, shared, connections: Arc::default() }) }
@@ -125,7 +127,7 @@ impl Shmipc {
         &self.inner.connections
     }
 
-    /// Like [`Protocol::connect`], with another observer of the connection.
+    /// Does what [`Protocol::connect`] does, with `observer` as the observer of the connection.
     pub(crate) fn connect_for(
         &self,
         handshake: Handshake,
@@ -227,8 +229,8 @@ impl Shmipc {
 }
 
 impl Inner {
-    /// The region of this value's sessions, created with the first session, and the names for the
-    /// next session.
+    /// Returns the region of buffers of this value's client sessions, which is created with the
+    /// first session, and the names for the next session.
     fn buffer(&self) -> Result<(Buffer, Names), ProtocolError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let session = shared.sessions;
@@ -291,7 +293,7 @@ impl Inner {
 }
 
 impl Default for Shmipc {
-    /// The default settings of other implementations, but with memfds.
+    /// Creates the protocol with the default settings of other implementations, but with memfds.
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "a test has it that the defaults are possible")]
         Self::new(Config::default()).expect("the defaults are possible")

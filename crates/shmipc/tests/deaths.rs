@@ -34,8 +34,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
         .share_memory_buffer_cap(4 << 20)
-        // The limits are low, so that memory which the allocator keeps afterwards does not look
-        // like a leak.
+        // The limits are low, so that freed memory which the allocator keeps does not look like a
+        // leak.
         .fallback_message_max(256 << 10)
         .fallback_unread_max(1 << 20)
         .mem_map_type(mem_map_type)
@@ -44,8 +44,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     Arc::new(Shmipc::new(config).unwrap())
 }
 
-/// The second process: sends or serves until it is killed, with one session or many. It ends by
-/// itself if its parent does not kill it.
+/// The role of the second process: sends or serves until it is killed, with one session or many. It
+/// ends by itself if its parent does not kill it.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -75,8 +75,8 @@ fn victim() {
     });
 }
 
-/// Sends numbered messages until the session ends. Logs how many were sent, and whether any used
-/// the socket.
+/// The client that is killed: sends numbered messages until the session ends. It logs how many it
+/// sent, and whether any message used the socket.
 fn send_for_ever(session: &Session, id: u64, log: &File) {
     let mut stream = session.open(&[]).unwrap();
     let mut chance = Random::new(id ^ u64::from(std::process::id()));
@@ -104,7 +104,7 @@ fn start_at(socket: &str, role: &str, directory: &Path, files: bool) -> Second {
     Second::start("victim", &variables)
 }
 
-/// Connects to a server that is about to listen, and returns the session.
+/// Connects to a server that may not listen yet, and returns the session.
 fn connected(path: &Path, protocol: &Arc<Shmipc>) -> Session {
     let mut session = None;
     support_foe::until("it listens", || {
@@ -126,7 +126,8 @@ fn any_instant(seed: u64) {
     std::thread::sleep(Duration::from_micros(Random::new(seed).below(40_000)));
 }
 
-/// Kills a sending client; returns the number of messages that this process received.
+/// Starts a client that sends, and kills it. Returns the number of messages that this process
+/// received from it.
 fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u64) -> u64 {
     let log = File::options().read(true).write(true).open(directory.join("log")).unwrap();
     log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
@@ -162,7 +163,7 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let falls_back = noted(&log, STREAMS) > 0;
     for (id, number) in &received {
         let sent = noted(&log, *id);
-        // The last message may have been sent but not logged yet. Messages that the client's
+        // The client may have sent its last message without logging it. Messages that the client's
         // process had buffered for the socket are lost.
         assert!(*number <= sent + 1, "stream {id}: {number} of {sent}");
         assert!(falls_back || *number >= sent, "stream {id}: only {number} of {sent} came");
@@ -170,7 +171,8 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     received.iter().map(|(_, number)| number).sum()
 }
 
-/// Kills an echoing server; returns the number of answers that this process received.
+/// Starts a server that echoes, and kills it. Returns the number of answers that this process
+/// received from it.
 fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
     let victim = start("server", directory, files);
     let session = connected(&directory.join("s.sock"), protocol);
@@ -180,8 +182,8 @@ fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u6
                 let session = &session;
                 scope.spawn(move || {
                     let mut chance = Random::new(id + seed * 7);
-                    // With files the handshake has no answer, so connecting succeeds even if the
-                    // server is dead.
+                    // With files the server does not answer in the handshake, so connecting
+                    // succeeds even if the server is dead.
                     let Ok(mut stream) = session.open(&[]) else { return 0 };
                     for number in 0.. {
                         let sent = pattern(1 + chance.size(9000), number);
@@ -237,10 +239,11 @@ fn deaths(role: &str, files: bool) {
         one(seed);
     }
     let before = footprint();
-    // Half of the kills hit clients, half servers, and half of each use memfds.
+    // This test makes a quarter of all kills: only of clients or only of servers, with memfds or
+    // with files.
     let mut came: u64 = (3..all / 4).map(&mut one).sum();
-    // On a busy machine most processes die before they have sent much. Then more processes are
-    // killed.
+    // On a busy machine most processes are killed before they have sent much. Then the test kills
+    // more processes.
     let deadline = soon();
     for seed in all.. {
         if came > all / 20 {
@@ -255,12 +258,12 @@ fn deaths(role: &str, files: bool) {
         names.filter(|name| name.to_str().unwrap().starts_with("shm_")).count()
     };
     if role == "server" {
-        // The creator removes its files when the server dies; the files of the last session are
-        // removed when the protocol is dropped.
+        // The client in this process removes its own files when the killed server's session ends.
+        // The files of its last session are removed when the protocol is dropped.
         assert!(left() <= 2, "{} files stay behind", left());
     } else if files {
-        // The server or the next client removes the files of killed clients. The last kill may be
-        // too recent for that.
+        // The server or the next client removes the files of killed clients. The client that was
+        // killed last may have died too recently for that.
         assert!(left() <= 2, "{} files stay behind", left());
     }
 }
@@ -275,7 +278,7 @@ fn call(session: &Session, calls: u64, chance: &mut Random) {
     }
 }
 
-/// Sets the flag when it is dropped, even during a panic.
+/// Sets the flag `is_over` when it is dropped, even during a panic.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -295,8 +298,8 @@ fn own_region(directory: &Path) -> Arc<BufferRegion> {
     open_buffer(&given).unwrap()
 }
 
-/// One client of a server is killed while it sends. Calls of another client continue, and the
-/// slices of the dead client's messages are freed.
+/// A server has two clients, and one of them is killed while it sends. Calls of the other client
+/// continue, and the slices of the dead client's messages are freed.
 #[test]
 fn a_client_that_is_killed_takes_nothing_from_another() {
     if variable(ROLE).is_some() {
@@ -327,14 +330,14 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
                 call(&session, 20, &mut chance);
             }
         });
-        // The flag is set even if an assertion below fails, because the scope waits for the calling
-        // thread.
+        // Dropping `end` sets the flag even if an assertion below fails. Otherwise the scope would
+        // wait for the calling thread for ever.
         let end = End(&is_over);
         for seed in 0..10 {
             log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
             let victim = start("client", directory, true);
-            // A message on any stream counts. The client does not read the echoes, so its first
-            // three streams may exhaust the memory.
+            // A message on any stream counts as sent. The client does not read the echoes, so its
+            // first three streams may exhaust the memory.
             let sends = || (0..STREAMS).any(|id| noted(&log, id) > 0);
             support_foe::until("the victim sends", sends);
             any_instant(seed);
@@ -350,7 +353,7 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
 }
 
 /// A client shares one region with two servers, and one of them is killed. The slices that the
-/// killed server held stay lost, and no others.
+/// killed server held stay lost, and no other slices are lost.
 #[test]
 fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     if variable(ROLE).is_some() {
@@ -391,8 +394,8 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
         let lost: i32 =
             region.geometry().lists().iter().map(|list| list.slices as i32).sum::<i32>()
                 - baseline.iter().sum::<i32>();
-        // 200 slices exceed the messages in flight of four streams, and the caches of both
-        // processes.
+        // Upper bound of the lost slices: more than four streams have in messages in flight, and
+        // both processes in their caches.
         assert!(lost <= 200, "{lost} slices");
         for _ in 0..10 {
             call(&session, 50, &mut chance);
@@ -426,7 +429,8 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"hello");
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
-        // Messages go through the ring, then some over the socket, until neither accepts more.
+        // The server is stopped and reads nothing. Messages go through the ring, then some over the
+        // socket, until neither accepts more.
         let end = loop {
             let len = if sent < 30 { 100 } else { 60_000 };
             let deadline = Instant::now() + Duration::from_millis(200);

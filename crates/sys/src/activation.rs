@@ -5,8 +5,9 @@
 //!   LISTEN_PID=4242  LISTEN_FDS=2  LISTEN_FDNAMES=app:admin     descriptors 3 and 4
 //! ```
 //!
-//! The descriptors stay open as they are, because other code of this process may use them; what
-//! this returns are duplicates. A forked child has another process id, so nothing is meant for it.
+//! The descriptors stay open as they are, because other code of this process may use them: this
+//! file returns duplicates. A forked child has another process id than `LISTEN_PID`, so no
+//! descriptor is meant for the child.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -17,8 +18,8 @@ use crate::fork::own_pid;
 ///
 /// # Errors
 ///
-/// `NotFound` if nothing of that name was passed to this process; `EBADF` if the descriptor is not
-/// open; `EMFILE`.
+/// `NotFound` if no descriptor of that name was passed to this process; `EBADF` if the descriptor
+/// is not open. `EMFILE` if this process can open no further descriptor.
 pub fn passed_descriptor(name: &str) -> io::Result<OwnedFd> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (pid, names) = (variable("LISTEN_PID"), variable("LISTEN_FDNAMES"));
@@ -28,13 +29,14 @@ pub fn passed_descriptor(name: &str) -> io::Result<OwnedFd> {
         let text = format!("no socket named {name} was passed (LISTEN_PID, _FDS, _FDNAMES)");
         io::Error::new(io::ErrorKind::NotFound, text)
     })?;
-    // SAFETY: the number is from 3 to 3 + DESCRIPTORS_MAX, so not -1. The borrow ends with this
-    // call, which fails if the descriptor is not open.
+    // SAFETY: the number is from 3 to 3 + DESCRIPTORS_MAX, so not -1. The borrow ends with the call
+    // that duplicates the descriptor, which fails if the descriptor is not open.
     let passed = unsafe { BorrowedFd::borrow_raw(number) };
     Ok(rustix::io::fcntl_dupfd_cloexec(passed, FIRST + 1)?)
 }
 
-/// The number of the descriptor with this name. Without names, each is called `unknown`.
+/// Returns the number of the passed descriptor with this name. A descriptor for which `names` has
+/// no name is called `unknown`.
 fn number_of(name: &str, count: usize, names: &str) -> Option<RawFd> {
     let count = count.min(DESCRIPTORS_MAX);
     let mut names = names.split(':').filter(|name| !name.is_empty());
@@ -42,10 +44,10 @@ fn number_of(name: &str, count: usize, names: &str) -> Option<RawFd> {
     Some(FIRST + RawFd::try_from(index).ok()?)
 }
 
-/// The first descriptor that is passed.
+/// Number of the first descriptor that a service manager passes.
 const FIRST: RawFd = 3;
 
-/// Most descriptors that are looked at.
+/// Upper bound of the passed descriptors among which a name is searched.
 const DESCRIPTORS_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Ancillary {
     fn take(&mut self, message: Message<'_>) {
         match message {
             Message::Credentials(credentials) => self.credentials = Some(credentials),
-            // A negative number is the error that kept the kernel from making the descriptor.
+            // A negative number is the error for which the kernel could not make the pidfd.
             Message::Process(number) if number < 0 => {}
             Message::Process(number) => {
                 // SAFETY: the kernel has just installed this descriptor for this process, and no
@@ -85,7 +85,7 @@ impl Ancillary {
     }
 }
 
-/// A control message: the unit of ancillary data, of one of the kinds used here.
+/// A control message: the unit of ancillary data. Each variant is a kind that this file parses.
 #[derive(Debug, PartialEq)]
 enum Message<'a> {
     Rights(&'a [u8]),
@@ -140,14 +140,14 @@ const HEADER_SIZE: usize = size_of::<usize>() + 8;
 const FD_SIZE: usize = 4;
 const CREDENTIALS_SIZE: usize = 12;
 
-/// Room for the sender's credentials, its pidfd and [`FDS_MAX`] descriptors. The kernel drops what
-/// does not fit and sets `MSG_CTRUNC`.
+/// Size in bytes of the buffer: room for the sender's credentials, its pidfd and [`FDS_MAX`]
+/// descriptors. The kernel drops what does not fit and sets `MSG_CTRUNC`.
 const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
 
-// The numbers of <linux/socket.h> and <asm-generic/socket.h>. MIPS, PA-RISC, SPARC and Alpha have
-// another SOL_SOCKET.
+// The values are those of <linux/socket.h> and <asm-generic/socket.h>. On MIPS, PA-RISC, SPARC and
+// Alpha SOL_SOCKET has another value.
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;

@@ -15,8 +15,9 @@
 //!
 //! Revoking the bias costs a system call and an interrupt on each processor that runs a thread of
 //! this process. Each revocation therefore doubles the acquisitions in a row that the next bias
-//! needs, up to 65,536. So two threads that alternate soon use a plain mutex. A thread that locks
-//! rarely interrupts the favoured thread at most as often as it locks.
+//! needs, up to 65,536. So two threads that alternate soon use a plain mutex. A favoured thread
+//! that has locked the value without the mutex is called inside. A thread that locks rarely
+//! interrupts the favoured thread at most as often as it locks.
 //!
 //! No thread is favoured if the system has no expedited membarrier(2): Linux before 4.14, or a
 //! sandbox.
@@ -70,18 +71,18 @@ unsafe impl<T: Send> Send for Biased<T> {}
 // through the flag that its revocation waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-// A panic of a thread inside leaves the value as it is, and the lock usable, because the lock has
-// no poisoning.
+// A thread that panics while it is inside leaves the value as it is. The lock stays usable, because
+// it has no poisoning.
 impl<T> UnwindSafe for Biased<T> {}
 impl<T> RefUnwindSafe for Biased<T> {}
 
-/// Which thread acquired the mutex last, and how often in a row.
+/// Which thread acquired the mutex last, and how often in a row it did.
 #[derive(Debug)]
 struct Habits {
     slots: Slots,
     last: u64,
     in_a_row: u32,
-    /// Number of acquisitions in a row after which a thread becomes favoured.
+    /// Number of acquisitions in a row after which the thread becomes favoured.
     needed: u32,
     /// Set while a revocation runs. The flag stays set if the barrier panics, because the favoured
     /// thread may then still use the value.
@@ -178,7 +179,7 @@ impl<T> Biased<T> {
         assert!(!habits.is_in_doubt, "membarrier(2) is no longer allowed in this process");
         let is_in_doubt = &mut habits.is_in_doubt;
         let barrier = || {
-            // `is_in_doubt` stays set if the barrier panics.
+            // `is_in_doubt` stays set if the barrier panics, because mutual exclusion is then lost.
             *is_in_doubt = true;
             barrier_in_all_threads();
         };
@@ -222,8 +223,8 @@ impl<T> Biased<T> {
     unsafe fn unlock_slowly(&self) {
         // SAFETY: the caller keeps the conditions of `take_held`, which are those of this function.
         let mut habits = unsafe { self.take_held() };
-        // A thread favours only itself: if it favoured another thread, that one could enter before
-        // this thread has left.
+        // A thread favours only itself: if it favoured another thread, that thread could enter
+        // before this thread has left.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
         if is_habit && has_membarrier() {
@@ -233,8 +234,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the favoured thread is inside. That thread does not know that another thread
-/// waits; `polls` counts the checks so far.
+/// Backs off while the favoured thread is inside, which does not know that another thread waits.
+/// `polls` counts the checks of the waiting thread so far.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),
@@ -382,7 +383,7 @@ fn has_membarrier() -> bool {
     })
 }
 
-/// Makes every thread of this process execute a full barrier between the start and the end of this
+/// Makes every thread of this process execute a full barrier between the start and the end of the
 /// call.
 fn barrier_in_all_threads() {
     let done = membarrier(MembarrierCommand::PrivateExpedited);
@@ -392,15 +393,15 @@ fn barrier_in_all_threads() {
     assert!(done.is_ok(), "membarrier(2) is no longer allowed in this process: {done:?}");
 }
 
-/// Initial value of `needed`, in acquisitions.
+/// Initial value of `Habits::needed`, in acquisitions.
 const NEEDED_MIN: u32 = 16;
-/// Largest value of `needed`, in acquisitions: a thread without competition needs some milliseconds
-/// for them.
+/// Largest value of `Habits::needed`, in acquisitions. A thread without competition needs some
+/// milliseconds for so many.
 const NEEDED_MAX: u32 = 1 << 16;
-/// Number of checks of a waiter before it assumes that the favoured thread is not running, and
-/// yields.
+/// Number of checks after which a waiting thread assumes that the favoured thread is not running,
+/// and yields.
 const SPINS: u32 = 256;
-/// Number of checks of a waiter before it assumes that the favoured thread will not run for long,
-/// and sleeps.
+/// Number of checks after which a waiting thread assumes that the favoured thread will not run for
+/// long, and sleeps.
 const YIELDS: u32 = SPINS + 64;
 const NAP: Duration = Duration::from_micros(50);

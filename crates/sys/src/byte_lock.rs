@@ -72,8 +72,8 @@ fn control(
     };
     for _ in 0..ATTEMPTS_MAX {
         let descriptor = file.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is borrowed, so it is open; these commands read and write one
-        // `flock` structure, which `lock` is.
+        // SAFETY: the descriptor is borrowed, so it is open; the lock commands of fcntl read and
+        // write one `flock` structure, which `lock` is.
         if unsafe { libc::fcntl(descriptor, command, &raw mut lock) } == 0 {
             return Ok(lock);
         }
@@ -88,7 +88,8 @@ fn control(
 /// The value of `SEEK_SET`: offsets count from the start of the file.
 const WHENCE_START: libc::c_short = 0;
 
-/// Number of attempts after which a call gives up, if a signal interrupts each of them.
+/// Number of attempts to call fcntl, each interrupted by a signal, after which the caller gets the
+/// error.
 const ATTEMPTS_MAX: u32 = 100;
 
 #[cfg(test)]

@@ -65,8 +65,8 @@ fn levels(controller: &str) -> Vec<PathBuf> {
     };
     let Some(group) = group_of(&groups, controller) else { return Vec::new() };
     let Some((root, mount)) = mount_of(&mounts, controller) else { return Vec::new() };
-    // A container may see its own group as "/", or as a path of the host that begins above the
-    // container's mount.
+    // A container may see its own control group as "/", or as a path of the host that begins above
+    // the container's mount.
     let below = group.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
     let below = below.trim_start_matches('/');
     let below = if below.starts_with("..") { "" } else { below };
@@ -112,8 +112,8 @@ fn number(path: &Path) -> Option<i64> {
     read_text(path).ok()?.trim().parse().ok()
 }
 
-/// Limits from this value on mean no limit: version 1 writes "no limit" as the largest multiple of
-/// the page size.
+/// A limit of this many bytes or more means no limit: version 1 of control groups writes "no limit"
+/// as the largest multiple of the page size.
 const LEGACY_UNLIMITED: u64 = 1 << 62;
 
 /// Upper bound of the parent directories that are read; deeper trees of control groups do not

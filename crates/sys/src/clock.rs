@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Time of `CLOCK_MONOTONIC_COARSE`: like [`monotonic`], but in steps of some milliseconds and at a
-/// tenth of the cost. It serves periodic work.
+/// tenth of the cost. Callers use the function for periodic work.
 ///
 /// ```
 /// let earlier = partywall_sys::clock::coarse();

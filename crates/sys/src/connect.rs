@@ -50,7 +50,7 @@ pub fn connect_unix_path(
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
     connect_unix(&address, &to, deadline).map_err(|errno| match other_file(path) {
-        // The kernel reports a file that is not a socket as a refused connection.
+        // The kernel reports a connection to a file that is not a socket as refused.
         Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
         _ => explain(&to, errno),
     })
@@ -140,13 +140,14 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// Whether the connection is established. If not, wait until the descriptor is writable, and
-    /// then call [`finish`](Self::finish).
+    /// Whether the connection is established. If not, the caller waits until the descriptor is
+    /// writable, and then calls [`finish`](Self::finish).
     pub fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// Returns the connection in blocking mode. Call it once the descriptor is writable.
+    /// Returns the established connection, with its socket in blocking mode. The caller waits until
+    /// the descriptor is writable before this call.
     ///
     /// # Errors
     ///
@@ -157,9 +158,9 @@ impl Begun {
             sockopt::socket_error(&socket)??;
             fcntl_setfl(&socket, fcntl_getfl(&socket)?.difference(OFlags::NONBLOCK))?;
             if socket.family() == Family::Tcp {
-                // Without a listener on an ephemeral port, the kernel may assign that port to this
-                // socket, which then connects to itself and prevents a listener from binding the
-                // port.
+                // If no socket listens on an ephemeral port, the kernel may assign that port to
+                // this connecting socket. The socket then connects to itself, and prevents a
+                // listener from binding the port.
                 if getsockname(&socket)? == getpeername(&socket)?.ok_or(Errno::NOTCONN)? {
                     return Err(Errno::CONNREFUSED);
                 }
@@ -184,7 +185,8 @@ fn begin_unix(address: &SocketAddrUnix, to: &str) -> Result<Begun, Errno> {
     sockopt::set_socket_passcred(&fd, true)?;
     match rustix::io::retry_on_intr(|| rustix::net::connect(&fd, address)) {
         Ok(()) => {}
-        // The backlog is full. Polling would not report when it has room, so the attempt ends.
+        // The listener's backlog is full. Polling would not report when the backlog has room, so
+        // the attempt ends.
         Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
         Err(errno) => return Err(errno),
     }
@@ -201,8 +203,8 @@ fn connect_unix(
     sockopt::set_socket_passcred(&fd, true)?;
     loop {
         if let Some(deadline) = deadline {
-            // A time-out of zero would mean no limit, so even a deadline in the past gets one short
-            // attempt.
+            // A time-out of zero would mean no limit, so even with a deadline in the past one short
+            // attempt is made.
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
             sockopt::set_socket_timeout(&fd, Timeout::Send, Some(left))?;
         }
@@ -280,27 +282,27 @@ pub enum ConnectError {
     /// The deadline passed before the listener took the connection.
     #[error("timed out while connecting to {to}: it is overloaded, stopped or unreachable")]
     TimedOut {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
     },
     /// The path of the address does not exist.
     #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
     NotFound {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
     },
     /// No socket listens on the address.
     #[error("no server listens on {to}: start it")]
     Refused {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
     },
     /// The path of the address is a file of another kind, not a socket.
     #[error("{to} is {kind}, not a socket: is the path right?")]
     NotASocket {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
-        /// The kind of the file.
+        /// The kind of file that the path names.
         kind: &'static str,
     },
     /// This process lacks the permission to connect to the address.
@@ -308,7 +310,7 @@ pub enum ConnectError {
         "no permission to connect to {to}: the socket file and its directories must admit this user"
     )]
     Denied {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
     },
     /// The path or name is too long for a socket address.
@@ -316,7 +318,7 @@ pub enum ConnectError {
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
     NameTooLong {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
     },
     /// No file descriptor is left, in this process or in the system.
@@ -325,10 +327,10 @@ pub enum ConnectError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Another error, mostly of the network.
+    /// The attempt failed for another reason, mostly an error of the network.
     #[error("connecting to {to} failed: {source}")]
     Other {
-        /// The address in readable form.
+        /// The address that the attempt was made to, in readable form.
         to: String,
         /// The error that the kernel returned.
         source: io::Error,
@@ -352,5 +354,6 @@ impl ConnectError {
     }
 }
 
-/// Shortest time limit of one attempt; the kernel rounds it up to its ticks of up to 10 ms.
+/// Shortest time limit of one attempt to connect. The kernel rounds the limit up to its ticks of up
+/// to 10 ms.
 const ATTEMPT_MIN: Duration = Duration::from_millis(1);

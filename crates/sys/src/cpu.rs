@@ -27,7 +27,7 @@ pub fn set_affinity(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The numbers of the CPUs the calling thread may run on, ascending.
+/// The numbers of the CPUs that the calling thread may run on, ascending.
 ///
 /// # Errors
 ///
@@ -64,8 +64,8 @@ fn clock(id: ClockId) -> Duration {
     Duration::try_from(clock_gettime(id)).unwrap_or_default()
 }
 
-/// Parses a list of CPU numbers as the kernel writes it, such as `0-3,8`; `None` if `text` is no
-/// such list.
+/// Parses a list of CPU numbers in the kernel's form, such as `0-3,8`; `None` if `text` is no such
+/// list.
 fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for range in text.trim().split(',') {

@@ -34,7 +34,7 @@ pub struct EpollSet {
     fd: OwnedFd,
 }
 
-/// A descriptor of the set that is ready, by its token.
+/// A descriptor of the set that is ready, identified by its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The token that the descriptor was added with.
@@ -53,7 +53,7 @@ impl EpollSet {
         Ok(EpollSet { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Watches `source` for `interest` and reports it as `token`.
+    /// Watches `source` for the events `interest`; a wait reports them with the token `token`.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl EpollSet {
         Ok(epoll::add(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
 
-    /// Changes the interest and the token of `source`.
+    /// Changes the events for which the set watches `source`, and the token that a wait reports.
     ///
     /// # Errors
     ///
@@ -140,9 +140,9 @@ impl AsFd for EpollSet {
 /// Upper bound of the descriptors that one wait reports; the next wait reports the rest.
 pub const READY_MAX: usize = 64;
 
-/// Number of entries in the buffer of [`EpollSet::wait_tokens`].
+/// Number of entries in the event buffer of [`EpollSet::wait_tokens`].
 const FEW: usize = 4;
 
-/// Initial content of a buffer that the kernel then fills.
+/// Initial content of each entry of an event buffer; the kernel replaces it by an event.
 const NO_EVENT: epoll::Event =
     epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) };

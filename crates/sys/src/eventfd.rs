@@ -57,8 +57,8 @@ impl Doorbell {
         if procfs::field(&info, "eventfd-count").is_none() {
             return Err(DoorbellError::NotEventfd);
         }
-        // A semaphore would take many reads to clear. Only newer kernels report whether an eventfd
-        // is one.
+        // An eventfd that is a semaphore would take many reads to clear. Only newer kernels report
+        // whether an eventfd is a semaphore.
         if procfs::field(&info, "eventfd-semaphore").is_some_and(|value| value != "0") {
             return Err(DoorbellError::Semaphore);
         }
@@ -68,8 +68,8 @@ impl Doorbell {
         Ok(Doorbell { fd })
     }
 
-    /// Notifies the process that waits for the doorbell: it wakes, or its next wait returns at
-    /// once. A second notification before the drain has no further effect.
+    /// Notifies the process that waits for the doorbell: the process wakes, or its next wait
+    /// returns at once. A second notification before the drain has no further effect.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Identifies the process that took the guard. Every object that a forked child must not touch
-/// holds one.
+/// holds such a guard.
 ///
 /// ```
 /// let guard = partywall_sys::ForkGuard::current();
@@ -47,7 +47,8 @@ pub struct ForkGuard {
 }
 
 impl ForkGuard {
-    /// Takes a guard for the calling process. The first call maps the page, which stays mapped.
+    /// Takes a guard for the calling process. The first call maps the page of the guards' word,
+    /// which stays mapped.
     pub fn current() -> ForkGuard {
         let word = *WORD.get_or_init(|| wiped_page().unwrap_or(&NEVER_WIPED));
         if ptr::eq(word, &NEVER_WIPED) {
@@ -61,8 +62,8 @@ impl ForkGuard {
             return ForkGuard { word, value: seen };
         }
         let fresh = generation();
-        // Two threads may both take the first guard; the loser of the exchange uses the winner's
-        // word.
+        // Two threads may both take the first guard of the process. The thread that loses the
+        // exchange uses the word that the other thread stored.
         let value = match word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => fresh,
             Err(winner) => winner,
@@ -73,7 +74,7 @@ impl ForkGuard {
     /// True in a process that was forked, directly or not, from the process that took this guard.
     #[inline]
     pub fn is_child(&self) -> bool {
-        // ORDER: Relaxed, as in `current`: the word guards no other memory.
+        // ORDER: Relaxed, as in `current`: the guard's word guards no other memory.
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
@@ -83,10 +84,10 @@ impl ForkGuard {
         !self.is_child()
     }
 
-    /// The word that the kernel clears in a child, and which has [`value`](Self::value) in the
+    /// The word that the kernel clears in a child, and which equals [`value`](Self::value) in the
     /// process that took this guard. While the two are equal, the calling process is not a child;
-    /// if they differ, [`is_child`](Self::is_child) decides. It serves a path on which even a call
-    /// costs too much.
+    /// if they differ, [`is_child`](Self::is_child) decides. The word serves a caller that cannot
+    /// afford even a function call.
     #[inline]
     pub fn word(&self) -> &'static AtomicU64 {
         self.word
@@ -101,13 +102,13 @@ impl ForkGuard {
 
     #[cold]
     fn is_child_slow(&self) -> bool {
-        // Without the page, `word` is `NEVER_WIPED`, which stays 0 and equals no pid. So every
-        // check comes to this line.
+        // If there is no page that the kernel wipes, `word` is `NEVER_WIPED`, which stays 0 and
+        // equals no pid. So every check reaches this line and compares process ids.
         !ptr::eq(self.word, &NEVER_WIPED) || asked_pid() != self.value
     }
 }
 
-/// The id of the calling process, without a system call once a guard was taken.
+/// The id of the calling process. It takes no system call once the process has taken a guard.
 pub fn own_pid() -> u32 {
     let guard = ForkGuard::current();
     if ptr::eq(guard.word, &NEVER_WIPED) {
@@ -117,20 +118,21 @@ pub fn own_pid() -> u32 {
     u32::try_from(guard.value >> u32::BITS).unwrap_or_else(|_| std::process::id())
 }
 
-/// Maps the page that the kernel wipes in a child; `None` if the kernel does not support that.
+/// Maps the page that the kernel wipes in a child; `None` if the kernel cannot wipe pages.
 fn wiped_page() -> Option<&'static AtomicU64> {
     let (read_write, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new anonymous mapping at an address that the kernel chooses overlaps nothing.
+    // SAFETY: the mapping is new and anonymous, at an address that the kernel chooses, so it
+    // overlaps nothing.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_SIZE, read_write, private) }.ok()?;
-    // SAFETY: the page was mapped above and nothing refers to it yet.
+    // SAFETY: the page was mapped above, and nothing in this process refers to its memory yet.
     if unsafe { madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
         // SAFETY: the page was mapped above and no reference to it will ever exist; if the call
         // fails, the page is leaked.
         let _ = unsafe { munmap(page, PAGE_SIZE) };
         return None;
     }
-    // SAFETY: the page is zeroed, page-aligned, writable, never unmapped, and only used as this
-    // atomic.
+    // SAFETY: the page is zeroed, page-aligned, writable, never unmapped, and only used as the
+    // atomic word that this function returns.
     Some(unsafe { AtomicU64::from_ptr(page.cast()) })
 }
 
@@ -153,10 +155,11 @@ fn asked_pid() -> u64 {
 
 static WORD: OnceLock<&'static AtomicU64> = OnceLock::new();
 
-/// The word of every guard if the page is unavailable; it is never written.
+/// The word of every guard if the wiped page is unavailable; no code writes it.
 static NEVER_WIPED: AtomicU64 = AtomicU64::new(0);
 
-/// Size of the page in bytes, as passed to mmap, which rounds up to the page size of the machine.
+/// Size in bytes of the page that the kernel wipes, as passed to mmap. mmap rounds the size up to
+/// the page size of the machine.
 const PAGE_SIZE: usize = 4096;
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub struct Instance {
 /// Whether a process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The process exists, or no observation shows that it does not.
+    /// The process exists, or no observation shows that it has ended.
     Alive,
     /// The process has ended and will not come back.
     Dead,
@@ -72,7 +72,8 @@ impl Instance {
         })
     }
 
-    /// Whether the process with this identity lives, as far as the calling process can observe.
+    /// Whether the process that these numbers identify lives, as far as the calling process can
+    /// observe.
     pub fn liveness(&self) -> Liveness {
         let is_visible = procfs::is_our_own()
             && boot_id() == Some(self.boot_id)
@@ -80,8 +81,8 @@ impl Instance {
         let Some(pid) = i32::try_from(self.pid).ok().filter(|pid| *pid > 0 && is_visible) else {
             return Liveness::Unknown;
         };
-        // The pidfd is opened before the start time is read: if the start time is the recorded one,
-        // the pidfd refers to the recorded process.
+        // The pidfd is opened before the start time is read. If the start time is the recorded one,
+        // the pidfd refers to the recorded process, and to no process that reused its pid.
         let descriptor = PidFd::of_pid(pid);
         if one_process(pid).is_ok_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
             return Liveness::Dead;

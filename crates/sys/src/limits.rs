@@ -16,9 +16,9 @@ use crate::procfs::{field, read_number, read_text};
 /// A resource limit of this process: the value in force and its maximum; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The value in force.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// The maximum to which this process may raise it.
+    /// The maximum to which this process may raise the limit in force.
     pub hard: Option<u64>,
 }
 
@@ -29,12 +29,12 @@ pub struct KernelVersion {
     pub major: u32,
     /// Minor version: the 1 of `6.1.0-13-amd64`.
     pub minor: u32,
-    /// The whole release string.
+    /// The whole release string, such as `6.1.0-13-amd64`.
     pub release: String,
 }
 
 impl KernelVersion {
-    /// Whether the version is `major.minor` or later.
+    /// Whether the kernel's version is `major.minor` or later.
     pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
         (self.major, self.minor) >= (major, minor)
     }
@@ -108,8 +108,8 @@ pub fn cpu_governor(cpu: usize) -> Option<String> {
 pub fn remove_ipc() -> Option<bool> {
     let mut files: Vec<PathBuf> = vec![LOGIND.into()];
     let mut drop_ins: Vec<PathBuf> = LOGIND_DROP_INS.iter().flat_map(|dir| drop_ins(dir)).collect();
-    // Drop-ins are sorted by name across all directories, and the last file that sets the value
-    // applies.
+    // Drop-in files of systemd-logind are sorted by name across all directories. The last file that
+    // sets the value applies.
     drop_ins.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
     files.extend(drop_ins);
     files.iter().filter_map(|file| parse_remove_ipc(&read_text(file).ok()?)).next_back()
@@ -161,7 +161,7 @@ const LOGIND: &str = "/etc/systemd/logind.conf";
 const LOGIND_DROP_INS: [&str; 3] =
     ["/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"];
 
-/// Upper bound of the drop-in files that are read; administrators have a handful.
+/// Upper bound of the drop-in files of systemd-logind that are read; administrators have a handful.
 const DROP_INS_MAX: usize = 256;
 
 #[cfg(test)]

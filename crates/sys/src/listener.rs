@@ -40,11 +40,13 @@ use crate::socket_path::SocketPath;
 /// ```
 #[derive(Debug)]
 pub struct Listener {
-    // `drop` removes the socket file, before the descriptor in the next field is closed.
+    // `drop` removes the socket file at this path before it closes the descriptor in the next
+    // field.
     path: Option<SocketPath>,
     fd: OwnedFd,
     family: Family,
-    /// Whether connections may be older than the options that this module sets on the socket.
+    /// Whether another process made the listening socket. Pending connections may then be older
+    /// than the options that this module sets on the socket.
     is_adopted: bool,
     /// The address that the socket is bound to, in readable form.
     label: Option<String>,
@@ -108,8 +110,8 @@ impl Listener {
         Listener { path, fd, family, is_adopted: false, label }
     }
 
-    /// Takes over a listening socket that another process made. Its socket file, if it has one,
-    /// stays in place.
+    /// Takes over a listening socket that another process made. If the socket has a socket file,
+    /// the file stays in place.
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl Listener {
         if !is_listening || !is_stream {
             return Err(fail(Errno::INVAL));
         }
-        // Another process may take a connection before this one does.
+        // Another process that shares the socket may take a pending connection first. So the socket
+        // becomes non-blocking, and `accept` then returns instead of waiting.
         let flags = fcntl_getfl(&fd).map_err(fail)?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(fail)?;
         if family == Family::Unix {
@@ -138,13 +141,13 @@ impl Listener {
     }
 
     /// Takes a pending connection, whose socket is in blocking mode. Returns `None` if no
-    /// connection is pending (any more). The call itself never blocks.
+    /// connection is pending, or if another process has taken it. The call itself never blocks.
     ///
     /// # Errors
     ///
     /// Fails for one of the reasons in [`AcceptError`]. The listener stays usable after any of
-    /// them. After [`AcceptError::DescriptorLimit`] its descriptor stays readable, so pause before
-    /// the next attempt.
+    /// them. After [`AcceptError::DescriptorLimit`] its descriptor stays readable, so the caller
+    /// should pause before the next attempt.
     pub fn accept(&self) -> Result<Option<Socket>, AcceptError> {
         for _ in 0..ACCEPT_ATTEMPTS_MAX {
             match acceptfrom_with(&self.fd, SocketFlags::CLOEXEC) {
@@ -152,7 +155,7 @@ impl Listener {
                     let label = self.label_of_peer(address.and_then(label));
                     let socket = Socket::labelled(fd, self.family, &label);
                     if self.is_adopted && self.family == Family::Unix {
-                        // A connection that was made before `adopt` has not inherited it.
+                        // A connection that was made before `adopt` has not inherited SO_PASSCRED.
                         sockopt::set_socket_passcred(&socket, true)
                             .map_err(|errno| AcceptError::Other { source: errno.into() })?;
                     }
@@ -175,13 +178,14 @@ impl Listener {
         Ok(None)
     }
 
-    /// A peer that connected from the address `name`. Clients of a Unix listener have none.
+    /// The label of a peer that connected from the address `name`. Clients of a Unix listener have
+    /// no address, so their label is made from the listener's.
     fn label_of_peer(&self, name: Option<String>) -> String {
         let named = name.filter(|name| !is_given_by_kernel(name));
         named.unwrap_or_else(|| format!("client of {}", self.label()))
     }
 
-    /// The family of the accepted connections.
+    /// The address family of the connections that the listener accepts.
     pub fn family(&self) -> Family {
         self.family
     }
@@ -200,9 +204,9 @@ impl Listener {
         self.label.clone().unwrap_or_else(|| "unnamed".to_owned())
     }
 
-    /// Removes the socket file now, if the listener has one and the path still names it. New
-    /// clients cannot connect any more; queued connections can still be accepted. In a forked child
-    /// the call does nothing.
+    /// Removes the socket file at once, if the listener has a socket file and its path still names
+    /// that file. New clients cannot connect any more; queued connections can still be accepted. In
+    /// a forked child the call does nothing.
     pub fn remove_path(&mut self) {
         if let Some(path) = self.path.take() {
             path.remove();
@@ -232,11 +236,11 @@ fn unix_label(path: &Path) -> String {
     format!("unix:{}", path.display())
 }
 
-/// Whether an error of `accept` concerns only the one connection that it would have returned, not
+/// Whether an error of `accept` concerns only the connection that `accept` would have returned, not
 /// the listener.
 fn is_of_one_connection(errno: Errno) -> bool {
-    // The list is that of accept(2): Linux reports pending network errors of the new connection
-    // through `accept`.
+    // These errors are the list in accept(2): Linux reports pending network errors of the new
+    // connection through `accept`.
     matches!(
         errno,
         Errno::AGAIN
@@ -253,7 +257,7 @@ fn is_of_one_connection(errno: Errno) -> bool {
     )
 }
 
-/// Advice for an operator whose listener lacks permission.
+/// The advice for an operator whose process lacks the permission to listen on the address `to`.
 fn permitted(to: &str) -> &'static str {
     if to.starts_with("tcp:") {
         "use a port from 1024 up"
@@ -269,35 +273,35 @@ pub enum BindError {
     /// Another socket listens on the address.
     #[error("{to} is in use: stop the process that listens there, or choose another address")]
     AddressInUse {
-        /// The address in readable form.
+        /// The address to listen on, in readable form.
         to: String,
     },
     /// The path names another kind of file; the listener replaces only stale sockets.
     #[error("{} exists and is not a socket: move it away, or choose another path", path.display())]
     NotASocket {
-        /// The path in question.
+        /// The path of the socket file to listen on.
         path: PathBuf,
     },
-    /// The socket file is stale, but it cannot be replaced: another process holds the lock of its
-    /// directory.
+    /// The socket file is stale, but this process cannot replace it: another process holds the lock
+    /// of the socket file's directory.
     #[error(
         "{} is stale, but its directory is locked by another process: remove the file by hand",
         path.display()
     )]
     Locked {
-        /// The path in question.
+        /// The path of the socket file to listen on.
         path: PathBuf,
     },
     /// This process lacks the permission to listen on the address.
     #[error("no permission to listen on {to}: {}", permitted(to))]
     Denied {
-        /// The address in readable form.
+        /// The address to listen on, in readable form.
         to: String,
     },
     /// The directory of the socket path does not exist.
     #[error("the directory of {to} does not exist: create it first")]
     NoDirectory {
-        /// The address in readable form.
+        /// The address to listen on, in readable form.
         to: String,
     },
     /// The path or name is too long for a socket address.
@@ -305,7 +309,7 @@ pub enum BindError {
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
     NameTooLong {
-        /// The address in readable form.
+        /// The address to listen on, in readable form.
         to: String,
     },
     /// No file descriptor is left, in this process or in the system.
@@ -314,10 +318,10 @@ pub enum BindError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Any error not listed above.
+    /// Listening failed with an error that is not listed above.
     #[error("listening on {to} failed: {source}")]
     Other {
-        /// The address in readable form.
+        /// The address to listen on, in readable form.
         to: String,
         /// The error that the kernel returned.
         source: io::Error,
@@ -369,7 +373,7 @@ pub enum AcceptError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Any error not listed above.
+    /// Accepting failed with an error that is not listed above.
     #[error("accepting a connection failed unexpectedly: {source}")]
     Other {
         /// The error that the kernel returned.

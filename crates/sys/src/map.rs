@@ -2,9 +2,14 @@
 //! The peer's region: a received descriptor, checked, then mapped read-only.
 //!
 //! ```text
-//!   F_GET_SEALS ⊇ required → tmpfs → announced ≤ limit → k × 64 KiB → st_size → st_blocks → mmap
-//!   the peer cannot shrink   no      this process's      as every    as        no holes    r--
-//!   it: no SIGBUS            hugetlb maximum             region      announced
+//!   checks, in this order                 reason
+//!   F_GET_SEALS has all required seals    the peer cannot shrink the memory: no SIGBUS
+//!   the memory is on tmpfs                no huge pages of hugetlbfs
+//!   announced size ≤ limit                the maximum that this process accepts
+//!   announced size = k × 64 KiB           the rule for every region
+//!   st_size = announced size
+//!   st_blocks × 512 ≥ announced size      no holes
+//!   then mmap, for reading only
 //! ```
 //!
 //! This file reads no byte of the memory: its callers check the content.
@@ -31,8 +36,8 @@ pub struct PeerMap {
 }
 
 impl PeerMap {
-    /// Checks and maps `fd`. The peer announced its size as `announced` bytes; up to `limit` bytes
-    /// are accepted.
+    /// Checks `fd`, the peer's memory, and maps it. The peer announced the size of the memory as
+    /// `announced` bytes; up to `limit` bytes are accepted.
     ///
     /// The caller may close the descriptor after the call.
     ///
@@ -74,8 +79,8 @@ impl fmt::Debug for PeerMap {
 /// Checks that `fd` has the required seals and is memory on tmpfs.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     let present = fcntl_get_seals(fd).map_err(|errno| match errno {
-        // EBADF: this process owns the descriptor, so it is open; the error means that it was
-        // opened with O_PATH.
+        // EBADF: this process owns the descriptor, so the descriptor is open. The error means that
+        // it was opened with O_PATH.
         Errno::INVAL | Errno::BADF => MapError::NotMemfd { source: errno.into() },
         _ => MapError::Local { what: "F_GET_SEALS", source: errno.into() },
     })?;
@@ -116,7 +121,7 @@ fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapE
     if actual != announced {
         return Err(MapError::SizeMismatch { announced, actual });
     }
-    // The first access to a hole would allocate its memory, charged to this process.
+    // The first access to a hole would allocate memory for it, charged to this process.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_SIZE);
     if allocated < actual {
         return Err(MapError::Sparse { size: actual, allocated });
@@ -145,16 +150,16 @@ pub enum MapError {
         /// The kernel's error for F_GET_SEALS.
         source: io::Error,
     },
-    /// The peer could still resize the memory, or let others write it.
+    /// The memory lacks a required seal, so the peer could still resize it, or let others write it.
     #[error("the peer's memory is not sealed: {missing} missing")]
     MissingSeals {
         /// The names of the missing seals, joined by `|`.
         missing: String,
     },
-    /// The memory is not on tmpfs: it may consist of huge pages, for instance.
+    /// The memory is not on tmpfs: it may be on hugetlbfs and consist of huge pages, for instance.
     #[error("the peer's memory is on a file system of type {filesystem:#x}, not tmpfs (0x1021994)")]
     NotTmpfs {
-        /// The number of the memory's file system, as statfs returned it.
+        /// The number of the memory's file system type, as statfs returned it.
         filesystem: u64,
     },
     /// The announced size exceeds the largest size that this process accepts.
@@ -164,7 +169,7 @@ pub enum MapError {
     TooLarge {
         /// The size that the peer announced, in bytes.
         announced: u64,
-        /// The limit of this process, in bytes.
+        /// The largest size that this process accepts, in bytes.
         limit: u64,
     },
     /// The announced size is not a nonzero multiple of [`SIZE_GRANULE`].
@@ -181,12 +186,13 @@ pub enum MapError {
         /// Size of the file in bytes, from fstat.
         actual: u64,
     },
-    /// The memory has holes, whose memory a read would allocate, charged to this process.
+    /// The memory has holes. A read of a hole would allocate memory that is charged to this
+    /// process.
     #[error("the peer's memory has {size} bytes, of which only {allocated} are allocated")]
     Sparse {
-        /// Size of the memory in bytes.
+        /// Size of the peer's memory in bytes.
         size: u64,
-        /// Size of the allocated part, in bytes.
+        /// Size of the allocated part of the peer's memory, in bytes.
         allocated: u64,
     },
     /// The descriptor was not opened for reading, so it cannot be mapped.
@@ -202,7 +208,7 @@ pub enum MapError {
          vm.max_map_count"
     )]
     OutOfMemory {
-        /// Size of the memory in bytes.
+        /// Size of the peer's memory in bytes.
         size: u64,
         /// The error that the kernel returned.
         source: io::Error,

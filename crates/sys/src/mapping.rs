@@ -26,12 +26,14 @@ use crate::fork::ForkGuard;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// `Some` for a writable mapping, which a forked child does not inherit.
+    /// The guard of the process that made the mapping. `Some` for a writable mapping, which a
+    /// forked child does not inherit.
     owner: Option<ForkGuard>,
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of `fd`, readable and writable, absent in forked children.
+    /// Maps the first `len` bytes of `fd`, readable and writable. Forked children do not inherit
+    /// the mapping.
     pub(crate) fn writable(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         let guard = ForkGuard::current();
         let mut mapping = Mapping::shared(fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -76,8 +78,8 @@ impl Mapping {
         self.owner.is_some_and(|guard| guard.is_child())
     }
 
-    /// The bytes of the mapping. Another process may change them at any time, and so may this
-    /// process through the same cells.
+    /// The bytes of the mapping. Another process may change them at any time, and this process may
+    /// change them through the same cells.
     pub(crate) fn cells(&self) -> &[UnsafeCell<u8>] {
         assert!(!self.is_inherited(), "{INHERITED}");
         // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8>

@@ -44,13 +44,13 @@ use crate::{cgroup, limits};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {
-    // The mapping is dropped before the descriptor; the kernel allows either order.
+    // The mapping is dropped before the descriptor of its memory; the kernel allows either order.
     mapping: Mapping,
     fd: Arc<OwnedFd>,
 }
 
 impl OwnMap {
-    /// Creates, allocates, maps and seals `size` bytes of zeros; `name` shows in `/proc/PID/maps`.
+    /// Creates, allocates, maps and seals memory of `size` zeros; `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl OwnMap {
         self.fd.as_fd()
     }
 
-    /// The sealed descriptor, shared with the code that sends it later.
+    /// The sealed descriptor of the region, shared with the code that sends it later.
     pub(crate) fn shared_fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
@@ -158,17 +158,18 @@ pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
 pub(crate) fn create_sealable(name: &str) -> Result<OwnedFd, MemfdError> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let created = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Linux before 6.3 does not know NOEXEC_SEAL.
+        // Linux before 6.3 does not know the flag NOEXEC_SEAL, so the memfd is created without it.
         Err(Errno::INVAL) => memfd_create(name, flags),
         other => other,
     };
     created.map_err(|e| explain("memfd_create", 0, e))
 }
 
-/// Sets the size of the file and allocates every page of it.
+/// Sets the size of the file `fd` and allocates every page of the file.
 pub(crate) fn allocate(fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
     ftruncate(fd, size as u64).map_err(|e| explain("ftruncate", size, e))?;
-    // A fallocate that a signal interrupts frees its pages, and has to start over.
+    // A fallocate that a signal interrupts frees the pages that it has allocated, and has to start
+    // over.
     for _ in 0..FALLOCATE_ATTEMPTS_MAX {
         match fallocate(fd, FallocateFlags::empty(), 0, size as u64) {
             Ok(()) => return Ok(()),
@@ -202,7 +203,7 @@ pub enum MemfdError {
         /// Requested size in bytes.
         size: usize,
     },
-    /// The kernel or a sandbox does not allow memory that is sealed.
+    /// The kernel or a sandbox does not allow shared memory that can be sealed.
     #[error(
         "this system refuses sealed shared memory ({what}: {source}); it takes Linux 5.1 and a \
          sandbox that allows memfd_create and file seals. The socket transport works without"
@@ -213,7 +214,7 @@ pub enum MemfdError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// The machine has too little free memory, or a limit forbids the size.
+    /// The machine has too little free memory, or a limit forbids the requested size.
     #[error(
         "no memory for {size} bytes of shared memory ({source}): make the region smaller, or raise \
          the memory limit of the control group"
@@ -224,7 +225,7 @@ pub enum MemfdError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// The size exceeds RLIMIT_FSIZE, which counts shared memory as a file's size.
+    /// The requested size exceeds RLIMIT_FSIZE, which counts shared memory as a file's size.
     #[error(
         "{size} bytes of shared memory exceed the limit for files: raise RLIMIT_FSIZE (ulimit -f)"
     )]
@@ -240,7 +241,7 @@ pub enum MemfdError {
         /// The kernel's error: EMFILE for the process, ENFILE for the system.
         source: io::Error,
     },
-    /// Any error not listed above.
+    /// Creating the region failed with an error that is not listed above.
     #[error("{what} failed unexpectedly while making shared memory: {source}")]
     Other {
         /// The step of the creation that failed.
@@ -262,5 +263,5 @@ pub(crate) const REQUIRED_SEALS: SealFlags =
 /// costs some file reads.
 const CHECKED_SIZE_MIN: usize = 16 << 20;
 
-/// Number of interrupted attempts after which the allocation fails.
+/// Number of attempts to allocate, each interrupted by a signal, after which the allocation fails.
 const FALLOCATE_ATTEMPTS_MAX: u32 = 100;

@@ -12,8 +12,9 @@ use std::cell::UnsafeCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Creates sealed memory of `bytes` bytes, which this process writes. Returns the memory, and the
-/// descriptor to send to the peer, which stays open with the memory.
+/// Creates sealed memory of `bytes` bytes, which this process writes. Returns the memory, and its
+/// descriptor, which the caller sends to the peer. The descriptor stays open as long as the memory
+/// lives.
 ///
 /// # Errors
 /// Fails for one of the reasons in [`MemfdError`]: the size is refused, or memory or descriptors

@@ -18,7 +18,7 @@ pub fn nonce() -> [u8; 16] {
     let mut bytes = [0; 16];
     for _ in 0..ATTEMPTS_MAX {
         match getrandom(&mut bytes[..], GetRandomFlags::empty()) {
-            // The kernel never returns less than 256 bytes in part.
+            // For 256 bytes or less, `getrandom` never returns only a part of the bytes.
             Ok(count) if count == bytes.len() => return bytes,
             Err(Errno::INTR) => {}
             Ok(_) | Err(_) => break,
@@ -29,7 +29,8 @@ pub fn nonce() -> [u8; 16] {
     bytes
 }
 
-/// Attempts of `getrandom` that a signal may interrupt. The kernel blocks only early in boot.
+/// Upper bound of the calls of `getrandom` that a signal may interrupt. The kernel blocks such a
+/// call only early in boot.
 const ATTEMPTS_MAX: u32 = 16;
 
 #[cfg(test)]

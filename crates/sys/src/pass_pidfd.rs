@@ -25,6 +25,7 @@ pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-// <asm-generic/socket.h>; PA-RISC and SPARC have other numbers (see `ancillary`).
+// From `<asm-generic/socket.h>`; PA-RISC and SPARC have other numbers for this constant (see
+// `ancillary`).
 const SOL_SOCKET: libc::c_int = 1;
 const SO_PASSPIDFD: libc::c_int = 76;

@@ -24,13 +24,13 @@ use crate::{fork, poll, procfs};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Process id of the sender in the pid namespace of *this* process; 0 if the sender is not
-    /// visible in it.
+    /// visible in that namespace.
     pub pid: i32,
     /// User id of the sender in the user namespace of *this* process; [`overflow_uid`] if the user
-    /// has no number in it.
+    /// has no number in that namespace.
     pub uid: u32,
     /// Group id of the sender in the user namespace of this process; the overflow gid if the group
-    /// has no number in it.
+    /// has no number in that namespace.
     pub gid: u32,
 }
 
@@ -54,7 +54,7 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// Opens a descriptor of this process, to be sent to the peer.
+    /// Opens a descriptor of the calling process, to be sent to the peer.
     ///
     /// # Errors
     ///
@@ -121,8 +121,8 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     if actual != expected || expected <= 0 {
         return Err(PidFdError::OtherProcess { expected, actual });
     }
-    // NSpid lists the pids from the namespace of /proc inwards, so its first number is that of the
-    // line `Pid`.
+    // NSpid lists the pids of the process from the namespace of /proc inwards. So its first number
+    // is the pid in the line `Pid`.
     let outermost = procfs::field(info, "NSpid").and_then(|all| all.split_whitespace().next());
     if outermost.is_some_and(|first| first != pid) {
         return Err(PidFdError::NotPidFd);
@@ -142,8 +142,8 @@ pub enum PidFdError {
     OtherProcess {
         /// The pid from the peer's credentials.
         expected: i32,
-        /// The pid from the descriptor; 0 if that process is not visible in the pid namespace of
-        /// this process.
+        /// The pid that the pidfd refers to; 0 if that process is not visible in the pid namespace
+        /// of this process.
         actual: i32,
     },
     /// The peer's process has died and been waited for.
@@ -182,10 +182,11 @@ pub enum Namespaces {
     Unknown,
 }
 
-/// Where process `pid` lives; 0 means a process that is not visible in the caller's pid namespace.
+/// The namespaces in which process `pid` lives; a `pid` of 0 means a process that is not visible in
+/// the caller's pid namespace.
 ///
-/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that it
-/// still lives *after* this call.
+/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that the
+/// process still lives *after* this call.
 pub fn namespaces(pid: i32) -> Namespaces {
     if pid == 0 {
         return Namespaces::OtherPid;
@@ -202,7 +203,7 @@ pub fn namespaces(pid: i32) -> Namespaces {
 }
 
 /// The uid that stands for a user without a number in this process's user namespace; 65534 unless
-/// an administrator changed it. It is read once: a change takes effect in processes that start
+/// an administrator changed it. The uid is read once: a change takes effect in processes that start
 /// later.
 pub fn overflow_uid() -> u32 {
     static READ: OnceLock<u32> = OnceLock::new();
@@ -212,8 +213,8 @@ pub fn overflow_uid() -> u32 {
     })
 }
 
-/// Converts a pid that must name one process. Some system calls take 0 and negative numbers for
-/// process groups, and rustix rejects negative numbers in debug builds only.
+/// Converts a pid that must name one process, not a process group. Some system calls take 0 and
+/// negative numbers for groups, and rustix rejects negative numbers in debug builds only.
 pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
     let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())
@@ -235,7 +236,8 @@ pub fn own_egid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// The overflow uid unless an administrator changed it: the kernel's `DEFAULT_OVERFLOWUID`.
+/// The overflow uid of a system whose administrator has not changed it: the kernel's
+/// `DEFAULT_OVERFLOWUID`.
 const OVERFLOW_UID_DEFAULT: u32 = 65534;
 
 #[cfg(test)]
@@ -250,8 +252,8 @@ mod tests {
         assert!(matches!(check_fdinfo("Pid:\t-1\n", 42), Err(PidFdError::Dead)));
         let other = check_fdinfo("Pid:\t43\nNSpid:\t43\n", 42);
         assert!(matches!(other, Err(PidFdError::OtherProcess { expected: 42, actual: 43 })));
-        // The pidfd's process and the peer are both invisible and numbered 0: two zeros do not
-        // prove that they are one process.
+        // The pidfd's process and the peer are both invisible, and both numbered 0. Two zeros do
+        // not prove that they are one process.
         assert!(matches!(check_fdinfo("Pid:\t0\n", 0), Err(PidFdError::OtherProcess { .. })));
         assert!(matches!(check_fdinfo("Pid:\t42\nNSpid:\t9\n", 42), Err(PidFdError::NotPidFd)));
     }

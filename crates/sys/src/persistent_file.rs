@@ -79,19 +79,20 @@ impl FileStat {
 pub enum MakeError {
     /// The file system, a quota, or a limit of this process has no room for the file.
     NoSpace {
-        /// Free space for this user in bytes, if the file system reports it.
+        /// Free space in bytes that the user of this process may use, if the file system reports
+        /// it.
         available: Option<u64>,
         /// The error that the system returned.
         source: io::Error,
     },
-    /// The file system cannot create unnamed files, or cannot reserve space.
+    /// The file system cannot create unnamed files, or cannot reserve space for a file.
     Unsupported {
         /// The operation that the file system lacks.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,
     },
-    /// Any error not listed above.
+    /// Creating the file failed with an error that is not listed above.
     System {
         /// The system call that failed.
         what: &'static str,
@@ -112,7 +113,7 @@ impl PersistentDirectory {
         Ok(PersistentDirectory { fd, path: path.to_owned() })
     }
 
-    /// The path that the directory was opened with.
+    /// The path by which the directory was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -126,8 +127,8 @@ impl PersistentDirectory {
         FileStat::of(&self.fd)
     }
 
-    /// Creates an unnamed file of `size` zeros, which vanishes when it is closed, unless
-    /// [`name`](Self::name) gives it a name.
+    /// Creates an unnamed file of `size` zeros. The file vanishes when it is closed, unless
+    /// [`name`](Self::name) has given it a name.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl PersistentDirectory {
     }
 
     fn reserve(&self, fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
-        // A file on tmpfs takes memory, and allocating more than is free would trigger the
+        // A file on tmpfs takes memory. Allocating more memory than is free would trigger the
         // out-of-memory killer.
         if is_tmpfs(fd.as_fd()).unwrap_or(false) {
             check_available(size)?;
@@ -177,7 +178,7 @@ impl PersistentDirectory {
         MakeError::NoSpace { available, source }
     }
 
-    /// Gives the file its name in this directory.
+    /// Gives an unnamed file the name `name` in this directory.
     ///
     /// # Errors
     ///
@@ -205,11 +206,12 @@ impl PersistentDirectory {
         Ok((fd.into(), stat))
     }
 
-    /// Opens a file of this directory for reading and appending, and creates it if there is none.
+    /// Opens the file `name` of this directory for reading and appending, and creates the file if
+    /// it does not exist.
     ///
     /// # Errors
     ///
-    /// As [`open_file`](Self::open_file).
+    /// The errors of [`open_file`](Self::open_file).
     pub fn append_to(&self, name: &str) -> io::Result<(File, FileStat)> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -218,18 +220,20 @@ impl PersistentDirectory {
         Ok((fd.into(), stat))
     }
 
-    /// Writes the names of this directory to the disk, and returns when they are there.
+    /// Writes the names of the files in this directory to the disk, and returns when they are on
+    /// the disk.
     ///
     /// # Errors
     ///
-    /// The error that the system returned. After it, no earlier change counts as written.
+    /// The error that the system returned. After an error, no earlier change of a name counts as
+    /// written.
     pub fn sync(&self) -> io::Result<()> {
         Ok(fsync(&self.fd)?)
     }
 }
 
 /// Writes everything that was changed in the file system of `file` to the disk, and returns when it
-/// is there. For many files this is cheaper than to sync each of them.
+/// is on the disk. For many files one such call is cheaper than to sync each of them.
 ///
 /// # Errors
 ///
@@ -245,7 +249,7 @@ pub struct UnnamedFile {
 }
 
 impl UnnamedFile {
-    /// The open file, which its maker writes before it gets its name.
+    /// The open file. The process that made it writes its content before the file gets a name.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -257,7 +261,7 @@ pub struct FileMap {
 }
 
 impl FileMap {
-    /// Maps the first `size` bytes of `file`, which must have that many.
+    /// Maps the first `size` bytes of `file` for writing. The file must have at least `size` bytes.
     ///
     /// # Errors
     ///
@@ -288,7 +292,8 @@ impl fmt::Debug for FileMap {
     }
 }
 
-/// Opens another, read-only descriptor of the same file, which does not share the locks of `fd`.
+/// Opens another, read-only descriptor of the file behind `fd`. The new descriptor does not share
+/// the locks of `fd`.
 ///
 /// # Errors
 ///
@@ -299,9 +304,10 @@ pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open(own, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
 }
 
-/// A file that this process has mapped for reading, and another process may write.
+/// A file that this process has mapped for reading, and that another process may write.
 pub struct FileView {
-    // Fields are dropped in this order: the guard is unregistered before the memory is unmapped.
+    // Fields are dropped in the order of their declaration: the guard is unregistered before the
+    // memory is unmapped.
     guard: Option<Guarded>,
     mapping: Mapping,
 }
@@ -329,15 +335,15 @@ impl FileView {
         Ok(self)
     }
 
-    /// Whether this process has noticed that a guarded file was truncated; then zeros replace the
-    /// file's content.
+    /// Whether this process has noticed that a guarded file was truncated. From then on zeros
+    /// replace the file's content.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
     }
 
     /// The flag that [`is_damaged`](Self::is_damaged) loads, with Acquire. It belongs to this view
-    /// as long as the view lives. For a path on which even a call is too much.
+    /// as long as the view lives. The flag serves a caller that cannot afford even a function call.
     pub fn damage(&self) -> &'static AtomicBool {
         self.guard.as_ref().map_or(&UNDAMAGED, Guarded::damage)
     }

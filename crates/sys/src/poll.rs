@@ -19,7 +19,8 @@ use rustix::time::Timespec;
 pub use rustix::event::{PollFd, PollFlags};
 
 /// Waits until one of `fds` is ready or `deadline` has come (`None`: no deadline). Returns the
-/// number of ready descriptors, 0 at the deadline. The events of each are in [`PollFd::revents`].
+/// number of ready descriptors, 0 at the deadline. The events of each descriptor are in
+/// [`PollFd::revents`].
 ///
 /// # Errors
 ///
@@ -51,7 +52,7 @@ pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Timespec> {
     Some(timespec(left))
 }
 
-/// Whether `deadline` has come; false if it is `None`.
+/// Whether `deadline` has come; false if `deadline` is `None`.
 pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }

@@ -14,7 +14,7 @@ use crate::memfd::{OwnMap, SIZE_GRANULE, check_file_size};
 use crate::peer::{Credentials, PidFd};
 use crate::socket::Socket;
 
-/// A feature of the system that shared memory requires, or uses if the system has it.
+/// A feature of the system that shared memory requires, or uses if the system has the feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
@@ -24,10 +24,10 @@ pub enum Feature {
     NoExecSeal,
     /// Memory that only its creator can write; required, from Linux 5.1.
     FutureWriteSeal,
-    /// A complete region, created in the way of a connection; required.
+    /// A complete region, created by the steps that a connection takes; required.
     Region,
     /// Descriptors of processes (pidfds), which report the death of a process; from Linux 5.3.
-    /// Without them a forked child can hide the death of its parent, and no peer is trusted by
+    /// Without pidfds a forked child can hide the death of its parent, and no peer is trusted by
     /// default.
     PidFd,
     /// Doorbells, which are required except for untrusted peers.
@@ -48,7 +48,7 @@ impl Feature {
         Feature::Credentials,
     ];
 
-    /// The feature's name, as an operator sees it.
+    /// The feature's name in the words that an operator reads.
     pub fn name(self) -> &'static str {
         match self {
             Feature::SealableMemfd => "memfd with seals",

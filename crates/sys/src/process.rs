@@ -15,7 +15,7 @@ use crate::procfs::{field, read_text};
 pub enum Process {
     /// The calling process.
     Own,
-    /// The process with this process id.
+    /// The process with the given process id.
     Pid(i32),
 }
 
@@ -23,30 +23,32 @@ pub enum Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappedRange {
-    /// Address of the first byte.
+    /// Address of the first byte of the range.
     pub start: u64,
     /// Length of the range in bytes.
     pub len: u64,
     /// Permissions such as `r--s`: read, write, execute, and `s` for shared or `p` for private.
     pub permissions: String,
-    /// Name of the mapped file; empty if there is none. A memfd has the name `/memfd:name
+    /// Name of the mapped file; empty if the range maps no file. A memfd has the name `/memfd:name
     /// (deleted)`.
     pub name: String,
 }
 
-/// The open descriptors of a process: number and target. The descriptor that this call itself opens
-/// is left out.
+/// The open descriptors of a process, each by number and target. The descriptor that this call
+/// itself opens is left out.
 ///
 /// # Errors
 ///
 /// There is no such process, or the caller may not inspect it.
 pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
-    // The kernel lists the descriptor of the directory that this call reads, with this target.
+    // The kernel's list contains the descriptor of the directory that this call reads. The target
+    // of that descriptor is this path.
     let this = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {
         let entry = entry?;
-        // The process closed the descriptor after the directory was read.
+        // If the link cannot be read, the process closed the descriptor after the directory was
+        // read.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         if process == Process::Own && target == this {
             continue;

@@ -25,7 +25,7 @@ pub(crate) fn read_number(path: impl AsRef<Path>) -> Option<u64> {
     read_text(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-/// The kernel's description of a descriptor of this process.
+/// The kernel's description of a descriptor of this process: the content of its file in `fdinfo`.
 ///
 /// The path goes through `thread-self`: `self` is the first thread, which may have ended or have a
 /// descriptor table of its own.
@@ -33,8 +33,8 @@ pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     let path = format!("/proc/thread-self/fdinfo/{}", fd.as_fd().as_raw_fd());
     let mut file = File::open(&path)?;
     let mut text = [0; FDINFO_SIZE];
-    // The kernel generates such a file in one piece, so a read that does not fill the buffer has
-    // all of it.
+    // The kernel generates a file of `/proc` in one piece. So a read that does not fill the buffer
+    // has all of the file.
     let size = file.read(&mut text)?;
     if size == FDINFO_SIZE {
         return read_text(path);
@@ -48,15 +48,15 @@ pub(crate) fn flags(info: &str) -> Option<OFlags> {
     Some(OFlags::from_bits_retain(flags))
 }
 
-/// The user and the pid namespace of a process, by the name of its directory in `/proc`; `None` if
-/// they cannot be read.
+/// The user namespace and the pid namespace of a process, which is named by its directory in
+/// `/proc`; `None` if they cannot be read.
 pub(crate) fn namespaces(process: &str) -> Option<[PathBuf; 2]> {
     let of_kind = |kind| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
     Some([of_kind("user")?, of_kind("pid")?])
 }
 
-/// The user and pid namespace of this process, which are read once: a process moves to another user
-/// namespace before it connects, or not at all.
+/// The user namespace and the pid namespace of this process, which are read once. A process moves
+/// to another user namespace before it connects, or not at all.
 pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
@@ -69,7 +69,7 @@ pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether `/proc` is that of this process's pid namespace; another `/proc` would show other
+/// Whether `/proc` belongs to this process's pid namespace; another `/proc` would show other
 /// processes. A `/proc` that was found to be right is not checked again.
 pub(crate) fn is_our_own() -> bool {
     let shows_us = || {
@@ -89,16 +89,17 @@ struct OwnProcess {
     namespaces: Option<[PathBuf; 2]>,
 }
 
-/// The values that this process has read. A child may be forked while another thread holds the
-/// lock, so no thread ever blocks on the lock: it reads the value again instead.
+/// The values that this process has read from `/proc`. A child may be forked while another thread
+/// holds the lock. So no thread ever blocks on the lock: a thread that does not get the lock reads
+/// the value again.
 struct OwnValues(RwLock<OwnProcess>);
 
 static OWN: OwnValues =
     OwnValues(RwLock::new(OwnProcess { word: 0, has_own_proc: None, namespaces: None }));
 
 impl OwnValues {
-    /// The value that `known` has, or else that `find` reads, which is then kept unless it is
-    /// `None`.
+    /// Returns the value that `known` finds among the kept values. If `known` finds none, `find`
+    /// reads the value from `/proc`, and the value is kept unless it is `None`.
     fn get<T>(
         &self,
         known: impl Fn(&OwnProcess) -> Option<T>,
@@ -127,10 +128,11 @@ impl OwnValues {
     }
 }
 
-/// Size of a buffer in bytes: more than the description of a pidfd or an eventfd has.
+/// Size in bytes of the buffer for the kernel's description of a descriptor. The description of a
+/// pidfd or an eventfd is shorter.
 const FDINFO_SIZE: usize = 1024;
 
-/// Upper bound of the bytes read of one file: more than `/proc/PID/maps` of a large process has.
+/// Upper bound of the bytes read of one file. `/proc/PID/maps` of a large process is shorter.
 const TEXT_SIZE_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

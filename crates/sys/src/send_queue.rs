@@ -16,16 +16,16 @@ use std::os::fd::BorrowedFd;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
-/// Number of bytes in the send queue of `socket`; 0 if the peer has taken all. A Unix socket also
-/// counts the overhead of its buffers.
+/// Number of bytes in the send queue of `socket`; 0 if the peer has taken all bytes. On a Unix
+/// socket the number contains the overhead of the buffers.
 pub(crate) fn untaken(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    // SAFETY: SIOCOUTQ only writes, and it writes one C int.
+    // SAFETY: SIOCOUTQ only writes to its argument, and it writes one C int.
     let getter = unsafe { Getter::<SIOCOUTQ, c_int>::new() };
-    // SAFETY: the number means SIOCOUTQ on every socket. On a terminal it means TIOCOUTQ, which
+    // SAFETY: the opcode means SIOCOUTQ on every socket. On a terminal it means TIOCOUTQ, which
     // writes a C int as well.
     let counted = unsafe { ioctl(socket, getter) };
     Ok(usize::try_from(counted?).unwrap_or(0))
 }
 
-/// The number of SIOCOUTQ in `<linux/sockios.h>`; the same number on every supported architecture.
+/// The number of SIOCOUTQ in `<linux/sockios.h>`; it is the same on every supported architecture.
 const SIOCOUTQ: Opcode = 0x5411;

@@ -44,7 +44,8 @@ use crate::sigbus::{Guarded, TableFull};
 /// Each access panics beyond the end, at an unaligned offset, and in a forked child: the caller
 /// checks offsets first.
 pub struct SharedMap {
-    // Fields are dropped in this order: the guard is unregistered before the range is unmapped.
+    // Fields are dropped in the order of their declaration: the guard is unregistered before the
+    // range is unmapped.
     guard: OnceLock<Guarded>,
     /// Serialises the registration of the guard: two guards for one range would each see the
     /// other's faults.
@@ -63,8 +64,8 @@ impl SharedMap {
         Ok(SharedMap { guard: OnceLock::new(), guarding: Mutex::new(()), mapping })
     }
 
-    /// Makes this process survive the truncation of the file: see [`sigbus`](crate::sigbus). Does
-    /// nothing if the mapping is guarded already.
+    /// Makes this process survive the truncation of the mapped file: see [`sigbus`](crate::sigbus).
+    /// The call does nothing if the mapping is guarded already.
     ///
     /// # Errors
     ///
@@ -83,15 +84,15 @@ impl SharedMap {
         self.guard.get().is_some()
     }
 
-    /// Whether this process has noticed that the file of a guarded mapping was truncated; the
-    /// memory is then private and zero.
+    /// Whether this process has noticed that the file of a guarded mapping was truncated. Private
+    /// memory, filled with zeros, has then replaced the mapping.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.guard.get().is_some_and(Guarded::is_damaged)
     }
 
     /// Whether the calling process was forked from the process that mapped the memory: in such a
-    /// child it is not mapped.
+    /// child the memory is not mapped.
     #[inline]
     pub fn is_inherited(&self) -> bool {
         self.mapping.is_inherited()
@@ -127,49 +128,53 @@ impl SharedMap {
     /// The actual value of the word.
     #[inline]
     pub fn exchange(&self, offset: usize, current: u32, new: u32) -> Result<(), u32> {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before it in
-        // either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
+        // exchange in either process are visible after the exchange in the other.
         let order = Ordering::SeqCst;
         self.word(offset).compare_exchange(current, new, order, order).map(|_| ())
     }
 
-    /// Replaces the word at byte `offset` and returns its old value.
+    /// Replaces the word at byte `offset` by `new` and returns the word's old value.
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
-        // ORDER: SeqCst, as in `exchange`: like a locked instruction of the other process.
+        // ORDER: SeqCst, as in `exchange`: the swap acts like a locked instruction of the other
+        // process.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
-    /// Adds to the word at byte `offset`, wrapping, and returns its old value.
+    /// Adds `addend` to the word at byte `offset`, wrapping, and returns the word's old value.
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
-        // ORDER: SeqCst, as in `exchange`: like a locked instruction of the other process.
+        // ORDER: SeqCst, as in `exchange`: the addition acts like a locked instruction of the other
+        // process.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
     /// Loads the byte at `offset`.
     #[inline]
     pub fn load_byte(&self, offset: usize) -> u8 {
-        // ORDER: Acquire, as in `load`: pairs with the other process's store of the byte.
+        // ORDER: Acquire, as in `load`: the load pairs with the other process's store of the byte.
         self.byte(offset).load(Ordering::Acquire)
     }
 
     /// Stores the byte at `offset`.
     #[inline]
     pub fn store_byte(&self, offset: usize, value: u8) {
-        // ORDER: Release, as in `store`: pairs with the Acquire of `load_byte`.
+        // ORDER: Release, as in `store`: the store pairs with the Acquire of `load_byte` in the
+        // other process.
         self.byte(offset).store(value, Ordering::Release);
     }
 
-    /// Sets bits of the byte at `offset` and returns its old value.
+    /// Sets the bits `bits` of the byte at `offset` and returns the byte's old value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
-        // ORDER: SeqCst, as in `exchange`: like a locked instruction of the other process.
+        // ORDER: SeqCst, as in `exchange`: the operation acts like a locked instruction of the
+        // other process.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 
-    /// Copies the bytes from `offset` on into `into`, byte by byte. It serves diagnostics, not
-    /// messages.
+    /// Copies the bytes from `offset` on into `into`, byte by byte. The method serves diagnostics,
+    /// not messages.
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         for (index, byte) in into.iter_mut().enumerate() {
@@ -178,12 +183,13 @@ impl SharedMap {
         }
     }
 
-    /// Copies `bytes` into the mapping at `offset`, byte by byte. It serves initialisation and
-    /// tests.
+    /// Copies `bytes` into the mapping at `offset`, byte by byte. The method serves initialisation
+    /// and tests.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
-            // ORDER: Relaxed: a word stored later publishes these bytes.
+            // ORDER: Relaxed: a word that the caller stores later, with Release, publishes these
+            // bytes.
             self.byte(offset + index).store(*byte, Ordering::Relaxed);
         }
     }
@@ -241,7 +247,7 @@ pub fn full_fence() {
 pub struct Area {
     /// Offset of the first piece in the mapping, in bytes.
     pub offset: usize,
-    /// Distance from the start of one piece to the start of the next, in bytes.
+    /// Distance from the start of one piece to the start of the next piece, in bytes.
     pub stride: usize,
     /// Size of a piece in bytes; at most the stride.
     pub size: usize,
@@ -249,18 +255,20 @@ pub struct Area {
     pub count: usize,
 }
 
-/// An area divided into equal pieces, and which of them this process has claimed.
+/// An area that is divided into equal pieces. The value knows which pieces this process has
+/// claimed.
 #[derive(Debug)]
 pub struct Pieces {
     map: Arc<SharedMap>,
     area: Area,
-    /// Number of this area, which distinguishes its pieces from those of another area.
+    /// Number of this area in the process, which distinguishes its pieces from those of another
+    /// area.
     number: u64,
     claimed: Box<[AtomicBool]>,
 }
 
-/// The right to one piece of an area, within this process. The other process may use the same
-/// piece.
+/// The right of this process's holder to use one piece of an area. The other process may use the
+/// same piece.
 #[derive(Debug)]
 #[must_use = "it stays claimed until it is released"]
 pub struct Piece {
@@ -277,8 +285,8 @@ impl Piece {
 }
 
 impl Pieces {
-    /// The pieces of `area`; `None` if the map does not contain all of them. Areas of one map must
-    /// not overlap.
+    /// Divides `area` of the map into pieces; `None` if the map does not contain all of them. Areas
+    /// of one map must not overlap.
     pub fn new(map: Arc<SharedMap>, area: Area) -> Option<Pieces> {
         u32::try_from(area.count).ok()?;
         let last = area.count.checked_sub(1)?;
@@ -298,8 +306,8 @@ impl Pieces {
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;
-        // ORDER: Acquire pairs with the Release in `release`: the previous holder's accesses are
-        // complete.
+        // ORDER: Acquire pairs with the Release in `release`: the accesses of the piece's previous
+        // holder are complete.
         let had = flag.swap(true, Ordering::Acquire);
         (!had).then_some(Piece { area: self.number, index })
     }
@@ -308,8 +316,8 @@ impl Pieces {
     /// piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
-        // ORDER: Release pairs with the Acquire in `claim`: the next holder sees this holder's
-        // accesses.
+        // ORDER: Release pairs with the Acquire in `claim`: the next holder of the piece sees this
+        // holder's accesses.
         self.flag(&piece).store(false, Ordering::Release);
     }
 

@@ -56,7 +56,7 @@ pub struct FileIdentity {
 /// The kernel's description of an open file.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedFileStat {
-    /// The file's identity, valid while any process has it open or mapped.
+    /// The file's identity, valid while any process has the file open or mapped.
     pub identity: FileIdentity,
     /// Size of the file in bytes.
     pub size: u64,
@@ -80,7 +80,7 @@ impl SharedFileStat {
     /// The error of fstat.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<SharedFileStat> {
         let stat = fstat(fd)?;
-        // A file of a kind without seals returns EINVAL.
+        // `fcntl_get_seals` returns EINVAL for a kind of file that has no seals.
         let seals = fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
         let is_memory = is_tmpfs(fd)?;
         Ok(SharedFileStat {
@@ -116,8 +116,8 @@ pub fn create_memfd(name: &str, size: usize) -> Result<OwnedFd, MemfdError> {
     Ok(fd)
 }
 
-/// Seals a memfd, so that no process, not even this one, can change its size. Its bytes stay
-/// writable.
+/// Seals a memfd, so that no process, not even this one, can change its size. The bytes of the
+/// memfd stay writable.
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ impl CreatedFile {
         let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
         let identity = identity(&fstat(&fd)?);
         let maker = ForkGuard::current();
-        // If a later step fails, dropping the value removes the file.
+        // If a later step of `create` fails, dropping this value removes the file.
         let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
         allocate(&file.fd, size).map_err(into_io)?;
         // The lock shows other processes that the creator lives; no other process has a reason to
@@ -191,16 +191,16 @@ impl CreatedFile {
 impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
-            // Another process may remove the file between check and removal; the result is the
-            // same.
+            // Another process may remove the file between the check and this removal; the result is
+            // the same.
             let _ = unlink(&self.path);
         }
     }
 }
 
-/// Removes the file of a [`CreatedFile`] whose process, `pid`, was killed, and returns whether it
-/// was removed. The file stays while its process lives, in this pid namespace or (as the lock
-/// shows) in another one.
+/// Removes the file of a [`CreatedFile`] if its process, `pid`, was killed. Returns whether this
+/// call removed the file. The file stays while its process lives, in this pid namespace or (as the
+/// lock shows) in another one.
 pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) != Err(Errno::SRCH) {
@@ -248,7 +248,8 @@ pub fn open_beneath(directory: &Path, path: &Path) -> Result<OwnedFd, SharedFile
     })
 }
 
-/// The names on the way from `directory` to `path`, of which there is at least one.
+/// The names of the directories and of the file on the way from `directory` to `path`. There is at
+/// least one such name.
 fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>, SharedFileError> {
     let outside = || SharedFileError::Outside { path: path.into(), directory: directory.into() };
     let rest = path.strip_prefix(directory).map_err(|_| outside())?;
@@ -265,20 +266,22 @@ fn names_beneath<'a>(directory: &Path, path: &'a Path) -> Result<Vec<&'a OsStr>,
     Ok(names)
 }
 
-/// Opens the file at the end of `names`, without following a link or entering another mount.
+/// Opens the file at the end of the path `names`, without following a link or entering another
+/// mount.
 fn resolve(at: OwnedFd, names: &[&OsStr], last: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let rest: PathBuf = names.iter().collect();
     match openat2(&at, &rest, last, Mode::empty(), resolve) {
-        // Linux before 5.6 and some sandboxes lack openat2.
+        // Linux before 5.6 and some sandboxes lack openat2, so the names are opened one after the
+        // other.
         Err(Errno::NOSYS | Errno::PERM) => open_stepwise(at, names, last),
         opened => opened,
     }
 }
 
-/// Opens the file at the end of `names` name by name, for kernels without openat2. A mount is
-/// recognised by its device number, which the mounted file system reports; if it never answers, the
-/// call blocks.
+/// Opens the file at the end of `names` name by name, for kernels without openat2. The function
+/// recognises a mount by its device number, which the mounted file system reports. If that file
+/// system never answers, the call blocks.
 fn open_stepwise(mut at: OwnedFd, names: &[&OsStr], flags: OFlags) -> Result<OwnedFd, Errno> {
     let device = fstat(&at)?.st_dev;
     let last = names.len().saturating_sub(1);
@@ -305,10 +308,10 @@ pub enum SharedFileError {
     Outside {
         /// The path, as the peer named it.
         path: PathBuf,
-        /// The directory that was allowed.
+        /// The directory in which the peer's files must lie.
         directory: PathBuf,
     },
-    /// The file is on another mount beneath the directory.
+    /// The file is on another mount than the allowed directory, and lies beneath that directory.
     #[error(
         "{} lies in another mount than {}, and only files of that one are opened: keep them in one, or choose a \
          directory within the other",
@@ -318,7 +321,7 @@ pub enum SharedFileError {
     OtherMount {
         /// The path, as the peer named it.
         path: PathBuf,
-        /// The directory that was allowed.
+        /// The directory in which the peer's files must lie.
         directory: PathBuf,
     },
     /// The system call that opens the file failed.
@@ -331,8 +334,8 @@ pub enum SharedFileError {
     },
 }
 
-/// Flags for opening the file. They also prevent blocking: opening a pipe for reading and writing
-/// never blocks, but opening a device may.
+/// Flags for opening the peer's file. They also prevent blocking: opening a pipe for reading and
+/// writing never blocks, but opening a device may.
 const FILE: OFlags = OFlags::RDWR
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)

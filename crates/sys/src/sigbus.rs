@@ -45,15 +45,15 @@ impl Guarded {
     pub(crate) fn register(start: usize, len: usize) -> Result<Guarded, TableFull> {
         install().map_err(|source| TableFull { source: Some(source) })?;
         for (index, entry) in TABLE.iter().enumerate() {
-            // ORDER: Acquire pairs with the Release in `drop`: the entry is visible as its last
-            // user left it. The handler ignores an entry whose length is 0.
+            // ORDER: Acquire pairs with the Release in `drop`: this thread sees the table entry as
+            // the last user of the entry left it. The handler ignores an entry whose length is 0.
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
                 entry.is_damaged.store(false, Ordering::Relaxed);
                 entry.process.store(std::process::id(), Ordering::Relaxed);
                 entry.start.store(start, Ordering::Relaxed);
-                // ORDER: Release pairs with the Acquire in `covering`: the length becomes visible
-                // with its start.
+                // ORDER: Release pairs with the Acquire in `covering`: a thread that sees the
+                // length of the range sees its start.
                 entry.len.store(len, Ordering::Release);
                 return Ok(Guarded { entry: index });
             }
@@ -62,12 +62,12 @@ impl Guarded {
     }
 
     /// The flag that is set once a fault occurred in the range. It belongs to this range as long as
-    /// the value lives. For a path on which even a call is too much.
+    /// the value lives. The flag serves a caller that cannot afford even a function call.
     pub(crate) fn damage(&self) -> &'static AtomicBool {
         &TABLE[self.entry].is_damaged
     }
 
-    /// Whether a fault occurred in the range, and zeros replaced it.
+    /// Whether a fault occurred in the range, after which zeros replaced the memory of the range.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
         // ORDER: Acquire pairs with the Release in the handler, which may have run on another
@@ -80,7 +80,7 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
         // ORDER: Release for both stores, pairing with the Acquire in `register`: a thread that
-        // finds the entry free finds it cleared.
+        // finds the table entry free finds it cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }
@@ -103,7 +103,7 @@ struct Entry {
     /// The process that registered the range.
     process: AtomicU32,
     start: AtomicUsize,
-    /// Length of the range in bytes; 0 if the entry is free.
+    /// Length of the range in bytes; 0 if the table entry is free.
     len: AtomicUsize,
 }
 
@@ -118,20 +118,21 @@ const FREE: Entry = Entry {
 
 static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
 
-/// The flag of a mapping that is not guarded; never set.
+/// The flag of a mapping that is not guarded; no code sets it.
 pub(crate) static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 
 /// The previous handler of SIGBUS; it is set before this file's handler can run for a registered
 /// range.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs the handler at the first call; returns an error if the system rejects it.
+/// Installs the SIGBUS handler at the first call. Returns an error if the system rejects the
+/// handler.
 fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = INSTALLED.get_or_init(|| {
         let failed = || Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
         // The previous handler is queried first, so that PREVIOUS is set before the new handler can
-        // run. No other code should change the handler between the two calls.
+        // run. No other code should change the handler between `current` and `sigaction`.
         let Some(previous) = current() else { return failed() };
         let _ = PREVIOUS.set(previous);
         let mut ours = previous;
@@ -140,7 +141,8 @@ fn install() -> io::Result<()> {
         // stack left. SA_RESTART is not set: a fault interrupts no system call, and a SIGBUS that a
         // process sends is passed on.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: the signal set is a local variable, initialised by copying the previous action.
+        // SAFETY: the signal set is a field of a local variable, which was initialised by copying
+        // the previous action.
         unsafe { libc::sigemptyset(&mut ours.sa_mask) };
         // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO
         // promises, and async-signal-safe (invariant).
@@ -152,18 +154,21 @@ fn install() -> io::Result<()> {
 
 fn current() -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: no new action is passed, and `action` has room for the current one.
+    // SAFETY: the call passes no new action, and `action` has room for the current one.
     let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: the kernel filled in `action` if it returned 0; and all zeros are a valid value, too.
+    // SAFETY: the kernel filled in `action` if it returned 0. Otherwise `action` is all zeros,
+    // which is a valid value, too.
     let action = unsafe { action.assume_init() };
     (asked == 0).then_some(action)
 }
 
 /// The handler of SIGBUS: repairs a registered range, and passes every other signal on.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo_t while it runs.
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo_t that is valid while the
+    // handler runs.
     let (code, address) = unsafe { fault(info) };
-    // Codes above 0 come from the kernel: the address is that of the fault.
+    // A code above 0 means that the kernel raised the signal. Then the address is that of the
+    // fault.
     if code > 0 && mend(address) {
         return;
     }
@@ -207,11 +212,11 @@ fn mend(address: usize) -> bool {
 }
 
 fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
-    // `getpid` is a plain system call, which a signal handler may make.
+    // `std::process::id` calls `getpid`, a plain system call, which a signal handler may make.
     let process = std::process::id();
     TABLE.iter().find_map(|entry| {
-        // ORDER: Acquire pairs with the Release in `register`: the start of the range is visible
-        // with its length.
+        // ORDER: Acquire pairs with the Release in `register`: a thread that sees the length of the
+        // range sees its start.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         let is_here = len != 0 && address >= start && address - start < len;
@@ -220,13 +225,14 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     })
 }
 
-/// Does what would have happened to the signal without this file's handler.
+/// Does with the signal what would have happened without this file's handler.
 ///
 /// # Safety
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // `install` sets PREVIOUS before it installs the handler.
+    // PREVIOUS is set whenever this code runs, because `install` sets it before it installs the
+    // handler.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {

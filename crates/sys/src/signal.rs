@@ -17,8 +17,8 @@ use crate::procfs;
 
 pub use rustix::process::Signal;
 
-/// Sends `signal` to process `pid`: it must be a child that has not been waited for, so that its
-/// number cannot have been reused.
+/// Sends `signal` to process `pid`. The process must be a child that has not been waited for, so
+/// that no other process can have its number.
 ///
 /// # Errors
 ///
@@ -28,7 +28,8 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
     let pid = one_process(pid)?;
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => pidfd_send_signal(fd, signal),
-        // These errors mean: Linux before 5.3, a sandbox without pidfds, or no descriptor left.
+        // Each of these errors means that no pidfd can be opened: Linux before 5.3, a sandbox
+        // without pidfds, or no descriptor left.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => kill_process(pid, signal),
         Err(errno) => Err(errno),
     };
@@ -62,12 +63,14 @@ fn is_stopped(pid: i32) -> io::Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = match procfs::read_text(thread?.path().join("stat")) {
             Ok(stat) => stat,
-            // The thread ended after the directory was read, so only the other threads count.
+            // This error means that the thread ended after the directory was read. Only the other
+            // threads count.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        // The state follows the command's name, which may contain any characters, even `)`.
+        // The state of a thread follows the command's name, which may contain any characters, even
+        // `)`.
         let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
         if state.starts_with(['Z', 'X']) {
             let text = format!("process {pid} has ended");

@@ -40,14 +40,14 @@ use crate::{pass_pidfd, send_queue};
 pub struct Socket {
     fd: OwnedFd,
     family: Family,
-    /// Label of the peer, if the call that made the socket knew it.
+    /// Label of the peer, if the code that made the socket knew the label.
     label: Option<Arc<str>>,
 }
 
 /// The address family of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// A Unix stream socket: both ends are on one machine, and it carries descriptors and
+    /// A Unix stream socket: both ends are on one machine, and the socket carries descriptors and
     /// credentials.
     Unix,
     /// TCP over IPv4 or IPv6.
@@ -64,7 +64,7 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// The credentials of the sender, as the kernel verified them; `None` over TCP.
     pub credentials: Option<Credentials>,
-    /// A pidfd of the process that the credentials name, made by the kernel; only while
+    /// A pidfd, made by the kernel, of the process that the credentials name. `None` unless
     /// [`Socket::set_pass_pidfd`] is on.
     pub process: Option<PidFd>,
     /// Whether descriptors were lost: because of this process's descriptor limit, a security
@@ -90,18 +90,19 @@ impl Socket {
         Socket { fd, family, label: None }
     }
 
-    /// Like `new`, for a peer whose label is known, so that no system call has to find it.
+    /// Creates a socket like `new`, for a peer whose label is known. So no system call has to find
+    /// the label.
     pub(crate) fn labelled(fd: OwnedFd, family: Family, label: &str) -> Socket {
         Socket { fd, family, label: Some(label.into()) }
     }
 
-    /// The family of this socket.
+    /// The address family of this socket.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// Reads bytes into `buf`; a result of 0 means the end of the stream. Descriptors that arrive
-    /// with the bytes are closed.
+    /// Reads bytes into `buf`; a result of 0 means the end of the stream. The call closes
+    /// descriptors that arrive with the bytes.
     ///
     /// # Errors
     ///
@@ -148,7 +149,7 @@ impl Socket {
     }
 
     /// Sets whether each [`receive`](Self::receive) returns a descriptor of the sender's process.
-    /// The setting applies to bytes that were sent before, too.
+    /// The setting applies even to bytes that the peer has sent before.
     ///
     /// # Errors
     ///
@@ -157,7 +158,8 @@ impl Socket {
         pass_pidfd::set(self.fd.as_fd(), is_on)
     }
 
-    /// Credentials of the process that called `listen`, if this process connected. `None` over TCP.
+    /// Credentials of the process that called `listen`, if this process made the connection. `None`
+    /// over TCP.
     #[must_use]
     pub fn peer_credentials(&self) -> Option<Credentials> {
         if self.family == Family::Tcp {
@@ -197,8 +199,8 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX), ScmCredentials(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if credentials {
-            // User and group may change at any time, so they are read each time; the process id
-            // does not change.
+            // User and group of this process may change at any time, so each call reads them. The
+            // process id does not change.
             let pid = one_process(own_pid())?;
             let own = UCred { pid, uid: geteuid(), gid: getegid() };
             let fits = control.push(SendAncillaryMessage::ScmCredentials(own));
@@ -263,7 +265,7 @@ impl Socket {
     }
 
     /// Sets TCP_NODELAY: small writes are sent at once instead of being collected. Every TCP socket
-    /// of this crate has it set from the start; it has no effect on Unix sockets.
+    /// of this crate has the option set from the start. The call has no effect on Unix sockets.
     ///
     /// # Errors
     ///
@@ -287,8 +289,8 @@ impl Socket {
             return Ok(());
         }
         let dead_after = dead_after.clamp(Duration::from_secs(1), DEAD_AFTER_MAX);
-        // Sent and unacknowledged bytes may stay so for the whole time. An idle connection is
-        // probed after half of the time, and PROBES times over the rest.
+        // Sent bytes may stay unacknowledged for the whole time. An idle connection is probed after
+        // half of the time, and PROBES times over the rest.
         let millis = u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)?;
         let second = Duration::from_secs(1);
@@ -298,7 +300,7 @@ impl Socket {
         Ok(sockopt::set_socket_keepalive(&self.fd, true)?)
     }
 
-    /// The local address; `None` on Unix sockets.
+    /// The local address of the socket; `None` on Unix sockets.
     ///
     /// # Errors
     ///
@@ -325,7 +327,7 @@ impl Socket {
         }
     }
 
-    /// Duplicates the descriptor of this socket.
+    /// Duplicates the descriptor of this socket: both values refer to one connection.
     ///
     /// # Errors
     ///
@@ -366,7 +368,7 @@ fn receive_flags(nonblocking: bool) -> RecvFlags {
     if nonblocking { RecvFlags::DONTWAIT } else { RecvFlags::empty() }
 }
 
-/// The address in readable form; `None` if it is a Unix address without a name.
+/// `address` in readable form; `None` if it is a Unix address without a name.
 pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Ok(internet) = SocketAddr::try_from(address.clone()) {
         return Some(format!("tcp:{internet}"));
@@ -375,13 +377,13 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Some(path) = unix.path_bytes() {
         return Some(format!("unix:{}", String::from_utf8_lossy(path)));
     }
-    // A socket that was not bound has no name, which the kernel reports as an empty abstract name.
+    // A socket that was not bound has no name. The kernel reports it with an empty abstract name.
     let name = unix.abstract_name().filter(|name| !name.is_empty())?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }
 
-/// Whether the kernel chose the name in `label`: for a client with SO_PASSCRED that did not bind,
-/// it assigns an abstract name of five hexadecimal digits.
+/// Whether the kernel chose the name in `label`. It does so for a client with SO_PASSCRED that did
+/// not bind: the kernel assigns an abstract name of five hexadecimal digits.
 pub(crate) fn is_given_by_kernel(label: &str) -> bool {
     label.strip_prefix("unix:@").is_some_and(|name| {
         name.len() == 5 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
@@ -390,7 +392,7 @@ pub(crate) fn is_given_by_kernel(label: &str) -> bool {
 
 /// Number of probes that a silent peer may leave unanswered before its connection ends.
 const PROBES: u32 = 5;
-/// Longest silence of a peer that the kernel's fields can hold.
+/// Longest silence of a peer that the kernel's settings for TCP can express.
 const DEAD_AFTER_MAX: Duration = Duration::from_secs(32_000);
 
 /// Upper bound of the descriptors that one message carries.

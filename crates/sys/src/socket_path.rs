@@ -57,7 +57,7 @@ impl SocketPath {
         let fail = |errno| BindError::explain(&format!("unix:{}", path.display()), errno);
         let address = SocketAddrUnix::new(path).map_err(fail)?;
         let mode = Mode::from_bits_truncate(mode & 0o777);
-        // The mode is set before bind, so that the file never exists with wider permissions.
+        // The mode is set before bind, so that the socket file never exists with wider permissions.
         fchmod(fd, mode).map_err(fail)?;
         let lock = lock_directory(path);
         bind_or_replace(fd, path, &address, &lock)?;
@@ -78,10 +78,11 @@ impl SocketPath {
     }
 
     /// Removes the socket file, if this process created it and the path still names it. The caller
-    /// must still have the socket open.
+    /// must still have the listening socket open.
     pub(crate) fn remove(&self) {
         if self.owner.is_owner() && lstat(&self.path).is_ok_and(|stat| self.is_same(&stat)) {
-            // If the removal fails, the next listener finds the file stale and replaces it.
+            // If the removal fails, the next listener finds that the socket file is stale and
+            // replaces it.
             let _ = unlink(&self.path);
         }
     }
@@ -121,7 +122,7 @@ fn bind_or_replace(
     Err(BindError::AddressInUse { to: to() })
 }
 
-/// The kind of file or socket at a path to which the new socket could not be bound.
+/// The kind of file or socket that occupies a path to which the new socket could not be bound.
 enum Occupant {
     Nobody,
     Listener,
@@ -146,17 +147,17 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
         Err(Errno::CONNREFUSED) => Ok(Occupant::StaleSocket),
         Err(Errno::NOENT) => Ok(Occupant::Nobody),
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(errno),
-        // The result is a connection, or an error of a live socket: backlog full (EAGAIN), another
-        // socket type (EPROTOTYPE), no permission (EACCES).
+        // The result of connecting is a connection, or an error that only a live socket returns:
+        // backlog full (EAGAIN), another socket type (EPROTOTYPE), no permission (EACCES).
         _ => Ok(Occupant::Listener),
     }
 }
 
-/// The result of locking the directory.
+/// The result of locking the directory of the socket file.
 enum Lock {
     /// This process holds the lock until the value is dropped.
     Held(#[expect(dead_code, reason = "closing it unlocks")] OwnedFd),
-    /// The directory is not readable, so no process with the same rights can lock it.
+    /// The directory is not readable, so no process with the same rights can lock it either.
     Impossible,
     /// Another process has held the lock for longer than this process waits.
     Busy,
@@ -182,8 +183,8 @@ fn lock_directory(path: &Path) -> Lock {
     Lock::Busy
 }
 
-/// Adds the permission bits that the umask removed. The change goes through a descriptor of the
-/// socket file, so that no other process can redirect it to another file.
+/// Adds to the socket file the permission bits that the umask removed. The change goes through a
+/// descriptor of the file, so that no other process can redirect the change to another file.
 fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
     if Mode::from_raw_mode(stat.st_mode) == mode {
         return Ok(());
@@ -194,7 +195,8 @@ fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
         return Err(io::Error::other("the socket file was replaced while we made it"));
     }
     let by_descriptor = format!("/proc/thread-self/fd/{}", file.as_fd().as_raw_fd());
-    // Without /proc the mode stays narrower than requested, which is worth an error.
+    // Without /proc the mode of the socket file stays narrower than requested, which is worth an
+    // error.
     if fs::symlink_metadata(&by_descriptor).is_err() {
         return Err(io::Error::other(
             "the umask narrows the mode, and /proc is not mounted to widen it",
@@ -205,10 +207,11 @@ fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
 
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Upper bound of the attempts to bind while other processes claim and release the path.
+/// Upper bound of the attempts to bind the path, which other processes may claim and release
+/// meanwhile.
 const BIND_ATTEMPTS_MAX: u32 = 4;
 
-/// Upper bound of the attempts to lock: with [`LOCK_RETRY_INTERVAL`] they take one second. A
-/// process holds the lock for microseconds.
+/// Upper bound of the attempts to lock the directory: with [`LOCK_RETRY_INTERVAL`] between them
+/// they take one second. A process holds the lock for microseconds.
 const LOCK_ATTEMPTS_MAX: u32 = 100;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);

@@ -28,8 +28,8 @@ pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Waits until `holds` returns true, at most [`TIMEOUT`], and yields the processor between two
-/// checks.
+/// Waits until `holds` returns true, at most [`TIMEOUT`]. The calling thread yields the processor
+/// between two checks.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = soon();
     while !holds() {
@@ -38,8 +38,8 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Aborts the process if a test does not end in time. So a hang in a call without a deadline is
-/// noticed.
+/// Aborts the process if a test does not end in time. So a hang is noticed even in a call that has
+/// no deadline.
 #[derive(Debug)]
 pub struct Watchdog {
     _alive: Sender<()>,
@@ -59,7 +59,7 @@ impl Watchdog {
     }
 }
 
-/// Waits for a future, and fails after [`TIMEOUT`].
+/// Waits until `future` is done, and fails after [`TIMEOUT`].
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.unwrap_or_else(|_| panic!("{what}: not within {TIMEOUT:?}"))
@@ -91,7 +91,7 @@ pub fn run_alone<T>(what: &str, limit: Duration, future: impl Future<Output = T>
     ended.unwrap_or_else(|_| panic!("{what}: hung for {limit:?}"))
 }
 
-/// Polls a future `polls` times and then drops it.
+/// Polls a future `polls` times and then drops it, as a caller does that cancels an operation.
 pub async fn give_up_after<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;

@@ -24,7 +24,7 @@ impl Directory {
         self.0.path().join(name)
     }
 
-    /// The address of a Unix socket with this file name.
+    /// The address of a Unix socket whose file in the directory has the name `name`.
     pub fn address(&self, name: &str) -> String {
         format!("unix:{}", self.path(name).display())
     }

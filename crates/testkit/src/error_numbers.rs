@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// A table of SPEC.md that gives each number one name, and the numbers that a test has met.
+/// A table of SPEC.md that gives each number one name. The value also notes which numbers a test
+/// has met.
 #[derive(Debug)]
 pub struct NumberTable {
     rows: BTreeMap<u32, String>,
@@ -14,12 +15,13 @@ pub struct NumberTable {
 }
 
 impl NumberTable {
-    /// Reads the tables of one section; its heading is given without the `#` signs.
+    /// Reads the tables of the section of SPEC.md with this `heading`, which is given without the
+    /// `#` signs.
     ///
     /// A row may hold several pairs of number and name, as in section 9.3.
     ///
     /// # Panics
-    /// SPEC.md has no such section, or one of its numbers or names occurs twice.
+    /// SPEC.md has no such section, or one of the section's numbers or names occurs twice.
     #[must_use]
     pub fn of_section(heading: &str) -> Self {
         let lines = SPEC.lines().skip_while(|line| line.trim_start_matches('#').trim() != heading);
@@ -29,13 +31,13 @@ impl NumberTable {
         Self { rows: rows(heading, rest), met: BTreeSet::new() }
     }
 
-    /// A table with one row.
+    /// A table with one row: one number and its name.
     #[must_use]
     pub fn of_row(number: u32, name: &str) -> Self {
         Self { rows: BTreeMap::from([(number, name.to_owned())]), met: BTreeSet::new() }
     }
 
-    /// Checks that the tables of another document have the same numbers and names.
+    /// Checks that the tables of another document have the same numbers and names as this table.
     ///
     /// # Panics
     /// A row differs or is missing.
@@ -47,7 +49,8 @@ impl NumberTable {
         assert_eq!(found.len(), self.rows.len(), "the document has numbers that SPEC.md has not");
     }
 
-    /// Adds the numbers of another table, each raised by `base`, its name after `prefix`.
+    /// Adds the numbers of the table `other`: each number raised by `base`, each name after
+    /// `prefix`.
     #[must_use]
     pub fn with(mut self, base: u32, prefix: &str, other: &Self) -> Self {
         for (number, name) in &other.rows {
@@ -57,7 +60,8 @@ impl NumberTable {
         self
     }
 
-    /// Checks that the table gives this number this name.
+    /// Checks that the table gives `number` the name `name`, and notes that the number was met.
+    /// `what` names the error in the panic's message.
     ///
     /// # Panics
     /// The table has another name for the number, or none.
@@ -71,7 +75,7 @@ impl NumberTable {
         self.met.insert(number);
     }
 
-    /// Checks that every number of the range that the table has was met.
+    /// Checks that each number of the table within `range` was met by an error.
     ///
     /// # Panics
     /// The table has a number that no error has.
@@ -82,7 +86,8 @@ impl NumberTable {
     }
 }
 
-/// The pairs of number and name in the tables of these lines.
+/// The pairs of number and name in the tables among the given lines. `title` names the text in
+/// messages.
 fn rows<'a>(title: &str, lines: impl Iterator<Item = &'a str>) -> BTreeMap<u32, String> {
     let mut rows = BTreeMap::new();
     for line in lines {
@@ -118,5 +123,5 @@ macro_rules! walk_variants {
     }};
 }
 
-/// The specification.
+/// The text of the specification.
 const SPEC: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/SPEC.md"));

@@ -30,15 +30,18 @@ impl Footprint {
     }
 }
 
-/// Tests that count take the write lock, the others the read lock.
+/// The lock of the tests of this executable. Tests that count take the write lock, the others the
+/// read lock.
 static COUNTED: RwLock<()> = RwLock::new(());
 
-/// Locks out the other tests of this executable, which would change the counts of the calling test.
+/// Locks out the other tests of this executable while the calling test counts. They would change
+/// its counts.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     COUNTED.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets a test that counts nothing run in parallel with its like, but not with a test that counts.
+/// Lets a test that counts nothing run in parallel with other such tests, but not with a test that
+/// counts.
 pub fn together() -> RwLockReadGuard<'static, ()> {
     COUNTED.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,10 +4,10 @@
 //!
 //! ```text
 //! deadline    deadlines: instants, conditions, futures, a watchdog for tests that hang
-//! directory   a directory for sockets and files, removed at the end
-//! error_numbers  the tables of numbers in SPEC.md, against the variants of error types
+//! directory   a directory for sockets and files, removed at the end of a test
+//! error_numbers  compares the tables of numbers in SPEC.md with the variants of error types
 //! footprint   counts of a process's descriptors and memory, and the lock of the tests that count
-//! fork        code in a forked child
+//! fork        runs code in a forked child
 //! hostile     a peer that makes the handshake frame by frame and then breaks rules, and its victim
 //! pair        both ends of channels and sessions in one process, over every transport
 //! pattern     payloads of which every byte is known

@@ -26,7 +26,8 @@ pub async fn session_pair_with(kind: Kind, client: &Config, server: &Config) -> 
     (client.unwrap(), server.unwrap())
 }
 
-/// Makes a pair of sessions, both with the configuration that `adapt` returns.
+/// Makes a pair of sessions over a transport of the given kind. Both ends have the configuration
+/// that `adapt` returns.
 pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Session, Session) {
     let config = adapt(kind.config());
     session_pair_with(kind, &config, &config).await
@@ -35,9 +36,10 @@ pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Sess
 /// A transport and a trust that two ends in one process can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Shared memory between ends that trust each other.
+    /// Shared memory between ends that trust each other, and so read payloads in place.
     SharedMemory,
-    /// Shared memory between ends that do not trust each other, and so copy payloads first.
+    /// Shared memory between ends that do not trust each other, and so copy payloads before reading
+    /// them.
     Untrusted,
     /// A Unix socket.
     Unix,
@@ -46,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
+    /// All four kinds.
     pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Untrusted, Self::Unix, Self::Tcp];
 
     /// The name of the kind, which a test passes to its second process.
@@ -59,14 +61,14 @@ impl Kind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind that has the name `name`.
     pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
     }
 
     /// An address that no other test uses.
     pub fn address(self) -> String {
-        // ORDER: Relaxed: only the number matters.
+        // ORDER: Relaxed: only the uniqueness of the number matters.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         match self {
@@ -75,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// The configuration that both ends use for this kind.
+    /// The configuration that both ends use for a transport of this kind.
     pub fn config(self) -> Config {
         let config = Config::default();
         match self {

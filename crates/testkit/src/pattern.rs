@@ -23,7 +23,7 @@ pub fn fill(bytes: &mut [u8], seed: u64) {
     rest.copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
-/// Whether every byte is that of the pattern of `seed`.
+/// Whether every byte of `bytes` equals that of the pattern of `seed`.
 pub fn is_pattern(bytes: &[u8], seed: u64) -> bool {
     let mut word = mix(seed);
     let mut difference = 0;
@@ -38,7 +38,7 @@ pub fn is_pattern(bytes: &[u8], seed: u64) -> bool {
     difference == 0 && rest == &word.to_le_bytes()[..rest.len()]
 }
 
-/// `len` bytes of the pattern of `seed`.
+/// The first `len` bytes of the pattern of `seed`.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(&mut bytes, seed);

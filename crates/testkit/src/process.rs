@@ -18,38 +18,39 @@ use std::time::{Duration, Instant};
 pub struct Second(pub Child);
 
 impl Second {
-    /// Starts this executable again with these variables, to run only the test with this path.
+    /// Starts this executable again, with the given environment variables, to run only the test
+    /// with the path `test`.
     pub fn start(test: &str, variables: &[(&str, &str)]) -> Self {
         Self::spawn(command(test).envs(variables.iter().copied()))
     }
 
-    /// Starts any command as a second process.
+    /// Starts any command as a second process, which is killed when the value is dropped.
     pub fn spawn(command: &mut Command) -> Self {
         Self(command.spawn().unwrap())
     }
 
-    /// The process id, in the type that signal functions take.
+    /// The id of the second process, in the type that signal functions take.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.0.id()).unwrap()
     }
 
-    /// Whether the process ends within `time`.
+    /// Whether the second process ends within `time`.
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let process = PidFd::of_pid(self.pid()).unwrap();
         let mut descriptors = [PollFd::new(&process, PollFlags::IN)];
         poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
     }
 
-    /// Waits until the process has ended; fails after [`TIMEOUT`].
+    /// Waits until the second process has ended; fails after [`TIMEOUT`].
     pub fn wait(&mut self) -> ExitStatus {
         assert!(self.ends_within(TIMEOUT), "the second process does not end");
         self.0.wait().unwrap()
     }
 
-    /// Kills the process with SIGKILL, and waits for its end.
+    /// Kills the second process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
-        // `kill` fails if the process has ended. The id cannot belong to another process, because
-        // it was not waited for.
+        // `kill` fails if the second process has ended. Its id cannot belong to another process,
+        // because it was not waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -61,7 +62,7 @@ impl Drop for Second {
     }
 }
 
-/// The command that starts this executable again to run only the test with this path.
+/// The command that starts this executable again to run only the test with the path `test`.
 fn command(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -69,12 +70,14 @@ fn command(test: &str) -> Command {
     command
 }
 
-/// The value of a variable given to [`Second::start`]; `None` in the first process.
+/// The value of an environment variable that was given to [`Second::start`]; `None` in the first
+/// process.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The command that runs one test of this executable in a role, with these arguments.
+/// The command that runs the test `test` of this executable in the role `role`, with the given
+/// arguments.
 pub fn second_process(test: &str, role: &str, arguments: &[(&str, &str)]) -> Command {
     let mut command = command(test);
     command.env(ROLE, role);
@@ -84,12 +87,12 @@ pub fn second_process(test: &str, role: &str, arguments: &[(&str, &str)]) -> Com
     command
 }
 
-/// The role of this process; `None` in the first process.
+/// The role in which [`second_process`] started this process; `None` in the first process.
 pub fn role() -> Option<String> {
     variable(ROLE)
 }
 
-/// The value of an argument that was given to [`second_process`].
+/// The value of an argument that [`second_process`] passed to this process.
 pub fn argument(name: &str) -> String {
     variable(&format!("{ROLE}_{name}")).unwrap()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of the sequence with this seed.
+    /// A generator of the sequence that belongs to `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -44,12 +44,14 @@ impl Random {
     }
 }
 
-/// The finalizer of SplitMix64: every bit of `word` changes half of the bits of the result.
+/// The finalizer of SplitMix64: a change of any bit of `word` changes half of the bits of the
+/// result on average.
 pub const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// An odd number near 2^64 divided by the golden ratio: its multiples visit all words.
+/// An odd number near 2^64 divided by the golden ratio. Its multiples, modulo 2^64, visit all
+/// words.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

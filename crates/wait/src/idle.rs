@@ -22,18 +22,18 @@ use std::time::{Duration, Instant};
 pub struct IdlePolicy {
     wait: Wait,
     budget: SpinBudget,
-    /// The end of the spin budget; `None` while the last poll found something.
+    /// The instant at which the spin budget ends; `None` while the last poll found something.
     spin_until: Option<Instant>,
 }
 
 /// What a driver does after a poll that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleStep {
-    /// Poll again at once.
+    /// The driver polls again at once.
     Poll,
-    /// Block until woken.
+    /// The driver blocks until another thread wakes it.
     Block,
-    /// Block for this long, or until woken by a caller that cannot wait.
+    /// The driver blocks for this time, or until a caller that cannot wait wakes it.
     BlockFor(Duration),
 }
 

@@ -17,29 +17,29 @@
 use crate::Wait;
 use std::hint::spin_loop;
 
-/// Decides before each wait whether the receiver pauses first.
+/// Decides before each wait of a receiver whether the receiver pauses before its first poll.
 #[derive(Debug, Default)]
 pub struct Pacer {
     /// Length of the pause before the first poll of a wait, in spin-loop hints; 0 for none.
     pause_hints: u32,
-    /// Records received since the last wait.
+    /// Number of records that the receiver has received since its last wait.
     records: u32,
-    /// Polls of the last wait.
+    /// Number of polls that the last wait took.
     polls: u32,
-    /// Waits left until a pause is tried again.
+    /// Number of waits until the receiver tries a pause again.
     waits_held_off: u32,
     /// Value from which `waits_held_off` last counted down; it doubles with each failure.
     hold_off: u32,
 }
 
-/// A pause before the first poll of a wait.
+/// A pause that a receiver makes before the first poll of a wait, in spin-loop hints.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "the caller runs the pause after it has released its locks"]
 pub struct Pause(u32);
 
 const PAUSE_HINTS_FIRST: u32 = 8;
 const PAUSE_HINTS_MAX: u32 = 128;
-/// A pause pays off if at least this many records arrive during it.
+/// A pause pays off if at least this many records arrive while the receiver pauses.
 const RECORDS_MIN: u32 = 4;
 /// If a pause yields at least this many records, a longer pause gains nothing.
 const RECORDS_ENOUGH: u32 = 64;
@@ -51,10 +51,10 @@ const HOLD_OFF_FIRST: u32 = 64;
 const HOLD_OFF_MAX: u32 = 1 << 16;
 
 impl Pacer {
-    /// After this many records without a wait, the receiver counts as behind its sender.
+    /// After this many records without a wait, a receiver counts as behind its sender.
     pub const RECORDS_BEHIND: u32 = RECORDS_BEHIND;
 
-    /// Counts received records, for a receiver that counts them itself between two waits.
+    /// Counts `records` records at once, for a receiver that itself counts them between two waits.
     #[inline]
     pub const fn count_records(&mut self, records: u32) {
         self.records = self.records.saturating_add(records);
@@ -66,7 +66,8 @@ impl Pacer {
         self.records = self.records.saturating_add(1);
     }
 
-    /// Whether so many records came without a wait that more are likely to follow at once.
+    /// Whether the receiver is so far behind its sender that more records are likely to follow at
+    /// once.
     #[inline]
     pub const fn is_behind(&self) -> bool {
         self.records >= RECORDS_BEHIND
@@ -78,7 +79,7 @@ impl Pacer {
         self.pause_hints > 0 || self.waits_held_off == 0 && self.came_fast()
     }
 
-    /// Whether the last wait was short and yielded a record.
+    /// Whether the last wait was short, in polls, and yielded a record.
     #[inline]
     const fn came_fast(&self) -> bool {
         self.records > 0 && self.polls <= POLLS_FAST
@@ -125,7 +126,7 @@ impl Pacer {
 }
 
 impl Pause {
-    /// Executes the pause.
+    /// Executes the pause in the calling thread.
     #[inline]
     pub fn pause(self) {
         for _ in 0..self.0 {
@@ -138,7 +139,7 @@ impl Pause {
 mod tests {
     use super::*;
 
-    /// Makes `waits` waits, each with `polls` polls and `records` received records. Returns the
+    /// Simulates `waits` waits, each with `polls` polls and `records` received records. Returns the
     /// number of waits that began with a pause.
     fn run(pacer: &mut Pacer, waits: u32, records: u32, polls: u32) -> u32 {
         let mut paused = 0;
@@ -164,8 +165,8 @@ mod tests {
         for step in 0..100_000_u32 {
             let will_pause = pacer.will_pause();
             let Pause(hints) = pacer.before_wait(Wait::Spin);
-            // The converse does not hold: `before_wait` gives up pausing if the last pause did not
-            // pay off.
+            // If `will_pause` returned true, the wait may still begin without a pause:
+            // `before_wait` gives up pausing if the last pause did not pay off.
             assert!(will_pause || hints == 0, "step {step}");
             pacer.count_misses(step % 5);
             (0..step / 7 % 9).for_each(|_| pacer.count_record());

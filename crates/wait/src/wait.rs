@@ -16,20 +16,21 @@ use std::hint::spin_loop;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How a thread waits for a record, or for room.
+/// How a thread waits for a record, or for room in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Poll without pause. This has the least latency and occupies a core.
+    /// Poll without pause. This strategy has the least latency and occupies a core.
     Spin,
     /// Poll for at most the spin budget, then block. The budget grows while polling succeeds and
-    /// shrinks to zero while it fails. It is zero on a single CPU or under a CPU quota.
+    /// shrinks to zero while polling fails. On a single CPU or under a CPU quota the budget is
+    /// zero.
     #[default]
     Adaptive,
-    /// Block at once.
+    /// Block at once, without polling for a time.
     Park,
-    /// Poll once per period, and ask the peer for no notifications. It suits receivers for which
-    /// latency does not matter, such as a log agent.
+    /// Poll once per period, and ask the peer for no notifications. This strategy suits receivers
+    /// for which latency does not matter, such as a log agent.
     Poll(Duration),
 }
 
@@ -56,23 +57,23 @@ pub struct Spinner {
 pub struct SpinBudget {
     time: Duration,
     time_max: Duration,
-    /// Number of further waits that block without polling.
+    /// Number of further waits that block without polling first.
     skip: u32,
-    /// Value from which `skip` last counted down; it doubles with each failure.
+    /// Value from which `skip` last counted down; it doubles with each failure of polling.
     skipped: u32,
 }
 
 /// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A budget below this time counts as zero.
+/// A spin budget below this time counts as zero.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
 /// Maximum number of waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;
 /// Maximum number of polls between two reads of the clock.
 const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
-/// Number of polls between two reads of the clock, per microsecond of the budget.
+/// Number of polls between two reads of the clock, per microsecond of the spin budget.
 ///
-/// A poll of shared memory takes about 60 ns, and one of a socket about 500 ns. So the polls
+/// A poll of shared memory takes about 60 ns, and a poll of a socket about 500 ns. So the polls
 /// between two reads take an eighth of the budget, or at most all of it.
 const POLLS_PER_BUDGET_US: u32 = 2;
 
@@ -114,15 +115,15 @@ impl Spinner {
 }
 
 impl SpinBudget {
-    /// A budget that starts at `time_max` and never exceeds it. It is zero where spinning is
-    /// futile: on one CPU, or under a CPU quota.
+    /// A budget that starts at `time_max` and never exceeds it. The budget is zero where spinning
+    /// is futile: on one CPU, or under a CPU quota.
     #[must_use]
     pub fn new(time_max: Duration) -> Self {
         let time_max = if spinning_is_futile() { Duration::ZERO } else { time_max };
         Self { time: time_max, time_max, skip: 0, skipped: 0 }
     }
 
-    /// How long this wait polls before it blocks, or `None` if it blocks at once.
+    /// How long the present wait polls before it blocks, or `None` if it blocks at once.
     #[inline]
     pub fn spin_time(&mut self) -> Option<Duration> {
         if self.skip > 0 {
@@ -135,19 +136,19 @@ impl SpinBudget {
         (self.time >= BUDGET_MIN).then_some(self.time)
     }
 
-    /// Records that polling succeeded within the budget.
+    /// Records that polling found what the thread waits for, within the budget.
     #[inline]
     pub fn hit(&mut self) {
         self.skipped = 0;
         self.time = self.time_max.min(self.time.saturating_mul(2));
     }
 
-    /// Records that the budget was used up.
+    /// Records that the budget was used up before polling found anything.
     pub fn miss(&mut self) {
         self.time /= 2;
         if self.time < (self.time_max / 4).max(BUDGET_MIN) {
-            // After three misses in a row, waits block at once: the number of such waits doubles
-            // each time.
+            // After three misses in a row, the next waits block at once. The number of such waits
+            // doubles each time.
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;
@@ -172,13 +173,13 @@ fn poll_by_clock(
     mut now: impl FnMut() -> Instant,
 ) -> bool {
     let polls = polls_per_clock_read(budget);
-    // The first group of polls runs before any clock read, because a read costs a tenth of a short
-    // message.
+    // The first group of polls runs before any read of the clock, because a read costs a tenth of
+    // the time of a short message.
     if poll_times(polls, &mut poll) {
         return true;
     }
     let started = now();
-    // The first group is assumed to have taken as long as the second.
+    // The first group of polls is assumed to have taken as long as the second group.
     let mut first_polls = None;
     loop {
         if poll_times(polls, &mut poll) {
@@ -212,8 +213,8 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
     (budget.subsec_micros() * POLLS_PER_BUDGET_US).max(1)
 }
 
-/// Whether spinning keeps the peer from running: there is only one CPU, or a CPU quota that
-/// spinning uses up.
+/// Whether spinning keeps the peer from running. This is so if there is only one CPU, or a CPU
+/// quota that spinning uses up.
 fn spinning_is_futile() -> bool {
     static FUTILE: OnceLock<bool> = OnceLock::new();
     *FUTILE.get_or_init(|| {

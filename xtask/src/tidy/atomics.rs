@@ -44,8 +44,8 @@ fn check_ring(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the file is a test: threads of one test share private memory, and no memory order of it
-/// is part of the protocol.
+/// Whether the file is a test. Threads of one test share private memory, and no memory order of a
+/// test is part of the protocol.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests")
 }

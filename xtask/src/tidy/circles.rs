@@ -36,7 +36,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The text of every circle with its edges; circles that are too large are marked.
+/// The text of every circle with its edges, in which circles that are too large are marked.
 pub fn report(tree: &Tree) -> String {
     let mut text = String::new();
     for circle in of_crates(tree) {
@@ -106,7 +106,8 @@ fn folders_above(file: &str) -> impl Iterator<Item = &str> {
     file.match_indices('/').map(|(at, _)| &file[..=at]).chain([""])
 }
 
-/// The folder that a file belongs to: `a.rs` next to the folder `a` is the module of that folder.
+/// The folder that a file belongs to. If `a.rs` lies next to the folder `a`, it is the module of
+/// that folder and belongs to it.
 fn folder_of(folders: &BTreeSet<&str>, file: &str) -> String {
     let own = format!("{}/", file.trim_end_matches(".rs"));
     let above = file.rfind('/').map_or("", |end| &file[..=end]);
@@ -119,7 +120,8 @@ fn child_of(folder: &str, file: &str) -> Option<String> {
     let rest = file.strip_prefix(folder)?;
     let child = rest.split('/').next()?;
     let is_own = rest == child && ["mod.rs", "lib.rs", "main.rs"].contains(&child);
-    // `a.rs` next to the folder `a` is the module of that folder, and one node with it.
+    // If `a.rs` lies next to the folder `a`, it is the module of that folder, and both are one
+    // node.
     (!is_own).then(|| child.trim_end_matches(".rs").to_owned())
 }
 
@@ -154,8 +156,8 @@ fn collect(
     }
 }
 
-/// The circles of crates, by the dependencies in their manifests; development dependencies do not
-/// count.
+/// The circles of crates, found from the dependencies in their manifests. Development dependencies
+/// do not count.
 fn of_crates(tree: &Tree) -> Vec<Vec<String>> {
     let graph = dependencies_of_crates(tree);
     components(&graph).into_iter().map(|circle| circle.into_iter().collect()).collect()
@@ -190,7 +192,7 @@ fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, start: &str) -> BT
     found
 }
 
-/// Upper bound of the nodes in one circle.
+/// Upper bound of the number of nodes in one circle.
 const CIRCLE_MAX: usize = 3;
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl Code {
         let path = file.path.trim_start_matches(LAYOUT).trim_end_matches(".rs");
         let module = path.replace('/', "::");
         let mut scope = module.clone();
-        // The rest of the file is ignored, because unit tests come last.
+        // Everything after the first unit tests is ignored, because unit tests come last in a file.
         let text = file.text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         let mut lines = text.lines();
         let mut is_wire = false;
@@ -139,7 +139,7 @@ impl Code {
         }
     }
 
-    /// The paths of all constants, fields and kinds that need a row.
+    /// The paths of all constants, fields and kinds that need a row in the table.
     fn places(&self) -> impl Iterator<Item = String> {
         let fields = self.structs.iter().flat_map(|(path, fields)| {
             fields.iter().map(move |(field, _)| format!("{path}.{field}"))
@@ -152,7 +152,7 @@ impl Code {
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
-    /// Value and size of a constant (the size is empty), or offset and size of a field.
+    /// The value of a constant and an empty text, or the offset and the size of a field.
     fn value_of(&self, place: &str) -> Option<(String, String)> {
         if let Some((path, field)) = place.split_once('.') {
             let mut offset = 0;
@@ -218,8 +218,8 @@ impl Code {
     }
 }
 
-/// Evaluates an expression of constants: numbers, names, sizes of structures, `+ - * / <<` and
-/// parentheses.
+/// An expression of constants that is being evaluated. It may have numbers, names, sizes of
+/// structures, `+ - * / <<` and parentheses.
 struct Expression<'a> {
     code: &'a Code,
     place: &'a str,
@@ -294,7 +294,7 @@ impl Expression<'_> {
     }
 }
 
-/// Applies `read` to the lines up to the closing brace; keeps the results that it returns.
+/// Applies `read` to the lines up to the closing brace, and keeps the results that `read` returns.
 fn body<'a, T>(
     lines: &mut impl Iterator<Item = &'a str>,
     read: impl Fn(&str) -> Option<T>,
@@ -302,7 +302,7 @@ fn body<'a, T>(
     lines.take_while(|line| *line != "}").filter_map(|line| read(line.trim())).collect()
 }
 
-/// The name and the rest of a line that begins a public constant.
+/// If the line begins a public constant: the name of the constant, and the rest of the line.
 fn constant(line: &str) -> Option<(&str, &str)> {
     let rest = line.trim_start().strip_prefix("pub const ")?;
     rest.split_once(": ").filter(|(name, _)| is_constant(name))
@@ -316,7 +316,7 @@ fn is_constant(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// A byte string of the code as hexadecimal digits.
+/// The hexadecimal digits of a byte string that is written in Rust code.
 fn hex(text: &str) -> Option<String> {
     let mut digits = String::new();
     let mut rest = text.chars();

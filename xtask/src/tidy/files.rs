@@ -48,8 +48,8 @@ fn stem(part: &str) -> &str {
     Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part)
 }
 
-/// Whether the file is shipped code. Test files are exempt, because they are named by object,
-/// condition and result.
+/// Whether the file is shipped code. Names of test files are exempt from this rule, because they
+/// state object, condition and result.
 fn is_source(path: &str) -> bool {
     path.ends_with(".rs") && (path.starts_with("src/") || path.contains("/src/"))
 }
@@ -108,8 +108,8 @@ fn check_methods(tree: &Tree, findings: &mut Vec<Finding>) {
         for (path, source) in tree.rust() {
             let Some(file) = path.strip_prefix(definitions.root()) else { continue };
             for name in inherent_impls(source) {
-                // A type without a home is defined in a file that only tests compile, so its
-                // methods do not count.
+                // A type without a home is defined in a file that only tests compile, so the rule
+                // does not count its methods.
                 let Some(home) = definitions.home_of(file, &name) else { continue };
                 files.entry((home, name)).or_default().insert(file.to_owned());
             }
@@ -158,7 +158,7 @@ fn inherent_impls(source: &Source) -> Vec<String> {
     found
 }
 
-/// The text without the parts between `<` and `>`.
+/// The content of `text` without the parts between `<` and `>`.
 fn without_generics(text: &str) -> String {
     let mut depth = 0_usize;
     let mut before = ' ';
@@ -190,8 +190,8 @@ fn check_hidden(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a crate that has too large a part of all lines, and code of links in the crate
-/// `partywall`.
+/// Reports a crate that holds too large a share of all crates' lines, and code of links in the
+/// crate `partywall`.
 fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, source) in tree.rust() {
@@ -210,7 +210,8 @@ fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
     }
     let total: usize = lines.values().sum();
     for (name, count) in lines {
-        // A tree of samples for other rules has a single crate, so a small total is not judged.
+        // A tree of samples for another rule has a single crate. So the rule judges no tree with a
+        // small total of lines.
         if total > CRATE_TOTAL_MIN && count * 100 > total * CRATE_PERCENT_MAX {
             let advice =
                 format!("{count} of {total} lines, at most {CRATE_PERCENT_MAX} %: cut a crate out");
@@ -245,7 +246,8 @@ const NOUNS: [(&str, &str); 14] = [
     ("serving", "the calls that a server runs"),
 ];
 
-/// Types that may have methods in more files, each with the decision page that says why.
+/// Types that may have methods in more files than the rule allows, each with the decision page that
+/// says why.
 const METHODS: [(&str, &str); 0] = [];
 
 const METHOD_FILES_MAX: usize = 2;

@@ -21,8 +21,8 @@ pub struct Imports {
     pub root: String,
     /// Files of the crate, relative to `root`, without those that only tests compile.
     pub files: Vec<String>,
-    /// For each pair of an importing and an imported file, the first reason: the line (counted from
-    /// 0) and the imported path.
+    /// The imports, by importing and imported file. The value is the first reason for the import:
+    /// its line (counted from 0) and the imported path.
     pub edges: BTreeMap<(String, String), (usize, String)>,
 }
 
@@ -75,7 +75,7 @@ type Path = Vec<String>;
 #[derive(Clone, Debug)]
 struct Import {
     path: Path,
-    /// The name in the module; `None` for a glob.
+    /// The name that the module uses for the import; `None` for a glob.
     alias: Option<String>,
     line: usize,
 }
@@ -85,7 +85,7 @@ struct Import {
 struct Module {
     file: String,
     imports: Vec<Import>,
-    /// Paths written in the module's code, each with its line.
+    /// Paths that are written in the module's code, each with the index of its line.
     paths: Vec<(Path, usize)>,
     /// Names of the items that the file defines in this module.
     items: BTreeSet<String>,
@@ -122,8 +122,8 @@ impl Crate {
                 };
                 let file = match &target {
                     Target::Item(file) => file,
-                    // Importing a module makes no edge: the paths that use the module show which
-                    // items are taken.
+                    // Importing a module makes no edge to it. The paths that use the module show
+                    // which items the file takes from it.
                     Target::Module(_) if is_import => continue,
                     Target::Module(target) => &self.modules[target].file,
                 };
@@ -137,7 +137,7 @@ impl Crate {
         Imports { root: self.root.clone(), files: files.into_iter().collect(), edges }
     }
 
-    /// The module of an item for which no definition is found, because a macro defines it.
+    /// The module of an item for which no definition is found, because a macro defines the item.
     fn defined_by_macro(&self, module: &[String], path: &[String]) -> Option<Target> {
         if !["crate", "self", "super"].contains(&path.first()?.as_str()) {
             return None;
@@ -148,7 +148,8 @@ impl Crate {
         }
     }
 
-    /// The target of a path that is written in `module`; `None` if it is outside this crate.
+    /// The target of `path`, which is written in `module`; `None` if the target is outside this
+    /// crate.
     fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Option<Target> {
         let depth = depth.checked_sub(1)?;
         let (first, rest) = path.split_first()?;
@@ -201,11 +202,11 @@ impl Crate {
 
 enum Target {
     Module(Path),
-    /// An item, represented by the file that defines it.
+    /// An item of the crate, represented by the file that defines it.
     Item(String),
 }
 
-/// The path of the module that a file is: `a/mod.rs` and `a.rs` both are `a`.
+/// The path of the module that `file` contains: both `a/mod.rs` and `a.rs` contain the module `a`.
 fn module_of(file: &str) -> Path {
     let mut parts: Path = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let is_root = parts.last().is_some_and(|last| last == "mod")
@@ -222,7 +223,7 @@ struct Token {
     line: usize,
 }
 
-/// Splits code into tokens: words, `::`, and single other marks.
+/// Splits code into tokens: words, `::`, and other marks, each of one character.
 fn tokens(lines: &[Line]) -> Vec<Token> {
     let mut found = Vec::new();
     for (line, text) in lines.iter().enumerate() {
@@ -238,7 +239,7 @@ fn tokens(lines: &[Line]) -> Vec<Token> {
             };
             let token: String = chars[at..end].iter().collect();
             if !c.is_whitespace() {
-                // A name such as `r#type` would be split into `r`, `#` and `type`; no module of
+                // This reader splits a name such as `r#type` into `r`, `#` and `type`. No module of
                 // this project has such a name.
                 found.push(Token { text: token, line });
             }
@@ -252,7 +253,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// A reader that collects the modules of one file.
+/// A reader that collects the modules of one file from the file's tokens.
 struct Reader<'a> {
     tokens: &'a [Token],
     at: usize,
@@ -271,7 +272,8 @@ impl Reader<'_> {
         self.text(ahead).chars().next().is_some_and(|c| c.is_alphabetic() || c == '_')
     }
 
-    /// Reads tokens up to the brace that ends the module, or to the end of the file.
+    /// Reads the tokens of the module at `path`, up to the brace that ends it or to the end of the
+    /// file.
     fn module(&mut self, path: &[String]) {
         let mut module = Module { file: self.file.to_owned(), ..Module::default() };
         let mut depth = 0_usize;
@@ -308,7 +310,7 @@ impl Reader<'_> {
         self.found.modules.insert(path.to_vec(), module);
     }
 
-    /// Reads a word outside of `use`: it begins a definition or a path, or is of no interest.
+    /// Reads a word outside of `use`. The word begins a definition or a path, or is ignored.
     fn name(&mut self, module: &mut Module, depth: usize) {
         if depth == 0 && DEFINES.contains(&self.text(0)) && self.is_name(1) {
             module.items.insert(self.text(1).to_owned());
@@ -328,7 +330,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a `use`, up to its semicolon.
+    /// Reads a `use` declaration, up to its semicolon.
     fn import(&mut self, module: &mut Module) {
         self.at += 1;
         if self.text(0) == "<" {
@@ -385,7 +387,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the next tokens are `#[cfg(…)]` with `test`, and not with `not(test)`.
+    /// Whether the next tokens are an attribute `#[cfg(…)]` that contains `test` and does not
+    /// contain `not(test)`.
     fn is_test_attribute(&self) -> bool {
         if self.text(1) != "[" || self.text(2) != "cfg" {
             return false;

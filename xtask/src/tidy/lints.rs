@@ -6,7 +6,8 @@ use super::Finding;
 use super::source::{Source, has_word};
 use crate::tree::Tree;
 
-/// Reports `unsafe` outside its files, crate roots that do not deny it, and bare `allow`s.
+/// Reports `unsafe` outside the files that may have it, crate roots that do not deny it, and
+/// `allow`s without a reason.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, source) in tree.rust() {
         if !UNSAFE_FILES.iter().any(|prefix| path.starts_with(prefix)) {
@@ -22,7 +23,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A function is measured from `fn` to its closing brace, because it must fit on a screen.
+/// Reports functions that are too long. A function is measured from `fn` to its closing brace,
+/// because it must fit on a screen.
 fn check_length(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     for function in source.functions() {
         let lines = function.last - function.first + 1;
@@ -93,7 +95,7 @@ const UNSAFE_FILES: [&str; 4] = [
     "crates/ring/src/mem.rs",
     "crates/sys/src/",
     "crates/sys/tests/",
-    // Forking needs unsafe code.
+    // This file forks processes, which needs unsafe code.
     "crates/testkit/src/fork.rs",
 ];
 

@@ -64,7 +64,7 @@ pub fn dependencies_of_crates(tree: &Tree) -> BTreeMap<String, BTreeSet<String>>
     graph
 }
 
-/// The dependencies that one crate may have.
+/// A row of `TABLE`: the dependencies that one crate may have.
 struct Row {
     directory: &'static str,
     normal: &'static [&'static str],
@@ -112,8 +112,8 @@ struct Dependency {
     index: usize,
 }
 
-/// The rivals of bench/peers stay out of the workspace, so that their dependencies stay out of the
-/// workspace's lock file.
+/// Reports a member of the workspace that lies in bench/peers. The libraries that benchmarks
+/// compare with stay out of the workspace, so that its lock file does not name their dependencies.
 fn check_members(text: &str, findings: &mut Vec<Finding>) {
     for (index, line) in text.lines().enumerate() {
         let key = line.split('=').next().unwrap_or("").trim();
@@ -124,7 +124,8 @@ fn check_members(text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The dependencies in the text of a Cargo.toml, by the package that each resolves to.
+/// The dependencies in the text of a Cargo.toml, each by the name of the package that it resolves
+/// to.
 fn dependencies(text: &str) -> Vec<Dependency> {
     let mut found = Vec::new();
     let mut kind = None;
@@ -154,8 +155,8 @@ fn dependencies(text: &str) -> Vec<Dependency> {
 /// The kind of dependencies that a section lists, and the single dependency if its title names one
 /// (`[dependencies.name]`).
 fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
-    // `workspace.dependencies` only sets versions; being listed in that section makes no crate
-    // depend on another.
+    // A section `workspace.dependencies` only sets versions. Being listed in that section makes no
+    // crate depend on another.
     if section.starts_with("workspace.") {
         return (None, None);
     }
@@ -171,7 +172,7 @@ fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
     (Some(kind), name)
 }
 
-/// The name of the package in `{ package = "name", … }`.
+/// The name of the package in a dependency that renames it: `{ package = "name", … }`.
 fn renamed(value: &str) -> Option<&str> {
     let (_, rest) = value.split_once("package")?;
     rest.trim_start().strip_prefix('=')?.split('"').nth(1)
@@ -189,8 +190,8 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["proptest"],
     },
-    // The rules by which links resume need no other crate; stateright explores its states
-    // (docs/decisions/0018-links.md).
+    // The crate `reconcile` has the rules by which links resume, which need no other crate. Its
+    // tests explore the states of these rules with stateright (docs/decisions/0018-links.md).
     Row {
         directory: "crates/reconcile",
         normal: &[],
@@ -205,8 +206,8 @@ const TABLE: &[Row] = &[
     },
     Row {
         directory: "crates/sys",
-        // libc: to handle SIGBUS (docs/decisions/0016-sigbus.md); everything else goes through
-        // rustix. partywall-ring: that crate has the proof which thread may enter a biased lock
+        // libc is needed to handle SIGBUS (docs/decisions/0016-sigbus.md); every other system call
+        // goes through rustix. partywall-ring has the proof which thread may enter a biased lock
         // without the mutex (docs/decisions/0022-biased-lock.md).
         normal: &["partywall-ring", "libc", "rustix", "thiserror"],
         loom_only: &[],
@@ -214,8 +215,8 @@ const TABLE: &[Row] = &[
     },
     Row {
         directory: "crates/partywall",
-        // zerocopy: to turn the layouts of partywall-layout, which derive its traits, into bytes
-        // and back.
+        // zerocopy is needed to turn the layouts of partywall-layout, which derive its traits, into
+        // bytes and back.
         normal: &[
             "partywall-layout",
             "partywall-ring",
@@ -248,8 +249,8 @@ const TABLE: &[Row] = &[
             "tonic-prost",
         ],
     },
-    // This crate implements how a thread waits for memory that another process writes; channels and
-    // links depend on it.
+    // The crate `wait` implements how a thread waits for memory that another process writes.
+    // Channels and links depend on it.
     Row {
         directory: "crates/wait",
         normal: &["partywall-ring", "partywall-sys", "thiserror"],
@@ -273,7 +274,7 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["anyhow", "nix", "partywall-testkit", "proptest", "tempfile"],
     },
-    // This crate is scaffolding of tests: only dev-dependencies may name it.
+    // The crate `testkit` is scaffolding of tests: only dev-dependencies may name it.
     Row {
         directory: "crates/testkit",
         normal: &[
@@ -295,7 +296,7 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["proptest"],
     },
-    // This crate uses only the public API (docs/decisions/0023-adapters-and-extras.md).
+    // The crate `extras` uses only the public API (docs/decisions/0023-adapters-and-extras.md).
     Row {
         directory: "crates/extras",
         normal: &["partywall", "bytes", "thiserror", "tokio", "zerocopy"],

@@ -41,7 +41,7 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
             }
         }
     }
-    // A tree of samples for other rules has no registry; the repository has.
+    // A tree of samples for other rules has no registry of faults; the repository has one.
     let Some(registry) = tree.get(REGISTRY_FILE) else { return };
     for fault in REGISTRY.iter().filter(|fault| !guarded.contains(fault.name)) {
         let index = row_of(&registry.text, fault.name);
@@ -62,14 +62,15 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The line of a fault in the registry, counted from 0.
+/// The line of the registry that names the fault `name`, counted from 0.
 fn row_of(registry: &str, name: &str) -> usize {
     let name = format!("\"{name}\"");
     registry.lines().position(|line| line.contains(&name)).unwrap_or(0)
 }
 
-/// The objection to a place of tests. A path may be empty only if the executable is one file: a
-/// failure anywhere in a larger one does not show that the fault was noticed.
+/// Why `place` may not be in the registry; `None` if it may. A path may be empty only if the
+/// executable is one file. A failure anywhere in a larger executable does not show that the fault
+/// was noticed.
 fn objection_to_place(tree: &Tree, place: &Place) -> Option<&'static str> {
     let Place { package, executable, path } = place;
     if !exists(tree, place) {
@@ -103,8 +104,8 @@ fn exists(tree: &Tree, place: &Place) -> bool {
         })
 }
 
-/// Whether the Rust file is checked. Files of xtask are not, because their samples only quote
-/// sections and guards.
+/// Whether the rules of this file check the Rust file `path`. Files of xtask are not checked,
+/// because their samples only quote sections and guards.
 fn is_code(path: &str) -> bool {
     path.ends_with(".rs") && !path.starts_with("xtask/")
 }
@@ -150,7 +151,8 @@ fn leading_number(text: &str) -> String {
     text[..end].trim_matches('.').to_owned()
 }
 
-/// The targets of all links in a Markdown page, outside of code, each with the index of its line.
+/// The targets of all links in the text of a Markdown page, each with the index of its line. Links
+/// in code do not count.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_fence = false;
@@ -172,7 +174,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The fault of a link to `target` on the page at `path`; `None` if the link is right.
+/// What is wrong with a link to `target` on the page at `path`; `None` if the link is right.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
@@ -278,7 +280,7 @@ mod tests {
             (".cargo/config.toml", "xtask = \"run --package xtask --\"\n"),
             (".ci/run", "exec cargo xtask test\n"),
         ];
-        // Sample files are never executable, so only that finding remains.
+        // The file of the sample tree is never executable, so only that finding remains.
         assert_eq!(findings_of(check, &tree), [".ci/run:1: command: make it executable"]);
         tree[0].1 = "# Partywall\n";
         assert_eq!(findings_of(check, &tree).len(), 3);

@@ -88,7 +88,7 @@ impl Source {
     }
 }
 
-/// Whether `word` stands in `code` as a whole word.
+/// Whether `code` contains `word` as a whole word.
 pub fn has_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         let before = code[..at].chars().next_back();
@@ -119,7 +119,8 @@ fn word_at(code: &[(char, usize)], at: usize, word: &str) -> bool {
         && !after.is_some_and(in_word)
 }
 
-/// The line of the brace that closes the first body after `from`; `None` if a `;` comes first.
+/// The line of the brace that closes the first body after `from`; `None` if a `;` comes before any
+/// body.
 fn body_end(code: &[(char, usize)], from: usize) -> Option<usize> {
     let mut brackets = 0_usize;
     let mut braces = 0_usize;
@@ -190,7 +191,8 @@ impl Scanner {
         self.chars.get(self.at + ahead).copied()
     }
 
-    /// Ends the line if the next character is a line break; returns whether it was.
+    /// Ends the line if the next character is a line break. Returns whether that character was a
+    /// line break.
     fn newline(&mut self) -> bool {
         if self.peek(0) != Some('\n') {
             return false;
@@ -207,7 +209,7 @@ impl Scanner {
         }
     }
 
-    /// Reads one character inside a literal, and masks it.
+    /// Reads one character inside a literal, and writes a mask character for it to the code.
     fn masked(&mut self) {
         if !self.newline() {
             let blank = self.peek(0).is_some_and(char::is_whitespace);
@@ -290,7 +292,8 @@ impl Scanner {
         self.code();
     }
 
-    /// If a raw string comes next: the length of its opening (5 for `br##"`) and its number of `#`.
+    /// The length of the opening of a raw string (5 for `br##"`) and the number of its `#`. `None`
+    /// if no raw string comes next.
     fn raw_string_ahead(&self) -> Option<(usize, usize)> {
         if self.line.code.chars().next_back().is_some_and(in_word) {
             return None;

@@ -33,8 +33,8 @@ fn needs_licence(file: &File) -> bool {
     suffixes.iter().any(|suffix| file.path.ends_with(suffix)) || file.text.starts_with("#!/")
 }
 
-/// Whether an absolute path with this prefix begins anywhere in the line, except in the middle of
-/// another path.
+/// Whether an absolute path that begins with `prefix` is anywhere in the line. It does not count if
+/// it begins in the middle of another path.
 fn has_machine_path(line: &str, prefix: &str) -> bool {
     line.match_indices(prefix).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -42,7 +42,7 @@ fn has_machine_path(line: &str, prefix: &str) -> bool {
     })
 }
 
-/// The part of a line that names a package source other than the public registry.
+/// The part of a line that names a source of packages other than the public registry.
 fn private_source(path: &str, line: &str) -> Option<&'static str> {
     let line = line.trim();
     if path.ends_with("Cargo.lock") {
@@ -78,14 +78,14 @@ fn is_private_address(host: &str) -> bool {
     host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_private())
 }
 
-/// The text of a licence line. It is put together from parts, so that this file does not match
-/// itself.
+/// The text of a licence line. The function puts the text together from parts, so that this file
+/// does not match the rule's search for it.
 fn licence() -> String {
     ["SPDX-License-Identifier:", "MIT OR Apache-2.0"].join(" ")
 }
 
-/// Prefixes of paths on one machine. They are put together from parts, so that this file passes its
-/// own rule.
+/// Beginnings of paths that exist on one machine only. The function puts them together from parts,
+/// so that this file passes its own rule.
 fn machine_prefixes() -> [String; 4] {
     ["work", "root", "home", "Users"].map(|directory| format!("/{directory}/"))
 }

@@ -22,7 +22,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     findings.extend(uses(tree).into_iter().map(Use::finding));
 }
 
-/// The text of every use of a retired word, and then the number of uses of each word and in each
+/// The text of every use of a retired word, followed by the number of uses of each word and in each
 /// file.
 pub fn report(tree: &Tree) -> String {
     let uses = uses(tree);
@@ -77,22 +77,22 @@ struct Word {
     instead: &'static str,
     /// Beginnings of the paths in which the word is retired; empty if it is retired everywhere.
     under: &'static [&'static str],
-    /// Whether a string that is a sentence may use the word: it is an English word, but retired as
-    /// a name.
+    /// Whether a string that is a sentence may use the word. Such a word is plain English, and
+    /// retired only as a name.
     is_plain: bool,
 }
 
-/// The use for which a name is retired.
+/// The kind of use for which a name is retired.
 enum As {
-    /// A struct, enum, union, trait or type alias with exactly this name.
+    /// A struct, enum, union, trait or type alias with exactly the retired name.
     Type,
-    /// A type whose name is longer and begins with the name, in files under these paths.
+    /// A type whose name is longer and begins with the retired name, in files under these paths.
     TypePrefix(&'static [&'static str]),
-    /// A function with this name, in files under these paths.
+    /// A function with exactly this name, in files under these paths.
     Function(&'static [&'static str]),
-    /// An identifier, anywhere in code.
+    /// An identifier with exactly this name, anywhere in code.
     Identifier,
-    /// Two identifiers with `::` between them.
+    /// Two identifiers with `::` between them, such as `Trust::Peer`.
     Path,
 }
 
@@ -104,11 +104,11 @@ struct Name {
 
 /// An exception: a place that may use a retired word, and the reason.
 struct Exception {
-    /// The beginning of the path of the place.
+    /// The beginning of the paths of the places that may use the word.
     path: &'static str,
     /// The retired word; empty for every word.
     word: &'static str,
-    /// The reason, which only people read.
+    /// The reason for the exception, which only people read.
     #[allow(dead_code, reason = "a reason is written to be read in the table")]
     why: &'static str,
 }
@@ -193,7 +193,7 @@ impl Reader<'_> {
             }
             let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
             if in_fence || is_term {
-                // A comment in a code block is a sentence, so it is free.
+                // A comment in a code block of Markdown is a sentence, so the rule ignores it.
                 let end = if in_fence { line.find("//") } else { None };
                 self.names(index, &line[..end.unwrap_or(line.len())]);
                 continue;
@@ -209,7 +209,7 @@ impl Reader<'_> {
         self.names_in(line, text, false);
     }
 
-    /// Does what [`names`](Self::names) does, in a text that may be a sentence.
+    /// Reports retired words like [`names`](Self::names), in a text that may be a sentence.
     fn names_in(&mut self, line: usize, text: &str, is_sentence: bool) {
         for name in text.split(|c: char| !is_word(c)).filter(|name| !name.is_empty()) {
             for part in parts(name) {
@@ -223,7 +223,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports retired phrases of more than one word.
+    /// Reports retired phrases, which have more than one word.
     fn phrases(&mut self, line: usize, text: &str) {
         for (phrase, instead) in PHRASES {
             if text.contains(phrase) {
@@ -285,7 +285,7 @@ fn is_half_of_split(name: &str) -> bool {
     parts(name).iter().any(|part| directions.contains(&part.as_str()))
 }
 
-/// Splits a text without blanks into words, `::`, and single other marks.
+/// Splits a text without blanks into words, `::`, and other marks, each of one character.
 fn split_marks(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -351,7 +351,7 @@ const fn named(name: &'static str, kind: As, instead: &'static str) -> Name {
 
 /// Words that are retired as parts of names.
 const WORDS: &[Word] = &[
-    // Words that named things of the protocol and of memory layout.
+    // Retired words that named things of the protocol and of memory layout.
     word(
         &["wall", "walls", "walled"],
         "`shm` or `SharedMemory`; the wall is the project's name alone",
@@ -381,7 +381,7 @@ const WORDS: &[Word] = &[
         &["half"],
         "`region`",
     ),
-    // Words that named internal objects.
+    // Retired words that named internal objects.
     word(&["door", "doors"], "transport, wait point, accept loop, condvar or listener"),
     word(&["standing"], "connection state, or snapshot"),
     word(&["twin", "twins"], "fake transport"),
@@ -410,10 +410,10 @@ const WORDS: &[Word] = &[
     plain(&["upkeep"], "maintenance"),
     plain(&["tally", "tallies"], "counters"),
     plain(&["trouble", "troubles"], "error"),
-    // Words that named things of the public interface and of the command.
+    // Retired words that named things of the public interface and of the command.
     plain(&["speak", "speaks", "spoken"], "`connect_with` a protocol"),
     word(&["dialect", "dialects"], "`protocol`"),
-    // These words are retired as names of benchmarks only: a hostile peer may flood.
+    // These words are retired as names of benchmarks only; in tests a hostile peer may flood.
     word_under(BENCH, &["crowd", "crowds", "crowded"], "`oversubscribe`"),
     word_under(BENCH, &["flood", "floods", "flooded"], "`throughput`"),
     word_under(BENCH, &["floor", "floors"], "`baseline`"),
@@ -482,7 +482,8 @@ const NAMES: &[Name] = &[
 /// flag, a key or a title.
 const SENTENCE_WORDS_MIN: usize = 3;
 
-/// Files with the handles of links, in which a function `commit` would be an acknowledgement.
+/// The files that define the handles of links. In them a function `commit` would be an
+/// acknowledgement.
 const LINK_HANDLES: &[&str] = &[
     "crates/link/src/handle/link",
     "crates/link/src/handle/halves",

@@ -20,7 +20,7 @@ use partywall_bench::harness::workspace::Setup;
 
 use crate::arguments::WORD_BYTES;
 
-/// Makes a node for this run.
+/// Makes an `iceoryx2` node whose files carry the name of this run.
 pub fn node(setup: &Setup) -> Result<Node<ipc::Service>> {
     set_log_level(LogLevel::Error);
     let root = setup.directory.join("iceoryx2");
@@ -38,7 +38,7 @@ pub fn node(setup: &Setup) -> Result<Node<ipc::Service>> {
         .context("making an iceoryx2 node")
 }
 
-/// The name of a service of this measurement.
+/// The name of an `iceoryx2` service that belongs to this measurement.
 pub fn service_name(setup: &Setup, role: &str) -> Result<ServiceName> {
     let name = format!("ping/{}/{role}", setup.number);
     ServiceName::new(&name).with_context(|| format!("naming the service {name}"))
@@ -49,7 +49,7 @@ pub const fn word_count(size: usize) -> usize {
     size / WORD_BYTES
 }
 
-/// Polls without a pause until `poll` returns a value, for ten seconds at most.
+/// Calls `poll` without a pause until it returns a value, for ten seconds at most.
 #[inline]
 pub fn spin_until<R>(mut poll: impl FnMut() -> Result<Option<R>>) -> Result<R> {
     let mut polls: u32 = 0;

@@ -26,13 +26,14 @@ type Loaned = SampleMut<ipc::Service, [u64], ()>;
 /// The transport `iceoryx2-0.10-pubsub`.
 pub struct Pubsub;
 
-/// The end of the child, which is ready before the parent connects.
+/// The end of the child process; its ports exist before the parent connects.
 pub struct PubsubAcceptor(Option<PubsubEndpoint>);
 
-/// One end: it publishes one direction and subscribes to the other.
+/// One end of a connection: it publishes messages of one direction and subscribes to the other
+/// direction.
 pub struct PubsubEndpoint {
-    // The fields are dropped in the order of declaration: a sample before its port, ports before
-    // the node.
+    // Fields are dropped in the order of declaration: the loaned sample before its port, and the
+    // ports before the node.
     next: Option<Loaned>,
     publisher: Publisher<ipc::Service, [u64], ()>,
     subscriber: Subscriber<ipc::Service, [u64], ()>,

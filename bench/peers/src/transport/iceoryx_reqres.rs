@@ -33,21 +33,21 @@ type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
 /// The transport `iceoryx2-0.10-reqres`.
 pub struct Reqres;
 
-/// The end of the child, which is ready before the parent connects.
+/// The end of the child process; its port exists before the parent connects.
 pub struct ReqresAcceptor(Option<ReqresServer>);
 
-/// One end of the connection.
+/// One end of the connection: that of the parent or that of the child.
 pub enum ReqresEndpoint {
-    /// Sends requests.
+    /// The end of the parent, which sends requests.
     Client(ReqresClient),
-    /// Sends responses.
+    /// The end of the child, which sends responses.
     Server(ReqresServer),
 }
 
 /// The end that sends requests.
 pub struct ReqresClient {
-    // The fields are dropped in the order of declaration: a request before its port, the port
-    // before the node.
+    // Fields are dropped in the order of declaration: the loaned request before its port, and the
+    // port before the node.
     next: Option<Loaned>,
     pending: Option<Pending>,
     client: Client<ipc::Service, [u64], (), [u64], ()>,
@@ -57,8 +57,8 @@ pub struct ReqresClient {
 
 /// The end that sends responses.
 pub struct ReqresServer {
-    // The fields are dropped in the order of declaration: a request before its port, the port
-    // before the node.
+    // Fields are dropped in the order of declaration: the received request before its port, and the
+    // port before the node.
     active: Option<Active>,
     server: Server<ipc::Service, [u64], (), [u64], ()>,
     _node: Node<ipc::Service>,

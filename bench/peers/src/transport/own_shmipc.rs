@@ -28,7 +28,7 @@ pub struct Own;
 /// The transport `shmipc-ours-theirs`: a Partywall client, and a server of the crate `shmipc`.
 pub struct OwnAndPeer;
 
-/// A Partywall session in the protocol of `shmipc`.
+/// The client's end of a Partywall session in the protocol of `shmipc`.
 pub struct OwnClient(ShmClient);
 
 /// A Partywall client, connected to the server of the crate `shmipc`.
@@ -37,12 +37,12 @@ pub struct MixedClient(OwnClient);
 /// The server of the crate `shmipc`, for a Partywall client.
 pub struct MixedServer(ShmipcServer);
 
-/// One end of a stream between both implementations.
+/// One end of a stream between a Partywall client and a server of the crate `shmipc`.
 #[expect(clippy::large_enum_variant, reason = "a few hundred values, and a box would add a load")]
 pub enum MixedStream {
-    /// The client's end.
+    /// The client's end, which is Partywall's.
     Own(ShmStream),
-    /// The server's end.
+    /// The server's end, which is that of the crate `shmipc`.
     Peer(ShmipcStream),
 }
 
@@ -172,5 +172,5 @@ fn protocol(cell: Cell, setup: &Setup) -> Result<Arc<Shmipc>> {
 /// Number of bytes that the benchmark of `shmipc` adds to each slice.
 const SLICE_MARGIN: u32 = 256;
 
-/// Maximum number of streams that `--streams` allows.
+/// Maximum number of streams at once, which is the largest number that `--streams` accepts.
 const STREAMS_MAX: u32 = 4096;

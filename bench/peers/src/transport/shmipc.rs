@@ -34,16 +34,16 @@ use partywall_bench::harness::pattern::Touch;
 use partywall_bench::harness::workspace::Setup;
 use partywall_bench::transport::{AsyncEndpoint, Client, Payload, Server, StreamTransport};
 
-/// A version of the crate's protocol.
+/// A version of the protocol of the crate `shmipc`.
 pub trait Protocol: Send + Sync + 'static {
-    /// The configuration before the sizes are set.
+    /// The crate's configuration for this version; the caller sets the sizes in it.
     fn config() -> Config;
 }
 
-/// The default protocol for memory from memfds.
+/// Protocol v3, the crate's default for memory in memfds.
 pub struct V3;
 
-/// The latest protocol, with wake-ups by eventfd.
+/// Protocol v4, the crate's latest, with wake-ups by eventfd.
 pub struct V4Eventfd;
 
 /// The transport `shmipc-0.2.1-v3`.
@@ -52,27 +52,28 @@ pub type ShmipcV3 = Shmipc<V3>;
 /// The transport `shmipc-0.2.1-v4-eventfd`.
 pub type ShmipcV4Eventfd = Shmipc<V4Eventfd>;
 
-/// The crate `shmipc` with the protocol `P`.
+/// The transport over the crate `shmipc` with the protocol version `P`.
 pub struct Shmipc<P>(PhantomData<P>);
 
-/// A bound socket, over which sessions exchange their memory.
+/// The server: a bound socket, over which client and server exchange the descriptors of their
+/// memory.
 pub struct ShmipcServer {
     listener: Listener,
     address: String,
 }
 
-/// The client's single session, which carries all streams.
+/// The client: its single session, which carries all streams.
 pub struct ShmipcClient {
     sessions: SessionManager<DefaultUnixConnect>,
 }
 
-/// One end of one stream.
+/// One end of one stream of the crate `shmipc`.
 pub struct ShmipcStream {
     stream: Stream,
     side: Side,
 }
 
-/// The side of a stream, because the two ends return received slices in different ways.
+/// The side of a stream: client and server return received slices in different ways.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,
@@ -189,14 +190,15 @@ impl AsyncEndpoint for ShmipcStream {
         let closed = self.stream.close().await;
         match self.side {
             Side::Client => closed.context("closing a stream"),
-            // The client may have ended the session already.
+            // An error is ignored at the server, because the client may have ended the session
+            // already.
             Side::Server => Ok(()),
         }
     }
 }
 
 impl ShmipcStream {
-    /// Waits for a message and verifies it slice by slice, in place.
+    /// Waits for a message, and verifies its bytes slice by slice, in place.
     async fn read(&mut self, payload: Payload) -> Result<()> {
         let mut offset = 0;
         while offset < payload.size {
@@ -245,7 +247,7 @@ fn slice_with_room(
     buffer.slice_list().write_mut().context("shmipc returned no slice")
 }
 
-/// The configuration of the benchmark of `shmipc`.
+/// The configuration that the crate's own benchmark uses, with the sizes for `cell`.
 fn benchmark_config<P: Protocol>(cell: Cell, setup: &Setup) -> Result<Config> {
     let size = u32::try_from(cell.size).context("messages of 4 GiB are too large")?;
     let slices = [(size, 70), (16 << 10, 20), (64 << 10, 10)];

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 /// A stream of messages, or of bytes if it goes back to the pool after use.
 pub enum Talk {
-    /// A stream of messages.
+    /// A stream of messages; it does not go back to the pool.
     Messages(SendStream, RecvStream),
-    /// A stream of bytes.
+    /// A stream of bytes; it goes back to the pool after use.
     Bytes(Box<PooledIo>),
 }
 
@@ -112,14 +112,15 @@ impl Receiver for Reading {
     }
 }
 
-/// The client of the traffic: a session manager.
+/// The client of the traffic: a session manager, from which streams are taken.
 pub struct Pool {
     manager: SessionManager,
     puts_back: bool,
 }
 
 impl Pool {
-    /// A pool with a manager that is already connected.
+    /// A pool with a manager that is already connected. If `puts_back`, streams carry bytes, so
+    /// that they can go back to the pool.
     pub fn new(manager: SessionManager, puts_back: bool) -> Self {
         Self { manager, puts_back }
     }
@@ -150,7 +151,7 @@ impl Client for Pool {
     }
 }
 
-/// The metrics of a session, under the names that the published peers use, too.
+/// The counters of a session's metrics, each under the name that the published peers use.
 fn figures(metrics: &SessionMetrics) -> Vec<(&'static str, u64)> {
     let (performance, stability) = (&metrics.performance, &metrics.stability);
     vec![

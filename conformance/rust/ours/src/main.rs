@@ -22,7 +22,8 @@ async fn perform(command: &Command) -> Result<u8> {
         Command::Serve(options) => {
             let protocol = Arc::new(Shmipc::new(config(options)).context("settings")?);
             if options.network == Network::Unix {
-                // A successor takes over the address of the server that will hand its clients over.
+                // If this server is the successor in a hot restart, the old server's socket file
+                // still exists. The file is removed, so that the successor can bind its path.
                 let _ = std::fs::remove_file(&options.address);
             }
             let listener = Listener::bind(&*address(options)).context("binding")?;
@@ -49,7 +50,7 @@ fn address(options: &Options) -> String {
     }
 }
 
-/// The default settings, changed as the options say.
+/// The default settings of `partywall-shmipc`, changed as the options say.
 fn config(options: &Options) -> Config {
     let mut config = Config::default()
         .share_memory_path_prefix(&options.prefix)

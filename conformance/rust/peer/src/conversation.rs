@@ -16,10 +16,10 @@ pub struct Talk {
     stream: Stream,
 }
 
-/// The writing half of a stream: a handle of the same stream.
+/// The writing half of a stream: one of two handles to one stream of the published crate.
 pub struct Writing(Stream);
 
-/// The reading half of a stream: a handle of the same stream.
+/// The reading half of a stream: the other of the two handles to the stream.
 pub struct Reading(Stream);
 
 impl Conversation for Talk {
@@ -45,8 +45,8 @@ impl Sender for Writing {
         loop {
             match self.0.flush(false).await {
                 Ok(()) => return Ok(()),
-                // The library keeps the message when the queue is full, so the loop can send it
-                // again.
+                // When the queue is full, the library keeps the unsent message, so the loop can
+                // send it again.
                 Err(Error::QueueFull) => tokio::time::sleep(QUEUE_FULL_PAUSE).await,
                 Err(error) => {
                     return Err(error).with_context(|| format!("flushing {}", message.len()));
@@ -88,7 +88,7 @@ pub struct Pool<C: TransportConnect> {
 }
 
 impl<C: TransportConnect> Pool<C> {
-    /// A pool with sessions that are already connected.
+    /// A pool of the published crate's sessions, which are already connected.
     pub fn new(sessions: SessionManager<C>) -> Self {
         Self { sessions }
     }
@@ -114,8 +114,8 @@ where
 
     async fn close(self) -> Vec<(&'static str, u64)> {
         let stats = self.sessions.stats_snapshot();
-        // The library's close waits up to five seconds for each region, for counters that seldom
-        // reach the awaited value. So the wait is cut off.
+        // The library's `close` waits up to five seconds for each region, for counters that seldom
+        // reach the awaited value. So this program limits the wait.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sessions.close()).await;
         vec![
             ("fallback_write_count", stats.fallback_write_count),

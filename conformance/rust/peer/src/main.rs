@@ -82,7 +82,7 @@ async fn run(options: &Options) -> Result<u8> {
     })
 }
 
-/// The library's default settings, changed as the options say.
+/// The default settings of the published crate, changed as the options say.
 fn config(options: &Options) -> Config {
     let mut config = Config {
         share_memory_path_prefix: options.prefix.clone(),

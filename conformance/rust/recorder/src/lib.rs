@@ -27,40 +27,40 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown,
 };
 
-/// The side that sent the bytes.
+/// The side of a recorded connection that sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// The side that connected.
+    /// The client, which connected to the proxy.
     Client,
-    /// The side that listens.
+    /// The server, to which the proxy connected.
     Server,
 }
 
 /// The result of one `recvmsg`, which the proxy passed on.
 #[derive(Clone, Debug)]
 pub struct Passed {
-    /// The number of the connection, from 0.
+    /// The number of the connection over which the bytes passed; the first connection has number 0.
     pub connection: usize,
-    /// The side that sent the bytes.
+    /// The side of the connection that sent the bytes.
     pub from: From,
-    /// The bytes that the side sent.
+    /// The bytes that one `recvmsg` returned, which the proxy then passed on.
     pub bytes: Vec<u8>,
-    /// The descriptors that came with the bytes.
+    /// The descriptors that one `recvmsg` returned together with the bytes.
     pub descriptors: Vec<Described>,
 }
 
-/// Description of a passed descriptor.
+/// Description of a descriptor that passed through the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// Name of the descriptor's file, as `/proc` shows it.
     pub name: String,
-    /// Size of the file in bytes.
+    /// Size of the descriptor's file in bytes.
     pub size_bytes: u64,
-    /// Seals of the file, if it can have any.
+    /// Seals of the file as a hexadecimal number, or "impossible" if the file cannot have any.
     pub seals: String,
 }
 
-/// A proxy that records; it runs until the process ends.
+/// A proxy that records all traffic; it runs until this process ends.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     passed: Arc<Mutex<Vec<Passed>>>,
@@ -85,7 +85,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Everything recorded so far.
+    /// Everything that the proxy has recorded so far.
     pub fn passed(&self) -> Vec<Passed> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -101,7 +101,8 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // The error is ignored, because the other side may have hung up.
+                // An error of `shutdown` is ignored, because the process behind `output` may have
+                // hung up already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }

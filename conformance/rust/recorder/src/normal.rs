@@ -67,7 +67,7 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// The name with [`PID`] as the process id, and without the token.
+    /// A name of shared memory, rewritten: with [`PID`] as the process id, and without the token.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");
@@ -85,8 +85,8 @@ impl Client {
         Ok(format!("{before}_{PID}_{after}"))
     }
 
-    /// The seals as the text states them. Those of `partywall-shmipc` must fix the size of a memfd,
-    /// and are then stated as none.
+    /// The seals as the text states them. A memfd of `partywall-shmipc` must have the seals that
+    /// fix its size; the text then states [`UNSEALED`] instead.
     fn seals(self, seals: &str) -> Result<&str> {
         match self {
             Self::Published(_) => Ok(seals),
@@ -136,7 +136,7 @@ fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     Ok(Some(pending.drain(..length).collect()))
 }
 
-/// The message with [`PID`] in its names; other messages stay unchanged.
+/// The message with [`PID`] in the names that it contains; a message without names stays unchanged.
 fn renamed(message: &[u8], client: Client) -> Result<Vec<u8>> {
     if ![BY_PATH, BY_MEMFD].contains(&message[7]) {
         return Ok(message.to_vec());

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// A program that takes part in the conformance tests.
 #[derive(Debug, Parser)]
 pub struct Program {
-    /// The command.
+    /// The command that the program performs.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -99,32 +99,32 @@ impl Options {
     }
 }
 
-/// The kind of socket.
+/// The kind of socket that connects client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
     /// A Unix stream socket.
     Unix,
-    /// TCP.
+    /// A TCP socket.
     Tcp,
 }
 
-/// How the memory is shared.
+/// How client and server share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mapping {
-    /// Files, named to the server.
+    /// The client creates files and sends their names to the server.
     File,
-    /// Descriptors, passed to the server.
+    /// The client creates memfds and passes their descriptors to the server.
     Memfd,
 }
 
-/// The direction of requests.
+/// The direction in which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
-    /// Each request is answered with the same bytes.
+    /// The client sends requests, and the server answers each with the same bytes.
     Echo,
-    /// The client sends all and closes at once.
+    /// The client sends all requests and closes the stream at once.
     Upload,
-    /// The server sends all and closes at once.
+    /// The server sends all requests and closes the stream at once.
     Download,
 }
 

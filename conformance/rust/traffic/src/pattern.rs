@@ -18,7 +18,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The bytes of request number `request` of a plan with this seed.
+    /// A pattern at the first byte of request number `request`, in a plan with the seed `seed`.
     pub fn new(seed: u64, request: u64) -> Self {
         let state = seed.wrapping_add(request.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self { state, word: [0; 8], used: 8 }

@@ -29,11 +29,11 @@ pub enum Mode {
 /// The requests that follow in a stream, as a plan announces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The direction of requests.
+    /// The direction in which the requests are sent.
     pub mode: Mode,
-    /// Seed from which the bytes of the requests are made.
+    /// The seed from which both programs compute the bytes of the requests.
     pub seed: u64,
-    /// Number of requests.
+    /// Number of requests that follow the plan.
     pub requests: u64,
     /// Sizes of the requests in bytes; they are used in turn.
     pub sizes: Vec<usize>,

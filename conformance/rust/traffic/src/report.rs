@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 /// The results of a run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
-    /// Role of the program: `client` or `server`.
+    /// Role of the reporting program: `client` or `server`.
     pub role: String,
-    /// The library under test and its version.
+    /// Name and version of the library under test.
     pub peer: String,
     /// Number of streams that the program opened or accepted.
     pub streams: u64,
-    /// Number of these streams whose end the server has not received yet.
+    /// Number of streams that are still open, because the server has not received their end.
     pub streams_open: u64,
-    /// Number of requests with only correct bytes.
+    /// Number of requests of which every byte was correct.
     pub requests: u64,
-    /// Number of bytes of these requests, in one direction.
+    /// Number of bytes of the correct requests, in one direction.
     pub bytes: u64,
     /// Number of uploads that arrived whole before the end of their stream.
     pub uploads_whole: u64,
-    /// Number of uploads that were cut.
+    /// Number of uploads whose stream ended before all requests had arrived.
     pub uploads_cut: u64,
-    /// Number of streams with a fault.
+    /// Number of streams on which a fault was found.
     pub failed: u64,
-    /// The first faults, as text.
+    /// Texts of the first faults that were found.
     pub errors: Vec<String>,
-    /// The library's counters, under its own names.
+    /// The counters of the library under test, each under the library's own name for it.
     pub metrics: BTreeMap<String, u64>,
 }
 
@@ -41,7 +41,7 @@ pub struct SharedReport {
 }
 
 impl SharedReport {
-    /// An empty report.
+    /// A report of the program with role `role` and library `peer`, with all counts at 0.
     pub fn new(role: &str, peer: &str) -> Self {
         let report = Report { role: role.to_owned(), peer: peer.to_owned(), ..Report::default() };
         Self { report: Arc::new(Mutex::new(report)) }
@@ -54,7 +54,7 @@ impl SharedReport {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a request of `size` bytes, all of them correct.
+    /// Counts a request of `size` bytes, each of which was correct.
     pub fn request(&self, size: usize) {
         self.with(|report| {
             report.requests += 1;
@@ -62,7 +62,7 @@ impl SharedReport {
         });
     }
 
-    /// Counts a stream with a fault.
+    /// Counts a stream with a fault, which `error` describes.
     pub fn fail(&self, error: &anyhow::Error) {
         self.with(|report| {
             report.failed += 1;

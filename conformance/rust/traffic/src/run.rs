@@ -166,7 +166,8 @@ impl<C: Client> Driver<C> {
         let room = Arc::new(Semaphore::new(self.options.pipeline));
         let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
         let received = self.receive_answers(&mut receiver, plan, &room).await;
-        // After an error of the receiver, the sending task would wait for room for ever.
+        // `room` is closed to end the sending task. After an error of the receiver, that task would
+        // otherwise wait for ever for room.
         room.close();
         let sender = ahead.await.context("the sender panicked")??;
         received?;
@@ -285,11 +286,11 @@ struct Leases {
 }
 
 struct LeaseState {
-    /// Number of `renew` requests so far.
+    /// Number of `renew` requests that the harness has made so far.
     requested: u64,
-    /// Number of the last `renew` request that was printed as done.
+    /// Number of the last `renew` request for which "renewed" was printed.
     printed: u64,
-    /// For each lane, the number of `renew` requests before it leased its stream.
+    /// For each lane, the number of `renew` requests before the lane leased its present stream.
     lanes: Vec<u64>,
 }
 

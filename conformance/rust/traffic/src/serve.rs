@@ -46,14 +46,14 @@ pub async fn serve<S: Server>(
                     report.fail(&error.context("hot restart"));
                     break;
                 }
-                // Streams in use continue. The harness knows when no stream is in use, and then
-                // ends this server.
+                // This server still serves the streams in use. The harness knows when no stream is
+                // in use any more, and then ends this server.
                 println!("restarted {epoch}");
             }
         }
     }
     if !has_restarted {
-        // Streams of clients that have gone end, too, but not at once.
+        // Streams of clients that have disconnected end by themselves, but not at once.
         await_ends(&report).await;
     }
     let metrics = server.close().await;

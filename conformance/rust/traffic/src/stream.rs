@@ -8,13 +8,13 @@ use std::future::Future;
 
 use anyhow::{Result, ensure};
 
-/// The writing half of a stream.
+/// The writing half of a stream, as a library's program implements it.
 pub trait Sender: Send + 'static {
     /// Publishes one message; when the future completes, the library has taken the message.
     fn send(&mut self, message: &[u8]) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// The reading half of a stream.
+/// The reading half of a stream, as a library's program implements it.
 pub trait Receiver: Send + 'static {
     /// Appends 1 to `size_max` received bytes, and returns how many; 0 means the end of the stream.
     fn receive(
@@ -43,9 +43,9 @@ pub trait Receiver: Send + 'static {
 
 /// A stream in both directions, as the traffic uses it.
 pub trait Conversation: Send + Sized + 'static {
-    /// The writing half of the stream.
+    /// The writing half of a stream.
     type Sender: Sender;
-    /// The reading half of the stream.
+    /// The reading half of a stream.
     type Receiver: Receiver;
 
     /// Splits the stream, for a task that sends and a task that receives.
@@ -60,22 +60,22 @@ pub trait Conversation: Send + Sized + 'static {
 
 /// A connected pool of sessions.
 pub trait Client: Send + Sync + 'static {
-    /// The streams of the pool.
+    /// The type of the pool's streams.
     type Stream: Conversation;
 
     /// A stream of the pool: an idle one if there is one, or a new one.
     fn open(&self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
-    /// Gives a stream back for reuse.
+    /// Gives a stream back to the pool, which may lease the stream again.
     fn put_back(&self, stream: Self::Stream) -> impl Future<Output = ()> + Send;
 
-    /// Closes all sessions and returns the library's counters.
+    /// Closes all sessions of the client, and returns the library's counters.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }
 
 /// A server that accepts streams of many sessions.
 pub trait Server: Send + 'static {
-    /// The streams that the server accepts.
+    /// The type of the streams that the server accepts.
     type Stream: Conversation;
 
     /// Accepts the next stream of any session.
@@ -85,6 +85,6 @@ pub trait Server: Send + 'static {
     /// supports that. Until the clients have moved, this server still accepts streams.
     fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + 'static;
 
-    /// Closes all sessions and returns the library's counters.
+    /// Closes all sessions of the server, and returns the library's counters.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }

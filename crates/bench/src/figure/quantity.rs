@@ -2,8 +2,10 @@
 //! Quantities: parsed from a command line, and written with three digits and a unit.
 //!
 //! ```text
-//!   64k 8m 1g      sizes: binary multiples   250ms 5s 2min
-//!   10k 1m         counts: decimal ones      4.31 GiB  1.29 ms  2.10 GB/s
+//!   parsed     64k  8m  1g                       sizes: k, m and g are powers of 1024
+//!              10k  1m                           counts: k and m are powers of 1000
+//!              250ms  5s  2min                   times
+//!   written    4.31 GiB   1.29 ms   2.10 GB/s    three digits, with the unit that fits
 //! ```
 
 use std::time::Duration;
@@ -126,7 +128,7 @@ pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{s}")
 }
 
-/// `count` per second; 0 if no time passed.
+/// The rate of `count` events within `time`, per second; 0 if `time` is zero.
 pub fn per_second(count: u64, time: Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "three digits are printed")]
     let count = count as f64;
@@ -146,14 +148,14 @@ fn scaled(number: f64, units: &[(&str, f64)]) -> String {
     format!("{value:.decimals$} {name}")
 }
 
-/// Binary units for [`size_name`].
+/// Binary units for [`size_name`], each with its number of bytes.
 const SIZE_UNITS: [(&str, f64); 4] =
     [("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
 
-/// Maximum size in bytes that a flag accepts.
+/// Maximum size in bytes that a flag of the command line accepts.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// Maximum time that a flag accepts.
+/// Maximum time that a flag of the command line accepts.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

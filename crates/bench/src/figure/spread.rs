@@ -6,7 +6,7 @@ use serde::Serialize;
 /// A median and the smallest and largest value around it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
-    /// The median, or the mean of the two middle values.
+    /// The median of the values; of an even number of values, the mean of the two middle ones.
     pub median: f64,
     /// The smallest of the values.
     pub min: f64,

@@ -13,13 +13,13 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// A table with these headings. The first column is aligned to the left, the others to the
-    /// right.
+    /// A table with the column headings `headings`. The first column is aligned to the left, and
+    /// all other columns to the right.
     pub fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
     }
 
-    /// Adds a row below the others.
+    /// Adds a row at the end of the table.
     pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
@@ -69,7 +69,7 @@ pub fn spread_name(spread: Option<Spread>) -> String {
     spread.map_or_else(dash, name)
 }
 
-/// The text of a missing number.
+/// The text that a table shows in place of a missing number.
 pub fn dash() -> String {
     "–".to_owned()
 }

@@ -16,25 +16,25 @@ use serde::{Deserialize, Serialize};
 use super::pattern::Touch;
 use crate::figure::quantity::exact_size_name;
 
-/// The pattern of messages.
+/// A scenario of the benchmark: the pattern of the messages between the two processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scenario {
-    /// One message in flight, there and back.
+    /// One message is in flight; it is sent there and back.
     Ping,
-    /// One way, as fast as back-pressure allows.
+    /// Messages go in one direction, as fast as back-pressure allows.
     Throughput,
-    /// Both ways at once, as fast as possible.
+    /// Messages go in both directions at once, as fast as possible.
     Duplex,
-    /// One way, at a fixed rate, measured from the intended send time.
+    /// Messages go in one direction at a fixed rate; latencies count from the intended send time.
     Rate,
-    /// More pairs at once than cores.
+    /// More pairs of threads exchange messages at once than the machine has cores.
     Oversubscribe,
-    /// Many streams of one session at once, on tokio.
+    /// Many streams of one session carry messages at once, on tokio.
     Parallel,
-    /// A session opened, used once and closed.
+    /// Sessions are opened, used once and closed.
     Connect,
-    /// A session without messages.
+    /// Sessions carry no messages; the cost of waiting is measured.
     Idle,
 }
 
@@ -69,13 +69,13 @@ pub enum Processes {
     TwoOnOneCpu,
 }
 
-/// One combination to measure.
+/// One combination of parameters, which is measured once per round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// The pattern of messages.
+    /// The scenario, which is the pattern of messages.
     pub scenario: Scenario,
-    /// The transport that carries the messages. The control pipe sends its name separately from the
-    /// cell, because the name here is `'static`.
+    /// The transport that carries the messages. The control pipe sends the transport's name
+    /// separately from the cell, because a `'static` text cannot be deserialised.
     #[serde(skip)]
     pub transport: TransportName,
     /// The wait strategy of Partywall; `None` for all other transports.
@@ -93,7 +93,7 @@ pub struct Cell {
     pub busy: usize,
     /// Messages per second (`rate` only).
     pub rate: Option<u64>,
-    /// Whether payloads are written and verified.
+    /// Whether senders write the payloads and receivers verify them.
     pub touch: Touch,
 }
 
@@ -114,17 +114,17 @@ impl Cell {
         }
     }
 
-    /// A cell over Partywall's shared memory with this wait strategy.
+    /// A cell over Partywall's shared memory with the wait strategy `wait`.
     pub const fn shm(scenario: Scenario, size: usize, wait: WaitName) -> Self {
         Self::new(scenario, TransportName::SHM, size).waiting(wait)
     }
 
-    /// The same cell with this wait strategy.
+    /// A copy of this cell with the wait strategy `wait`.
     pub const fn waiting(self, wait: WaitName) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// The same cell with both ends on one CPU.
+    /// A copy of this cell with both ends on one CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
@@ -134,19 +134,19 @@ impl Cell {
         self.processes == Processes::TwoOnOneCpu
     }
 
-    /// The same cell with `rate` messages per second.
+    /// A copy of this cell with `rate` messages per second.
     pub const fn at_rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
     }
 
-    /// The same cell with `streams` pairs, streams or sessions.
+    /// A copy of this cell with `streams` pairs, streams or sessions.
     pub const fn with_streams(self, streams: usize) -> Self {
         Self { streams, ..self }
     }
 }
 
 impl Scenario {
-    /// The name on the command line and in JSON.
+    /// The scenario's name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
@@ -181,7 +181,7 @@ impl TransportName {
     /// A bare eventfd without payload.
     pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
 
-    /// The name in tables and in flags.
+    /// The transport's name in tables and in flags.
     pub const fn name(self) -> &'static str {
         self.0
     }
@@ -198,7 +198,7 @@ impl Processes {
 }
 
 impl WaitName {
-    /// The name on the command line and in JSON.
+    /// The wait strategy's name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",

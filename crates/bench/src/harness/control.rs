@@ -34,27 +34,27 @@ use super::workspace::{self, Setup};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// The child binds an address for this cell.
+    /// The child binds an address for the measurement of `cell`.
     Open {
-        /// The name of the transport, which `cell` does not carry.
+        /// The name of the transport to measure; the serialised `cell` does not contain it.
         transport: String,
-        /// The combination to measure.
+        /// The combination of parameters to measure.
         cell: Cell,
-        /// Files and sizes that both processes need.
+        /// The files and sizes that both processes need for the measurement.
         setup: Setup,
     },
     /// The child takes part in one batch of `amount` operations, sessions or milliseconds.
     Run {
-        /// The number of units, which the scenario defines.
+        /// The number of operations, sessions or milliseconds, as the scenario defines.
         amount: u64,
     },
-    /// The child accepts that many sessions and keeps them open (`connect` only).
+    /// The child accepts `sessions` sessions and keeps them open (`connect` only).
     Hold {
-        /// The number of sessions to open.
+        /// The number of sessions that the child accepts.
         sessions: usize,
     },
     /// The child makes one operation on each stream, and replies once the messages of all streams
-    /// have arrived (`parallel`).
+    /// have arrived (`parallel` only).
     Gather,
     /// The child ends the cell and waits for the next one.
     Close,
@@ -66,30 +66,30 @@ pub enum Request {
 pub enum Reply {
     /// The child has bound the address of the cell.
     Bound {
-        /// The address in the transport's own notation.
+        /// The child's address, in the notation of its transport.
         address: String,
     },
-    /// The child is ready: the batch may begin.
+    /// The child is ready, so the parent may begin the batch.
     Ready,
-    /// The child's part of the batch is over.
+    /// The child has finished its part of the batch, with these measurements.
     Done(Done),
     /// The child has failed, and exits.
     Failed {
-        /// The reason, on one line.
+        /// The reason of the child's failure, on one line.
         why: String,
     },
 }
 
-/// The child's measurements of a batch.
+/// The measurements that the child made during a batch.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// CPU time of the child, in nanoseconds.
+    /// CPU time of the child in the batch, in nanoseconds.
     pub cpu_ns: u64,
-    /// CPU time of the threads that only burn CPU, in nanoseconds.
+    /// CPU time of the child's threads that only burn CPU, in nanoseconds (`oversubscribe` only).
     pub busy_cpu_ns: u64,
     /// Latencies that only the receiver can measure, packed by `round::pack`.
     pub latency: Vec<(u64, u64)>,
-    /// Cost of the sessions that the child holds; `None` in other scenarios.
+    /// Cost of the sessions that the child holds (`connect` and `idle`); `None` in other scenarios.
     pub session: Option<SessionCost>,
 }
 
@@ -123,7 +123,8 @@ impl Child {
         Ok(Self { process, requests, replies })
     }
 
-    /// Opens `cell` in the child; returns the address to connect to.
+    /// Asks the child to bind an address for `cell`; returns the address, to which the parent
+    /// connects.
     pub fn open(&mut self, cell: Cell, setup: &Setup) -> Result<String> {
         let transport = cell.transport.name().to_owned();
         self.send(&Request::Open { transport, cell, setup: setup.clone() })?;
@@ -133,7 +134,7 @@ impl Child {
         }
     }
 
-    /// Begins a batch; returns once the child has replied that it is ready.
+    /// Begins a batch by sending `request`; returns once the child has replied that it is ready.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         self.send(request)?;
         match self.next_reply()? {
@@ -150,7 +151,7 @@ impl Child {
         }
     }
 
-    /// Asks the child to end the cell.
+    /// Asks the child to end the present cell.
     pub fn close(&mut self) -> Result<()> {
         self.send(&Request::Close)
     }
@@ -198,7 +199,8 @@ impl Control {
         let (sender, requests) = mpsc::channel();
         thread::spawn(move || {
             forward_lines(std::io::stdin().lock(), &sender);
-            // The parent was killed, because otherwise it would have killed this process first.
+            // The parent was killed: otherwise it would have killed this child first. So the child
+            // removes the parent's files.
             workspace::remove_of(program, parent);
             process::exit(0);
         });
@@ -210,7 +212,7 @@ impl Control {
         self.requests.recv().context("the parent process has gone")
     }
 
-    /// Sends a reply to the parent.
+    /// Sends a reply from the child to the parent.
     pub fn reply(&self, reply: &Reply) -> Result<()> {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }

@@ -4,7 +4,7 @@
 //! ```text
 //! resident          pages of any kind in use, shared ones included
 //! own shared        rw-s /memfd:…       memory that only this process may write, in use or not
-//! descriptors       one each
+//! descriptors       the number of open descriptors
 //! thread            status: voluntary_ctxt_switches · schedstat: time on a CPU
 //! ```
 
@@ -29,7 +29,7 @@ pub struct Footprint {
 pub struct Activity {
     /// Number of times the thread went to sleep: at least once for each system call that blocks.
     pub sleeps: u64,
-    /// CPU time in nanoseconds. If it does not grow, the thread made no system call.
+    /// CPU time of the thread in nanoseconds. If it does not grow, the thread made no system call.
     pub cpu_ns: u64,
 }
 
@@ -50,7 +50,7 @@ impl Footprint {
         })
     }
 
-    /// The growth since `before`, per session.
+    /// The growth since the earlier footprint `before`, divided by the number of sessions.
     pub fn since(self, before: Self, sessions: usize) -> SessionCost {
         let per_session =
             |now: u64, before: u64| ratio(now.saturating_sub(before), sessions as u64);
@@ -65,7 +65,7 @@ impl Footprint {
 }
 
 impl ThreadFiles {
-    /// The directory of the calling thread.
+    /// The directory in `/proc` of the calling thread.
     pub fn of_this_thread() -> Result<Self> {
         let relative = fs::read_link("/proc/thread-self").context("asking which thread this is")?;
         Ok(Self(Path::new("/proc").join(relative)))
@@ -77,7 +77,7 @@ impl ThreadFiles {
         Ok(status.lines().any(|line| line.starts_with("State:\tS")))
     }
 
-    /// Reads the thread's counters.
+    /// Reads the present counters of the thread from `/proc`.
     pub fn activity(&self) -> Result<Activity> {
         let status = read(self.0.join("status"))?;
         let schedule = read(self.0.join("schedstat"))?;
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn activity_of_this_thread_shows_cpu_time() {
-        // The kernel updates the counter only at a timer tick, so its first value may be 0.
+        // The kernel updates a thread's CPU time only at a timer tick, so the first value may be 0.
         let files = ThreadFiles::of_this_thread().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while files.activity().unwrap().cpu_ns == 0 {

@@ -11,28 +11,29 @@ use super::control::{Child, Done, Request};
 use super::round::Round;
 use super::watchdog::Watchdog;
 
-/// The child process, and the watchdog over parent and child.
+/// The child process of a run, and the watchdog over parent and child.
 pub struct Pair {
-    /// The child process of the pair.
+    /// The child process, which runs the other end of each connection.
     pub child: Child,
-    /// Ends the run if a measurement hangs.
+    /// The watchdog, which ends the run if a measurement hangs.
     pub watchdog: Watchdog,
 }
 
 /// The results of one batch in both processes.
 pub struct Batch<R> {
-    /// The value that the parent's part returned.
+    /// The value that the parent's part of the batch returned.
     pub value: R,
-    /// Elapsed time from the first operation to the last, in nanoseconds.
+    /// Elapsed time of the batch from its first operation to its last, in nanoseconds.
     pub elapsed_ns: u64,
-    /// CPU time of the parent, in nanoseconds.
+    /// CPU time of the parent in the batch, in nanoseconds.
     pub cpu_ns: u64,
     /// The measurements that the child made during its part of the batch.
     pub done: Done,
 }
 
 impl<R> Batch<R> {
-    /// The round of `ops` operations that carried `bytes` of payload.
+    /// The results of the batch as a [`Round`] of `ops` operations that carried `bytes` bytes of
+    /// payload.
     pub fn round(&self, ops: u64, bytes: u64, latency: Histogram<u64>) -> Round {
         Round {
             latency,
@@ -60,7 +61,8 @@ impl Pair {
         Ok(Batch { done: self.child.finish()?, ..batch })
     }
 
-    /// Runs a batch of `amount` operations, in the unit of the scenario.
+    /// Runs a batch of `amount` operations, sessions or milliseconds, as the scenario defines the
+    /// unit.
     pub fn run<R>(&mut self, amount: u64, body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
         self.batch(&Request::Run { amount }, body)
     }
@@ -76,7 +78,7 @@ impl Pair {
     }
 }
 
-/// Runs `body` in this process, without a part of the child.
+/// Runs `body` in this process alone, without a part of the child.
 pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
     let cpu_before_ns = process_cpu_ns();
     let start = Instant::now();
@@ -105,10 +107,11 @@ pub fn calibrate(
     }
 }
 
-/// Maximum duration of the last batch of the warm-up.
+/// A batch of the warm-up is the last one if it takes this long, or a tenth of the wanted duration.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
-/// Number of operations of the smallest batch (the default), and of the largest batch.
+/// Numbers of operations of the smallest batch, unless the caller sets another minimum, and of the
+/// largest batch.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;
 
@@ -132,13 +135,15 @@ mod tests {
         let duration = Duration::from_millis(100);
         let (amount, batches) = calibrated(OPS_MIN, duration, 1000);
         assert_eq!(amount, 100_000);
-        // Each batch is the fourfold of the one before, and the last takes a tenth of the time.
+        // Each batch has four times the operations of the batch before; the last takes at least a
+        // tenth of `duration`.
         assert!(batches.is_sorted_by(|a, b| 4 * a == *b), "{batches:?}");
         assert!(batches.last().is_some_and(|last| (10_000..40_000).contains(last)), "{batches:?}");
-        // One operation takes longer than the whole duration.
+        // Input: one operation takes longer than the whole duration. Expected: the minimum number
+        // of operations.
         assert_eq!(calibrated(1, duration, 10_000_000_000), (1, vec![1]));
         assert_eq!(calibrated(OPS_MIN, duration, 10_000_000_000), (OPS_MIN, vec![OPS_MIN]));
-        // Operations that take no time at all.
+        // Input: operations that take no time at all. Expected: the maximum number of operations.
         let (amount, batches) = calibrated(OPS_MIN, Duration::from_secs(100), 0);
         assert_eq!(amount, OPS_MAX);
         assert!(batches.last().is_some_and(|last| *last < 4 * OPS_MAX), "{batches:?}");

@@ -133,7 +133,8 @@ fn fill_words(payload: &mut [u8], seed: u64) {
     tail.copy_from_slice(&word.to_le_bytes()[..size]);
 }
 
-/// The bitwise or of all differences: 0 if and only if each byte is correct.
+/// The bitwise or of the differences between `payload` and the pattern: 0 if and only if each byte
+/// is correct.
 #[inline]
 fn differences(payload: &[u8], seed: u64) -> u64 {
     let mut word = seed;
@@ -156,7 +157,7 @@ fn first_difference(payload: &[u8], seed: u64) -> usize {
     payload.iter().zip(&expected).position(|(byte, right)| byte != right).unwrap_or(payload.len())
 }
 
-/// Length of a head in bytes.
+/// Length in bytes of the head of a headed payload.
 pub const HEAD_SIZE: usize = 8;
 
 /// Bit that is set in the sequence number of a reply, so that a reply differs from an echo of the

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 /// The measurements of one cell in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Latency of each operation, in nanoseconds.
+    /// Latencies of the round's operations, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// Number of operations.
+    /// Number of operations that were measured.
     pub ops: u64,
-    /// Elapsed time of all operations, in nanoseconds.
+    /// Elapsed time of all operations together, in nanoseconds.
     pub elapsed_ns: u64,
     /// Payload bytes that crossed between the processes, both directions.
     pub bytes: u64,
@@ -56,7 +56,7 @@ pub struct StreamMemory {
 }
 
 impl StreamMemory {
-    /// The maximum of each field.
+    /// The larger value of each field of `self` and `other`.
     pub fn worse(self, other: Self) -> Self {
         Self {
             memory_bytes: self.memory_bytes.max(other.memory_bytes),
@@ -73,11 +73,11 @@ impl StreamMemory {
 /// Cost of one session without messages: the larger value of the two processes.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct SessionCost {
-    /// Growth of the resident set, in bytes.
+    /// Growth of a process's resident set per session, in bytes.
     pub resident_bytes: f64,
-    /// Writable shared memory of the process, resident or not, in bytes.
+    /// Writable shared memory of a process per session, resident or not, in bytes.
     pub own_shared_bytes: f64,
-    /// Number of open descriptors.
+    /// Number of open descriptors of a process per session.
     pub descriptors: f64,
     /// Number of times the scheduler ran an idle receiver (`idle` only).
     pub wakeups: Option<u64>,
@@ -86,7 +86,8 @@ pub struct SessionCost {
 }
 
 impl SessionCost {
-    /// The maximum of each field, for a limit that must hold in both processes.
+    /// The larger value of each field of `self` and `other`, for a limit that must hold in both
+    /// processes.
     pub fn worse(self, other: Self) -> Self {
         Self {
             resident_bytes: self.resident_bytes.max(other.resident_bytes),
@@ -110,11 +111,12 @@ impl Round {
     }
 }
 
-/// Adds up rounds of the same cell; `None` if there are none.
+/// Adds up the rounds of one cell; `None` if there are no rounds.
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {
-        // All histograms have the same bounds, so no value can fall outside.
+        // All histograms have the same bounds, so no latency of `round` lies outside the bounds of
+        // the sum.
         sum.latency.add(&round.latency).ok()?;
         sum.ops += round.ops;
         sum.elapsed_ns += round.elapsed_ns;
@@ -137,7 +139,7 @@ pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     Some(sum)
 }
 
-/// An empty histogram; all histograms of the benchmark have these bounds.
+/// An empty histogram for latencies; all histograms of the benchmark have the same bounds.
 pub fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).context("making a histogram")
 }

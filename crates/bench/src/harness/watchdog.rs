@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends the program when a measurement hangs, and on SIGINT and SIGTERM. It removes the run's files
-//! first.
+//! Ends the program when a measurement hangs, and on SIGINT and SIGTERM. The watchdog first
+//! removes the run's files.
 //!
 //! A hang is a finding, such as a lost wake-up, so a benchmark must end by itself. The watchdog
 //! does *not* kill the child: the child exits at the end of its stdin.
@@ -20,7 +20,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the thread without a deadline. From this call on, signals are handled.
+    /// Starts the watchdog's thread, without a deadline. From this call on, the watchdog handles
+    /// SIGINT and SIGTERM.
     pub fn start(program: &'static str) -> Result<Self> {
         let deadline = Arc::new(Mutex::new(None));
         let shared = Arc::clone(&deadline);
@@ -36,12 +37,12 @@ impl Watchdog {
         Ok(Self { deadline })
     }
 
-    /// Sets the deadline to `time` from now.
+    /// Sets the deadline of the present measurement to `time` from now.
     pub fn arm(&self, time: Duration) {
         self.set(Some(Instant::now() + time));
     }
 
-    /// Removes the deadline once the cell is done.
+    /// Removes the deadline; the caller does so once the measurement is done.
     pub fn disarm(&self) {
         self.set(None);
     }
@@ -73,11 +74,11 @@ async fn watch(program: &str, deadline: &Mutex<Option<Instant>>) -> i32 {
     }
 }
 
-/// Time between two checks of the deadline.
+/// Time between two checks whether the deadline has passed.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The exit code after a measurement that hung.
 const EXIT_HUNG: i32 = 3;
 
-/// Added to the number of a signal to form the exit code, as shells do.
+/// The number that is added to that of a signal to form the exit code, as shells do.
 const EXIT_SIGNAL: i32 = 128;

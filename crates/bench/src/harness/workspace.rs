@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, WaitName};
 
-/// The directories of this run; dropping it removes them.
+/// The directories of this run; they are removed when the value is dropped.
 pub struct Workspace {
     program: &'static str,
     directory: PathBuf,
@@ -36,14 +36,14 @@ pub struct Setup {
     /// A further private directory, on a memory file system if a writable one exists; removed after
     /// the run.
     pub memory: PathBuf,
-    /// A name unique on this machine. Names of shared memory outside the two directories begin with
-    /// it.
+    /// The name of the run, which is unique on this machine. Names of shared memory outside the two
+    /// directories begin with it.
     pub run_name: String,
     /// The number of this measurement within the run.
     pub number: u32,
     /// The wait strategy of Partywall; all other transports block in the kernel.
     pub wait: Option<WaitName>,
-    /// The size of each message, in bytes.
+    /// The size of each message of the measurement, in bytes.
     pub size: usize,
 }
 
@@ -71,7 +71,7 @@ impl Workspace {
         Ok(Self { program, directory, memory, run_name })
     }
 
-    /// The setup of measurement `number`.
+    /// The setup of measurement number `number`, which measures `cell`.
     pub fn setup(&self, number: u32, cell: Cell) -> Setup {
         Setup {
             directory: self.directory.clone(),
@@ -90,12 +90,12 @@ impl Drop for Workspace {
     }
 }
 
-/// Removes the files of this process.
+/// Removes the files that this process has made for the run of `program`.
 pub fn remove_own(program: &str) {
     remove_of(program, std::process::id());
 }
 
-/// Removes the files of process `owner_pid`.
+/// Removes the files that process `owner_pid` made for a run of `program`.
 pub fn remove_of(program: &str, owner_pid: u32) {
     remove_where(program, |pid| pid == owner_pid);
 }

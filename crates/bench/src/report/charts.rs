@@ -2,12 +2,12 @@
 //! The plots of a report, and the cells that each of them shows.
 //!
 //! ```text
-//! ping-by-size         p50 of the round trip over the size
-//! ping-tail            64 B: the whole distribution
-//! throughput-by-size   bytes per second over the size
-//! parallel-by-size     time per round trip of many streams
-//! rate-latency         p50 over messages per second
-//! rate-cpu             CPU of the receiver
+//! ping-by-size         p50 of the round trip, over the message size
+//! ping-tail            all percentiles of the round trip of 64-byte messages
+//! throughput-by-size   bytes per second, over the message size
+//! parallel-by-size     time per round trip of many streams, over the message size
+//! rate-latency         p50 of the latency, over messages per second
+//! rate-cpu             CPU time of the receiver, over messages per second
 //! ```
 //! A plot without points is left out.
 
@@ -93,7 +93,7 @@ fn rate_cpu(outcomes: &[Outcome]) -> LineChart {
     }
 }
 
-/// The distribution of latencies of small messages: one message in x is slower than y.
+/// The plot `ping-tail` of the latencies of small messages: one message in x is slower than y.
 fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     let is_small = |cell: Cell| cell.scenario == Scenario::Ping && cell.size == TINY;
     let series = outcomes.iter().filter(|outcome| is_small(outcome.cell)).filter_map(|outcome| {
@@ -116,7 +116,8 @@ fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     }
 }
 
-/// One line for each transport and wait strategy, through the cells of a scenario.
+/// The lines of a plot: one line for each transport and wait strategy, through the cells of a
+/// scenario.
 fn lines(
     outcomes: &[Outcome],
     scenario: Scenario,
@@ -166,5 +167,6 @@ fn whole_size_name(size: f64) -> String {
     exact_size_name(size.round() as usize)
 }
 
-/// The fractions of the tail plot: one message in so many; the first is the median.
+/// The fractions that `ping-tail` shows: one message in 2, in 10 and so on. One message in 2 is the
+/// median.
 const TAIL: [u64; 7] = [2, 10, 100, 1_000, 10_000, 100_000, 1_000_000];

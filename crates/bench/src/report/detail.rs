@@ -7,7 +7,7 @@ use crate::harness::cell::{Cell, Scenario, TransportName};
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, find, percentile};
 
-/// The table of all cells but `idle`, which has none of these columns.
+/// The table of all cells except those of `idle`, for which no column has a value.
 pub fn table(outcomes: &[Outcome]) -> TextTable {
     let mut table = TextTable::new(&HEADINGS);
     for outcome in outcomes.iter().filter(|outcome| outcome.cell.scenario != Scenario::Idle) {
@@ -18,19 +18,19 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// The meaning of the columns.
+/// The text that explains the columns of the table.
 pub const LEGEND: &str = "\
 Percentiles are of all rounds together. Ratios are medians over the rounds [smallest–largest] of p50, or of
 time per operation in throughput, duplex, oversubscribe and parallel. ÷ base: over the round trip of
 baseline-spin at that size. ÷ socket: over the Unix socket. time/op: elapsed time over the operations of all
 streams, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
 
-/// Values that have no column, as text; empty if there are none.
+/// Values of the outcomes that have no column in the table, as text; empty if there are none.
 pub fn notes(outcomes: &[Outcome]) -> String {
     [sessions(outcomes), streams(outcomes), links(outcomes)].concat()
 }
 
-/// The cost of held and idle sessions.
+/// For `connect` and `idle`: the cost of open sessions without messages.
 fn sessions(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let cell = outcome.cell;
@@ -50,7 +50,8 @@ fn sessions(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// The memory of a session with many streams, and their rate while others are never read.
+/// For `parallel`: the memory of the session, and the rate that streams keep while other streams
+/// are never read.
 fn streams(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let Cell { unread, streams, .. } = outcome.cell;
@@ -67,7 +68,8 @@ fn streams(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// Compares a link's time with that of its transport alone, and both directions at once with one.
+/// For links: compares a link's time with that of its transport alone, and the time of both
+/// directions at once with that of one direction.
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {

@@ -4,8 +4,9 @@
 //! The keys up to `touched` are always present, in this order. A percentile is `null` without
 //! samples, and p99 of `rate` also below 1,000 samples. Further keys follow for some cells:
 //! `one_cpu` if both processes share one CPU, the rate and the cores of `rate`, the cost of a
-//! session in `connect` and `idle`. `parallel` adds time per operation over the rounds, the number
-//! of processes, the memory of its session, and the rate that its streams keep next to unread ones.
+//! session in `connect` and `idle`. `parallel` adds the time per operation over the rounds and the
+//! number of processes. It also adds the memory of its session, and the rate that its streams keep
+//! next to unread ones.
 
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ use crate::harness::pattern::Touch;
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, percentile};
 
-/// One result as a JSON object.
+/// The result of one cell as a JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     scenario: &'static str,
@@ -56,7 +57,7 @@ pub struct Line {
     parallel: Option<Parallel>,
 }
 
-/// The keys of `parallel` alone.
+/// The keys that only cells of `parallel` have.
 #[derive(Clone, Debug, Serialize)]
 struct Parallel {
     ns_per_op: Option<Spread>,
@@ -70,7 +71,8 @@ struct Parallel {
 }
 
 impl Line {
-    /// The sum of all rounds of one cell; `None` if there were none.
+    /// The JSON object of one cell, computed from all its rounds together; `None` if no round of
+    /// the cell succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let round = outcome.pooled()?;
@@ -124,7 +126,7 @@ impl Parallel {
     }
 }
 
-/// The share of a core, to four decimals.
+/// The share of a core that `cpu_ns` is of the round's elapsed time, rounded to four decimals.
 fn cores(cpu_ns: u64, round: &Round) -> f64 {
     to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }
@@ -134,7 +136,7 @@ fn is_touched(cell: Cell) -> bool {
     cell.touch == Touch::All && cell.transport != TransportName::BASELINE_EVENTFD
 }
 
-/// Rounds to one decimal, which exceeds the precision of any measurement.
+/// Rounds `number` to one decimal; the steps are smaller than the error of any measurement.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

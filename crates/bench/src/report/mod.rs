@@ -4,7 +4,7 @@
 //! ```text
 //! DIR/results.json   {"machine": {…}, "results": [one object per cell]}
 //! DIR/report.html    machine, table, plots (inside the page), method
-//! DIR/*.svg          the same plots
+//! DIR/*.svg          the plots of the page, each as a file
 //! ```
 
 pub mod charts;
@@ -29,9 +29,9 @@ use json::Line;
 
 /// The table of a run and the text below it.
 pub struct Output {
-    /// The table as text.
+    /// The table of the run's results.
     pub table: TextTable,
-    /// The text that goes to the terminal after the table.
+    /// The text below the table on the terminal.
     pub notes: String,
 }
 
@@ -45,7 +45,7 @@ pub fn prepare(directory: &Path) -> Result<()> {
         .with_context(|| format!("no file can be written to {}", directory.display()))
 }
 
-/// Writes the report to a prepared directory.
+/// Writes the report to `directory`, which [`prepare`] has made.
 pub fn write(
     directory: &Path,
     machine: &Machine,

@@ -10,17 +10,17 @@ use plotters::prelude::{
 /// A chart of lines on logarithmic axes.
 #[derive(Clone, Debug)]
 pub struct LineChart {
-    /// The title above the plot.
+    /// The title above the chart.
     pub title: &'static str,
-    /// The name of the horizontal axis.
+    /// The name of the chart's horizontal axis.
     pub x_label: &'static str,
-    /// The name of the vertical axis.
+    /// The name of the chart's vertical axis.
     pub y_label: &'static str,
-    /// The factor between two marks of the horizontal axis.
+    /// The factor between two marks of the horizontal axis, which is logarithmic.
     pub x_base: f64,
-    /// Formats a number of the horizontal axis.
+    /// Formats a number for a mark of the horizontal axis.
     pub x_name: fn(f64) -> String,
-    /// Formats a number of the vertical axis.
+    /// Formats a number for a mark of the vertical axis.
     pub y_name: fn(f64) -> String,
     /// The lines of the plot, one per transport. Lines without points are left out.
     pub series: Vec<Series>,
@@ -29,9 +29,9 @@ pub struct LineChart {
 /// A line of the plot with its points.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The name of the line in the legend.
+    /// The name of the line in the chart's legend.
     pub name: String,
-    /// Points from left to right. Only positive numbers are drawn.
+    /// The points of the line from left to right. Only points with positive numbers are drawn.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -96,13 +96,13 @@ impl LineChart {
 }
 
 impl Series {
-    /// The points with positive coordinates.
+    /// The points of the line that can be drawn: both coordinates are positive.
     fn visible(&self) -> impl Iterator<Item = (f64, f64)> {
         self.points.iter().copied().filter(|&(x, y)| x > 0.0 && y > 0.0)
     }
 }
 
-/// The range of all values with a margin.
+/// The range of an axis: all values, with a margin at both ends.
 fn padded(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     let (low, high) = values.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
     if low > high { 1.0..10.0 } else { low / PADDING..high * PADDING }

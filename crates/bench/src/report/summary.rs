@@ -12,14 +12,14 @@ use crate::harness::round::ratio;
 use crate::outcome::{Metric, Outcome, find};
 use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, PAGE, TINY, default_pairs};
 
-/// One row: a scenario, and the format of its number.
+/// One row of the summary: a scenario, and the format of its number.
 struct Row {
     name: String,
-    /// The cell without transport and wait strategy.
+    /// The row's cell; transport and wait strategy are replaced in each column.
     like: Cell,
     metric: Metric,
     show: fn(f64, usize) -> String,
-    /// Whether the row can be compared with the round trip of the baseline.
+    /// Whether the row is compared with the round trip of the transport `baseline-spin`.
     has_baseline: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// The meaning of the columns.
+/// The text that explains the columns of the summary.
 pub const LEGEND: &str = "\
 spin, adaptive (the default), park: Partywall with this wait strategy. baseline: plain shared memory with one
 flag. ÷ base and ÷ socket: time of adaptive over that of the baseline or the Unix socket; below 1 is faster.
@@ -110,7 +110,8 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let by_wait = |wait| lookup(TransportName::SHM, Some(wait));
     let shm = by_wait(WaitName::Adaptive);
     let uds = lookup(TransportName::UDS, None);
-    // The round trip of the baseline, to which rows of other scenarios are compared, too.
+    // The round trip of the baseline, which is always that of `ping`: rows of other scenarios are
+    // compared with it, too.
     let baseline_cell = Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, row.like.size);
     let baseline = find(outcomes, baseline_cell).filter(|_| row.has_baseline);
     let against = |below: Option<&Outcome>, metric| {

@@ -28,26 +28,26 @@ struct Target {
     number: Number,
 }
 
-/// The bound of a number.
+/// The bound that a target sets for its number.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// The number to compare with the limit.
+/// The number that a target compares with its limit.
 enum Number {
     /// The ratio of two cells, formed within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// A metric of one cell.
+    /// The value of a metric in one cell.
     Plain(Cell, Metric),
     /// A number of a session that carries no messages.
     Session(Cell, fn(SessionCost) -> Option<f64>),
 }
 
-/// The result of one target.
+/// The verdict on one target.
 pub struct Verdict {
-    /// One row of the table.
+    /// One row of the table of targets.
     pub line: Vec<String>,
     /// Whether the limit holds; `None` if the target was not measured.
     pub is_met: Option<bool>,
@@ -162,7 +162,8 @@ fn stream_targets() -> Vec<Target> {
                 STREAMS - 1
             ),
             limit: Limit::AtLeast(0.9),
-            // The ratio of rates is the inverse ratio of times per operation.
+            // Time per operation is the inverse of a rate, so the ratio of the rates swaps the two
+            // times.
             number: Number::Ratio((without, Metric::NsPerOp), (with, Metric::NsPerOp)),
         }
     };

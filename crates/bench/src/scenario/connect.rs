@@ -5,9 +5,9 @@
 //! One operation is connect, one message there and back, close. Without the message, a socket would
 //! count as connected before the other process has accepted it.
 //!
-//! The cost of a session is the growth per session of resident memory, own shared memory and
-//! descriptors while 32 sessions are open, each used once. The larger value of the two processes is
-//! reported.
+//! The cost of a session is the growth of resident memory, own shared memory and descriptors,
+//! divided by the number of sessions. For it 32 sessions are open, each used once. The larger value
+//! of the two processes is reported.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `connect`, and returns its measurements.
 pub fn measure<E: Endpoint>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -57,7 +57,7 @@ pub fn measure<E: Endpoint>(
     Ok(Round { session, ..batch.round(ops, 2 * ops * cell.size as u64, latency) })
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `connect`.
 pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
     let mut held = Vec::new();
     control.serve(|request| match request {
@@ -86,7 +86,7 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
     })
 }
 
-/// Number of open sessions from which the cost of one is computed.
+/// Number of sessions that are open at once when the cost of one session is computed.
 const SESSIONS: usize = 32;
 
 /// Maximum number of sessions per round: each closed TCP connection occupies a port for a minute.

@@ -22,7 +22,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `duplex`, and returns its measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -36,7 +36,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, histogram()?))
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `duplex`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {
@@ -81,8 +81,8 @@ fn window(size: usize) -> u64 {
     (WINDOW_BYTES / size.max(1) as u64).clamp(1, WINDOW_MAX)
 }
 
-/// Length of a window in bytes. The buffers of each plain socket hold at least a window, headers
-/// included; more would deadlock there.
+/// Length of a window in bytes. The buffers of each plain socket hold at least one window with its
+/// headers. Longer windows would deadlock over plain sockets.
 pub const WINDOW_BYTES: u64 = 32 << 10;
 const WINDOW_MAX: u64 = 64;
 

@@ -21,7 +21,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, SessionCost, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `idle`, and returns its measurements.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -54,7 +54,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     })
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `idle`.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,
@@ -66,7 +66,8 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     control.serve(|request| {
         let Request::Run { amount } = request else { bail!("idle has no other request than run") };
         let Some(endpoint) = incoming.take() else {
-            // In the second batch both observations are over, so the peer's receiver may be woken.
+            // In the second batch both processes have finished their observations, so the peer's
+            // receiver may be woken.
             outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
             outgoing.settle()?;
             return Ok(Done::default());
@@ -83,7 +84,8 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     sleeper.map_or(Ok(()), join)
 }
 
-/// Starts a thread that receives, waits until it sleeps, and observes it for `duration`.
+/// Starts a thread that receives, waits until the thread sleeps, and observes the thread for
+/// `duration`.
 fn observe_sleeper<E: Endpoint + Send + 'static>(
     cell: Cell,
     mut endpoint: E,
@@ -105,8 +107,8 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the thread sleeps and has been inactive for a while, because it may start late on a
-/// busy machine.
+/// Waits until the observed thread sleeps and has been inactive for a while: on a busy machine it
+/// may start late.
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
     for _ in 0..CHECKS_MAX {
@@ -124,7 +126,8 @@ fn join(sleeper: JoinHandle<Result<()>>) -> Result<()> {
     sleeper.join().map_err(|_| anyhow!("the sleeping thread panicked"))?
 }
 
-/// Pause between two checks; within this time a receiver stops spinning and sleeps.
+/// Pause between two checks whether the thread sleeps; within this time a receiver stops spinning
+/// and sleeps.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Maximum number of checks before the measurement fails.
+/// Maximum number of checks whether the thread sleeps; after them the measurement fails.
 const CHECKS_MAX: u32 = 300;

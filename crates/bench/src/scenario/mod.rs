@@ -42,17 +42,17 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// The scenarios on blocking channels of `T`.
+    /// The runner of the scenarios on blocking channels of the transport `T`.
     pub const fn channels<T: ChannelTransport<Endpoint: Send + 'static>>() -> Self {
         Self { measure: measure::<T>, serve: serve::<T> }
     }
 
-    /// `ping` alone, for endpoints of `T` that stay in one thread.
+    /// The runner of `ping` alone, for a transport `T` whose endpoints stay in one thread.
     pub const fn ping<T: ChannelTransport>() -> Self {
         Self { measure: measure_ping::<T>, serve: serve_ping::<T> }
     }
 
-    /// The scenario `parallel` on asynchronous streams of `T`.
+    /// The runner of `parallel` on asynchronous streams of the transport `T`.
     pub const fn streams<T: StreamTransport>() -> Self {
         Self { measure: parallel::measure::<T>, serve: parallel::serve::<T> }
     }

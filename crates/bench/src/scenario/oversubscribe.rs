@@ -26,7 +26,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `oversubscribe`, and returns its measurements.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -42,7 +42,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     Ok(Round { cpu_parent_ns: round.cpu_parent_ns.saturating_sub(*busy_cpu_ns), ..round })
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `oversubscribe`.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,
@@ -157,7 +157,8 @@ fn burn(stopped: &Receiver<()>) -> u64 {
     thread_cpu_ns() - before_ns
 }
 
-/// Values of a message's head: another message follows, or this message is the last.
+/// Values of a message's head: `MORE` if another message follows, `LAST` if this message is the
+/// last.
 const MORE: u64 = 0;
 const LAST: u64 = 1;
 

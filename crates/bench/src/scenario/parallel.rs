@@ -28,7 +28,7 @@ use crate::harness::round::{Round, StreamMemory, histogram};
 use crate::harness::workspace::Setup;
 use crate::transport::{Client, Server, StreamTransport};
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `parallel`, and returns its measurements.
 pub fn measure<T: StreamTransport>(
     cell: Cell,
     setup: &Setup,
@@ -60,7 +60,7 @@ pub fn measure<T: StreamTransport>(
     Ok(Round { memory, over_socket, ..batch.round(ops, bytes, latency) })
 }
 
-/// Runs the child's part of the scenario, if there are two processes.
+/// Runs the child's part of `parallel`, if there are two processes.
 pub fn serve<T: StreamTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
     let runtime = runtime()?;
     let mut server = runtime.block_on(T::bind(cell, setup))?;
@@ -89,16 +89,16 @@ struct Ends<T: StreamTransport> {
     runtime: Runtime,
 }
 
-/// The server's ends, in a run with one process.
+/// The server's ends of all streams, in a run with one process.
 struct Served<T: StreamTransport> {
     side: Side<T::Endpoint>,
-    /// Streams that were accepted and are never received from.
+    /// Streams that the server has accepted and never receives from.
     unread: Vec<T::Endpoint>,
     server: T::Server,
 }
 
 impl<T: StreamTransport> Ends<T> {
-    /// Opens all streams.
+    /// Opens all streams of the cell: those with replies, and those that the server never reads.
     fn open(cell: Cell, setup: &Setup, runtime: Runtime, pair: &mut Pair) -> Result<Self> {
         let (client, mut endpoints, served) = match cell.processes {
             Processes::Two | Processes::TwoOnOneCpu => {
@@ -134,7 +134,7 @@ impl<T: StreamTransport> Ends<T> {
         }
     }
 
-    /// The memory of the session; `None` for a transport without shared memory.
+    /// The shared memory of the client's session; `None` for a transport without shared memory.
     fn memory(&mut self) -> Result<Option<StreamMemory>> {
         let messages = self.unread.messages()?;
         Ok(self.client.memory().map(|memory| StreamMemory {
@@ -148,7 +148,7 @@ impl<T: StreamTransport> Ends<T> {
         }))
     }
 
-    /// Ends the streams, then the session.
+    /// Ends all streams, and then the session that carries them.
     fn close(self) -> Result<()> {
         let Self { client_side, served, unread, client, runtime, .. } = self;
         runtime.block_on(async {

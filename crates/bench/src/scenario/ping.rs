@@ -21,7 +21,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `ping`, and returns its measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -37,7 +37,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, latency))
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `ping`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

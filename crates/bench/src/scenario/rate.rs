@@ -26,7 +26,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `rate`, and returns its measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -43,7 +43,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `rate`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {
@@ -68,7 +68,8 @@ fn send_paced(
 ) -> Result<()> {
     let start_ns = monotonic_ns();
     for index in 0..ops {
-        // The first message is due one period after the start, so that the receiver sleeps by then.
+        // The first message is due one period after the start, so that the receiver already sleeps
+        // when the message arrives.
         let intended_ns = start_ns + (index + 1) * period_ns;
         wait_until(intended_ns);
         endpoint.send(cell.size, |m| cell.touch.fill_headed(m, intended_ns, *next))?;
@@ -104,6 +105,6 @@ const SPIN_NS: u64 = 100_000;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Number of messages of the warm-up, and the pause between them.
+/// Number of messages of the warm-up, and the pause between two of these messages.
 const WARM_UP_OPS: u64 = 20;
 const WARM_UP_PERIOD_NS: u64 = 1_000_000;

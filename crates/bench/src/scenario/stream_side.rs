@@ -30,7 +30,7 @@ use crate::transport::{AsyncEndpoint, Payload};
 pub struct Side<E> {
     cell: Cell,
     endpoints: Vec<E>,
-    /// The number of the next operation on each stream.
+    /// The number of the next operation; it is the same on each stream.
     next: u64,
 }
 
@@ -84,7 +84,7 @@ impl<E: AsyncEndpoint> Side<E> {
         Ok(())
     }
 
-    /// Ends all streams.
+    /// Ends all streams on this side.
     pub async fn close(self) -> Result<()> {
         for endpoint in self.endpoints {
             endpoint.close().await?;
@@ -205,7 +205,7 @@ const STREAM_SHIFT: u32 = 40;
 /// From this message size in bytes on, each operation is timed.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// For smaller messages, one operation in so many is timed.
+/// Of the operations with smaller messages, one in this many is timed.
 const SAMPLE_PERIOD: u64 = 16;
 
 /// Number of latencies per stream for which memory is allocated before the first operation.

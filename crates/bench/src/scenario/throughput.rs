@@ -20,7 +20,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of the scenario.
+/// Runs the parent's part of `throughput`, and returns its measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -34,7 +34,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the child's part of the scenario.
+/// Runs the child's part of `throughput`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     let mut next = 0;
@@ -78,6 +78,6 @@ const fn is_stamped(sequence: u64) -> bool {
     sequence.is_multiple_of(STAMP_PERIOD)
 }
 
-/// One message in so many carries its send time: reading the clock for each message would slow the
-/// measured operations.
+/// One message in this many carries its send time: reading the clock for each message would slow
+/// the measured operations.
 const STAMP_PERIOD: u64 = 64;

@@ -21,7 +21,7 @@ pub struct BaselineEventfd;
 /// The child's end, which waits for the parent's eventfds.
 pub struct EventfdAcceptor(HandoverListener);
 
-/// The eventfd to write to, and the one to read from.
+/// One end: the eventfd that it writes to, and the eventfd that it reads from.
 pub struct EventfdEndpoint {
     outgoing: File,
     incoming: File,

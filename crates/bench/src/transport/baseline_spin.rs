@@ -35,7 +35,7 @@ pub struct SpinAcceptor {
     size: usize,
 }
 
-/// The buffer that this process writes, and the peer's buffer.
+/// One end: the buffer that this process writes, and the buffer that the peer writes.
 pub struct SpinEndpoint {
     own: OwnMem,
     peer: PeerMem,
@@ -141,5 +141,5 @@ const FLAG_SIZE: usize = 8;
 /// Number of polls of the flag between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 20;
 
-/// Maximum wait for the flag to change.
+/// Maximum time that a reader waits for the flag to change.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -45,5 +45,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> AsyncEndpoint for Frame
     }
 }
 
-/// Length of the length field in bytes.
+/// Size in bytes of the field that gives the length of a message.
 const LENGTH_SIZE: usize = 4;

@@ -19,14 +19,14 @@ pub struct HandoverListener {
 }
 
 impl HandoverListener {
-    /// Binds the socket file.
+    /// Binds a socket file that only this measurement uses.
     pub fn bind(setup: &Setup) -> Result<Self> {
         let path = setup.path("handover");
         let listener = Listener::listen_unix_path(&path, 0o600, BACKLOG)?;
         Ok(Self { listener, path })
     }
 
-    /// The path of the socket file.
+    /// The path of the socket file, to which the parent connects.
     pub fn address(&self) -> String {
         self.path.display().to_string()
     }
@@ -46,7 +46,7 @@ impl HandoverListener {
     }
 }
 
-/// Connects to a [`HandoverListener`].
+/// Connects to the [`HandoverListener`] at `address`.
 pub fn connect(address: &str) -> Result<Socket> {
     Ok(connect_unix_path(address, Some(Instant::now() + ACCEPT_TIMEOUT))?)
 }
@@ -57,7 +57,7 @@ pub fn send(socket: &Socket, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     sent.map(drop).context("sending descriptors")
 }
 
-/// Receives exactly `N` descriptors.
+/// Receives exactly `N` descriptors from the other process.
 pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
     let received = socket.receive(&mut [0], false).context("receiving descriptors")?.fds;
     let count = received.len();

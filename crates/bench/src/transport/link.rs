@@ -34,22 +34,22 @@ pub type LinkTcp = LinkOver<Tcp>;
 /// Makes channels of the transport `link-uds`.
 pub type LinkUds = LinkOver<Uds>;
 
-/// The connection that carries a link.
+/// A kind of connection that carries a link.
 pub trait Carrier {
     /// The transport that both ends require.
     const POLICY: TransportPolicy;
 
-    /// The address of the server.
+    /// The address at which the server of links listens.
     fn address(setup: &Setup) -> String {
         format!("unix:{}", setup.path("link").display())
     }
 }
 
-/// Shared memory only.
+/// The carrier of `link-shm`: shared memory, without a socket as fallback.
 pub struct SharedMemory;
-/// A Unix socket, even where memory could be shared.
+/// The carrier of `link-uds`: a Unix socket, although the two ends could share memory.
 pub struct Uds;
-/// TCP on loopback.
+/// The carrier of `link-tcp`: TCP on loopback.
 pub struct Tcp;
 
 impl Carrier for SharedMemory {
@@ -75,7 +75,7 @@ pub struct LinkAcceptor {
     directory: Directory,
 }
 
-/// One end of a link.
+/// One end of a link, with which messages are sent and received.
 pub struct LinkEndpoint {
     sender: Sender,
     receiver: Receiver,
@@ -159,7 +159,8 @@ fn config(setup: &Setup) -> Config {
         .allow_anonymous_tcp(true)
 }
 
-/// A directory of link files. Its last endpoint removes it, or the parent at the end of the run.
+/// A directory of link files. The directory is removed when the last endpoint that uses it is
+/// dropped, or else by the parent at the end of the run.
 #[derive(Clone)]
 struct Directory(Arc<OwnedDirectory>);
 
@@ -168,7 +169,7 @@ struct OwnedDirectory {
 }
 
 impl Directory {
-    /// Makes a directory for this endpoint alone.
+    /// Makes a directory of link files for one endpoint alone.
     fn new(setup: &Setup) -> Result<Self> {
         let path = setup.memory.join(format!("{}-{}", std::process::id(), monotonic_ns()));
         let made = DirBuilder::new().mode(0o700).create(&path);

@@ -36,21 +36,22 @@ use crate::harness::cell::Cell;
 use crate::harness::pattern::{Corrupted, Touch};
 use crate::harness::workspace::Setup;
 
-/// A transport of blocking channels. If its endpoints are not `Send`, only `ping` runs on it.
+/// A transport of blocking channels. If the channels' endpoints are not `Send`, only `ping` runs on
+/// the transport.
 pub trait ChannelTransport {
-    /// One end of a connection.
+    /// One end of a connection of the transport.
     type Endpoint: Endpoint;
-    /// The end that listens and accepts.
+    /// The child's end, which listens and accepts connections.
     type Acceptor: Acceptor<Endpoint = Self::Endpoint>;
 
-    /// Binds a fresh address.
+    /// Binds an address that no other listener uses.
     fn bind(setup: &Setup) -> Result<Self::Acceptor>;
 
-    /// Connects to `address`.
+    /// Connects to the listener at `address`.
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint>;
 }
 
-/// An address that a listener has bound.
+/// A listener that has bound an address.
 pub trait Acceptor {
     /// The accepted end of a connection.
     type Endpoint: Endpoint;
@@ -58,7 +59,7 @@ pub trait Acceptor {
     /// The address that the parent connects to.
     fn address(&self) -> String;
 
-    /// Waits for the next connection.
+    /// Waits for the next connection of the parent.
     fn accept(&mut self) -> Result<Self::Endpoint>;
 }
 
@@ -67,7 +68,8 @@ pub trait Endpoint {
     /// Sends one message; `fill` writes its `size` bytes into memory that the transport chooses.
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()>;
 
-    /// Receives one message of `size` bytes; `read` gets its bytes in place.
+    /// Receives one message of `size` bytes; `read` gets the bytes where the transport received
+    /// them.
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
     /// Returns once all sent messages have left this process, because the caller will not use the
@@ -79,17 +81,17 @@ pub trait Endpoint {
 
 /// A transport of asynchronous streams.
 pub trait StreamTransport: 'static {
-    /// One end of one stream.
+    /// One end of one stream of the transport.
     type Endpoint: AsyncEndpoint;
-    /// The end that opens streams.
+    /// The client's end of the transport, which opens streams.
     type Client: Client<Endpoint = Self::Endpoint>;
-    /// The end that accepts streams.
+    /// The server's end of the transport, which accepts streams.
     type Server: Server<Endpoint = Self::Endpoint>;
 
-    /// Binds a fresh address.
+    /// Binds an address that no other listener uses.
     fn bind(cell: Cell, setup: &Setup) -> impl Future<Output = Result<Self::Server>> + Send;
 
-    /// Connects to `address`.
+    /// Connects to the listener at `address`.
     fn connect(
         cell: Cell,
         setup: &Setup,
@@ -97,12 +99,12 @@ pub trait StreamTransport: 'static {
     ) -> impl Future<Output = Result<Self::Client>> + Send;
 }
 
-/// The end that opens streams.
+/// The client's end of a transport of streams, which opens the streams.
 pub trait Client: Send + Sync + 'static {
-    /// One end of one stream.
+    /// One end of one stream of the transport.
     type Endpoint: AsyncEndpoint;
 
-    /// Opens one more stream.
+    /// Opens one more stream to the server.
     fn open(&self) -> impl Future<Output = Result<Self::Endpoint>> + Send;
 
     /// Shared memory of the session on the client's side; `None` for a transport without shared
@@ -117,7 +119,7 @@ pub trait Client: Send + Sync + 'static {
         None
     }
 
-    /// Ends the session.
+    /// Ends the session of the client.
     fn close(self) -> impl Future<Output = Result<()>> + Send
     where
         Self: Sized,
@@ -126,18 +128,18 @@ pub trait Client: Send + Sync + 'static {
     }
 }
 
-/// The end that accepts streams.
+/// The server's end of a transport of streams, which accepts the streams.
 pub trait Server: Send + 'static {
-    /// One end of one stream.
+    /// One end of one stream of the transport.
     type Endpoint: AsyncEndpoint;
 
     /// The address that the client connects to.
     fn address(&self) -> String;
 
-    /// Waits for the next stream.
+    /// Waits for the next stream that the client opens.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Endpoint>> + Send;
 
-    /// Ends all sessions.
+    /// Ends all sessions of the server.
     fn close(self) -> impl Future<Output = Result<()>> + Send
     where
         Self: Sized,
@@ -146,12 +148,12 @@ pub trait Server: Send + 'static {
     }
 }
 
-/// One end of one stream.
+/// One end of one asynchronous stream.
 pub trait AsyncEndpoint: Send + 'static {
-    /// Sends one message of the given length.
+    /// Sends one message with the size and content that `payload` gives.
     fn send(&mut self, payload: Payload) -> impl Future<Output = Result<()>> + Send;
 
-    /// Receives one message, verifies it in place and releases it.
+    /// Receives one message, verifies it in place against `payload`, and releases its memory.
     fn receive(&mut self, payload: Payload) -> impl Future<Output = Result<()>> + Send;
 
     /// Receives and verifies one message, and holds its memory until [`release`](Self::release).
@@ -159,10 +161,10 @@ pub trait AsyncEndpoint: Send + 'static {
         self.receive(payload)
     }
 
-    /// Releases the held memory.
+    /// Releases the memory of a message from [`receive_and_hold`](Self::receive_and_hold).
     fn release(&mut self) {}
 
-    /// Ends the stream.
+    /// Ends the stream of this endpoint.
     fn close(self) -> impl Future<Output = Result<()>> + Send
     where
         Self: Sized,
@@ -171,35 +173,35 @@ pub trait AsyncEndpoint: Send + 'static {
     }
 }
 
-/// The content of one message.
+/// The content of one message, from which both ends compute its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
     /// Length of the message in bytes.
     pub size: usize,
-    /// Whether the payload is written and verified.
+    /// Whether the sender writes the payload and the receiver verifies it.
     pub touch: Touch,
-    /// Stream, operation and direction, combined into one number.
+    /// The numbers of stream and operation and the direction, combined into one number.
     pub sequence: u64,
 }
 
 impl Payload {
-    /// Writes the whole message.
+    /// Writes the whole payload into `message`.
     #[inline]
     pub fn fill(self, message: &mut [u8]) {
         self.touch.fill(message, self.sequence);
     }
 
-    /// Verifies the whole message; the transport has already checked its length.
+    /// Verifies that `message` is the payload; the transport has already checked its length.
     #[inline]
     pub fn verify(self, message: &[u8]) -> Result<(), Corrupted> {
         self.touch.verify(message, self.sequence)
     }
 }
 
-/// Shared memory of a session.
+/// Shared memory of a session for large messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Number of allocated bytes.
+    /// Number of bytes that the session has allocated.
     pub bytes: u64,
     /// The configured maximum of `bytes`.
     pub bytes_max: u64,

@@ -26,7 +26,7 @@ pub struct PipeAcceptor {
     size: usize,
 }
 
-/// The reading end of one pipe and the writing end of the other.
+/// One end: the reading end of one pipe and the writing end of the other pipe.
 pub struct PipeEnds {
     reader: File,
     writer: File,

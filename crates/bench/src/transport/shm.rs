@@ -26,13 +26,13 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `shm`.
 pub struct Shm;
 
-/// A listener at a socket file.
+/// A listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
 }
 
-/// The two directions of a channel.
+/// One end of a channel: its sending and its receiving direction.
 pub struct ShmEndpoint {
     sender: Sender,
     receiver: Receiver,
@@ -87,28 +87,28 @@ impl Endpoint for ShmEndpoint {
     }
 }
 
-/// A listener at a socket file, and the single session after the first accept.
+/// The server's end: a listener at a socket file, and the single session once it is accepted.
 pub struct ShmServer {
     listener: asynchronous::Listener,
     session: Option<asynchronous::Session>,
     address: String,
 }
 
-/// The session that carries all streams.
+/// The client's end: the session that carries all streams.
 pub struct ShmClient {
     session: asynchronous::Session,
     memory_max: u64,
     unread_bytes_max: u64,
 }
 
-/// One end of one stream.
+/// One end of one stream of the session.
 pub struct ShmStream {
     stream: asynchronous::Stream,
     held: Option<Message>,
 }
 
 impl ShmServer {
-    /// Listens at `address`.
+    /// Listens at `address` for the client of the streams.
     pub fn bind(address: String, config: &Config) -> Result<Self> {
         let listener = asynchronous::Listener::bind_with(&address, config)?;
         Ok(Self { listener, session: None, address })
@@ -127,7 +127,7 @@ impl ShmClient {
         Ok(Self { session, memory_max: MEMORY_MIN, unread_bytes_max: STREAM_WINDOW })
     }
 
-    /// Opens the session at `address` in this protocol.
+    /// Opens the session at `address` in the protocol `protocol`.
     pub async fn connect_with_protocol(
         address: &str,
         config: &Config,
@@ -156,7 +156,7 @@ impl StreamTransport for Shm {
 
     async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<ShmClient> {
         let client = ShmClient::connect(address, &session_config(cell, setup)).await?;
-        // A message that is longer than the window is accepted alone.
+        // A stream accepts a message that is longer than its window if no other message is unread.
         let unread_bytes_max = STREAM_WINDOW.max(cell.size as u64);
         Ok(ShmClient { memory_max: memory_max(cell), unread_bytes_max, ..client })
     }
@@ -227,7 +227,7 @@ impl AsyncEndpoint for ShmStream {
 }
 
 impl ShmStream {
-    /// The next message, verified.
+    /// Receives the next message, and verifies its length and its payload.
     #[inline]
     async fn next(&mut self, payload: Payload) -> Result<Message> {
         let message = self.stream.recv().await.context("receiving a message")?;
@@ -276,7 +276,7 @@ pub const fn wait_strategy(wait: Option<WaitName>) -> Wait {
     }
 }
 
-/// The pause of `poll` between two polls.
+/// The pause between two polls under the wait strategy `poll`.
 const POLL_PERIOD: Duration = Duration::from_micros(100);
 
 /// Number of large messages that `throughput` may have in flight.

@@ -15,7 +15,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `tcp`.
 pub struct Tcp;
 
-/// A listener at a port of loopback.
+/// The child's end: a listener at a port of loopback.
 pub struct TcpAcceptor {
     listener: TcpListener,
     address: SocketAddr,
@@ -56,14 +56,14 @@ fn endpoint(stream: TcpStream, size: usize) -> Result<ByteStreamEndpoint<TcpStre
     Ok(ByteStreamEndpoint::new(stream, size))
 }
 
-/// A listener at a port of loopback.
+/// The server's end: a listener at a port of loopback.
 pub struct TcpServer {
     listener: asynchronous::TcpListener,
     address: SocketAddr,
     size: usize,
 }
 
-/// The address to connect to.
+/// The client's end: the address to which it connects each stream.
 pub struct TcpClient {
     address: SocketAddr,
     size: usize,

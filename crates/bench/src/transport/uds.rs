@@ -20,7 +20,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `uds`.
 pub struct Uds;
 
-/// A bound socket file.
+/// The child's end: a bound socket file, at which the child accepts connections.
 pub struct UdsAcceptor {
     listener: UnixListener,
     path: PathBuf,
@@ -60,19 +60,19 @@ impl Acceptor for UdsAcceptor {
 
 impl Drop for UdsAcceptor {
     fn drop(&mut self) {
-        // The workspace removes the directory in any case.
+        // An error is ignored: the workspace removes the socket's directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// A socket file that is bound, and accepts connections on tokio.
+/// The server's end: a bound socket file, at which connections are accepted on tokio.
 pub struct UdsServer {
     listener: asynchronous::UnixListener,
     path: PathBuf,
     size: usize,
 }
 
-/// The address to connect to.
+/// The client's end: the socket file to which it connects each stream.
 pub struct UdsClient {
     path: PathBuf,
     size: usize,
@@ -110,7 +110,7 @@ impl Server for UdsServer {
 
 impl Drop for UdsServer {
     fn drop(&mut self) {
-        // The workspace removes the directory in any case.
+        // An error is ignored: the workspace removes the socket's directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -122,7 +122,8 @@ impl Client for UdsClient {
         for _ in 0..CONNECTS_MAX {
             match asynchronous::UnixStream::connect(&self.path).await {
                 Ok(stream) => return FramedStream::new(stream, self.size),
-                // The backlog is full: the server accepts more slowly than the client connects.
+                // The backlog of the socket is full, because the server accepts more slowly than
+                // the client connects.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(CONNECT_PAUSE).await;
                 }
@@ -136,7 +137,7 @@ impl Client for UdsClient {
     }
 }
 
-/// Maximum number of attempts at a full backlog, and the pause between two attempts: ten seconds in
-/// total.
+/// Maximum number of attempts to connect while the backlog is full, and the pause between two
+/// attempts: ten seconds in total.
 const CONNECTS_MAX: u32 = 10_000;
 const CONNECT_PAUSE: Duration = Duration::from_millis(1);

@@ -59,7 +59,8 @@ pub fn connect_with_retry(
     }
 }
 
-/// Advice that is appended to the error of a connect, if a listener may appear later.
+/// Advice to append to the error of a connect; empty if no listener may appear later, or if `retry`
+/// is set already.
 pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
     match error {
         ConnectError::System(error) => hint_of(error, retry),
@@ -67,18 +68,19 @@ pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
     }
 }
 
-/// Advice that is appended to a connect error of `partywall-sys`, if a listener may appear later.
+/// Advice to append to a connect error of `partywall-sys`; empty if no listener may appear later,
+/// or if `retry` is set already.
 pub fn hint_of(error: &partywall_sys::ConnectError, retry: Option<Duration>) -> &'static str {
     if retry.is_none() && may_appear(error) { "; --retry 5s waits until it is there" } else { "" }
 }
 
-/// Whether the error leaves open that a listener appears before the next attempt.
+/// Whether a listener may appear before the next attempt, as far as the error shows.
 pub fn may_appear(error: &partywall_sys::ConnectError) -> bool {
     use partywall_sys::ConnectError::{NotFound, Refused, TimedOut};
     matches!(error, NotFound { .. } | Refused { .. } | TimedOut { .. })
 }
 
-/// Whether the deadline exists and lies in the future.
+/// Whether there is a deadline, and it has not passed yet.
 pub fn is_ahead(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() < deadline)
 }

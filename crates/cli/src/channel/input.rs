@@ -21,7 +21,7 @@ pub struct Input {
     peer: Option<PidFd>,
 }
 
-/// Result of waiting for an [`Input`].
+/// The result of [`Input::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Stdin has bytes, or has ended.

@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
     let caught = Caught::catch().context("catching signals failed")?;
     let accepted = accept(arguments, &caught);
-    // The socket file is removed by now, so a signal may end the process at once.
+    // The socket file is removed by now, so a signal may end the process without further work.
     if let Some(code) = caught.release() {
         return Ok(code);
     }

@@ -127,7 +127,8 @@ impl Joined {
         for _ in 0..2 {
             let Ok(Ended { is_input, how }) = self.events.recv() else { break };
             let Err(reason) = how else { continue };
-            // A peer that receives no more may still send, and its end may explain the failure.
+            // If the peer receives no more, it may still send. Then the program waits for the end
+            // of the receiving direction, which may explain the failure.
             let may_continue = is_input && reason.exit == Exit::PeerDied;
             if broken.is_none() || reason.exit == Exit::Protocol {
                 broken = Some(reason);

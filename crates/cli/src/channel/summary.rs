@@ -22,9 +22,9 @@ pub struct Summary {
     peer: String,
     trust: String,
     transport: Transport,
-    /// Counters of the sending end.
+    /// Counters of the channel's sending end.
     pub sent: SenderStats,
-    /// Counters of the receiving end.
+    /// Counters of the channel's receiving end.
     pub received: ReceiverStats,
 }
 

@@ -5,7 +5,8 @@ use partywall_sys::cpu;
 
 use super::finding::{Finding, Severity};
 
-/// Checks how many processors this process may use.
+/// Checks how many processors this process may use, its quota of CPU time, and whether spinning
+/// pays.
 pub fn check() -> Vec<Finding> {
     let online = cpu::online_cpus().map_or(0, |cpus| cpus.len());
     let allowed = cpu::affinity().map_or(online, |cpus| cpus.len());

@@ -24,19 +24,19 @@ pub struct Finding {
     pub severity: Severity,
     /// Name of the checked property; it is stable, so programs may use it.
     pub subject: &'static str,
-    /// The state of the property.
+    /// The state of the checked property, as text.
     pub state: String,
     /// Advice for the operator, if there is any.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// A finding that the property is in order.
+    /// A finding that the property `subject` is in order.
     pub fn ok(subject: &'static str, state: impl Into<String>) -> Self {
         Self { severity: Severity::Ok, subject, state: state.into(), advice: None }
     }
 
-    /// A finding with severity and advice.
+    /// A finding that the property `subject` has a state of the given severity, with advice.
     pub fn new(
         severity: Severity,
         subject: &'static str,

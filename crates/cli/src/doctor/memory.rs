@@ -6,7 +6,7 @@ use partywall_sys::{cgroup, limits};
 use super::finding::{Finding, Severity};
 use partywall_bench::figure::quantity::size_name;
 
-/// Checks the free memory and the limits on it.
+/// Checks the free memory, and the limits and settings of the system that affect shared memory.
 pub fn check() -> Vec<Finding> {
     vec![
         available(limits::memory_available()),

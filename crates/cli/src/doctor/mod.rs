@@ -32,7 +32,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// All findings, as `--json` prints them.
+/// All findings, as `doctor --json` prints them.
 #[derive(serde::Serialize)]
 struct Report<'a> {
     version: &'static str,
@@ -40,7 +40,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-/// Runs all checks, and prints the findings.
+/// Runs all checks of `partywall doctor`, and prints the findings.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut findings = kernel::check();
     findings.extend(cpu::check());

@@ -128,7 +128,7 @@ fn maps(cost: Held) -> Finding {
     Finding::new(Severity::Note, subject, state, advice)
 }
 
-/// Creates the two connected ends of a channel; the listener is dropped.
+/// Creates the two connected ends of a channel; their listener exists only during the call.
 fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     let address = format!("unix:{}", directory.join("doctor.sock").display());
     let mut listener = Listener::bind(&address).map_err(|error| error.to_string())?;
@@ -153,7 +153,7 @@ fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel
     listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// Number of descriptors and mappings that this process has.
+/// Number of descriptors that this process has open, and of memfds that it has mapped.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,
@@ -200,11 +200,11 @@ impl Drop for Directory {
 
 /// Longest time that a check may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait of one accept before the client is checked again.
+/// Longest wait of one accept, before the thread checks again whether the client has failed.
 const ACCEPT_STEP: Duration = Duration::from_millis(100);
 
-/// Number of descriptors that a program needs for other things than channels.
+/// Number of descriptors that a program needs besides those of its channels.
 const SPARE: u64 = 16;
 
-/// Number of channels below which a limit is worth a note.
+/// Number of channels below which a limit of this machine is worth a note.
 const CHANNELS_WANTED: u64 = 100;

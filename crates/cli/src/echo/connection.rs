@@ -43,9 +43,9 @@ pub enum EchoReceiver {
 
 /// A connection to an echo server: a Partywall channel or a plain socket.
 pub struct Connection {
-    /// The sending direction of the connection.
+    /// The connection's sending direction.
     pub sender: EchoSender,
-    /// The receiving direction of the connection.
+    /// The connection's receiving direction.
     pub receiver: EchoReceiver,
     /// The transport of the connection, as text.
     pub transport: String,
@@ -56,12 +56,12 @@ pub struct Connection {
 pub struct EchoError {
     /// The exit code with which the command ends.
     pub exit: Exit,
-    /// The text of the error.
+    /// The text of the error that the command prints.
     pub reason: String,
 }
 
 impl EchoError {
-    /// The error for a failure of this process.
+    /// The error for a failure of this process, and not of the peer.
     pub fn failure(reason: &str) -> Self {
         Self { exit: Exit::Failure, reason: reason.to_owned() }
     }
@@ -228,7 +228,8 @@ fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
     EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
-/// The exit code of a peer: one that is late counts as dead, another gets `other`.
+/// The exit code if a peer did not echo: a peer that is late counts as dead. For any other failure
+/// the code is `other`.
 const fn late_or(is_late: bool, other: Exit) -> Exit {
     if is_late { Exit::PeerDied } else { other }
 }

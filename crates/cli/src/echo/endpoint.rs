@@ -9,15 +9,14 @@ use partywall::{Address, AddressError};
 /// An address of `echo`, with its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The address to connect to or to listen at.
+    /// The address to which a client connects, or at which a server listens.
     pub address: Address,
     /// Whether the address uses lines over a plain socket, instead of Partywall.
     pub is_plain: bool,
 }
 
 impl Endpoint {
-    /// The endpoint with the same address; it uses plain lines if it did before, or `all` endpoints
-    /// do.
+    /// A copy of this endpoint; its protocol is plain lines if it was before, or if `all` is true.
     pub fn plain_if(&self, all: bool) -> Self {
         Self { address: self.address.clone(), is_plain: self.is_plain || all }
     }

@@ -66,7 +66,7 @@ impl EchoListener {
         Ok(Self { endpoint: format!("plain:{address}"), kind: Kind::Plain(listener) })
     }
 
-    /// The endpoint to which clients connect, with the port that was bound.
+    /// The endpoint to which clients connect, as text with the port that was bound.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }

@@ -5,8 +5,8 @@
 //! ```text
 //!   run ──── send ───▶ serve          endpoint.rs    unix:/path        a Partywall channel
 //!    ▲                   │                           plain:unix:/path  lines over a plain socket
-//!    └─── verify ◀── the same bytes   connection.rs   the client's end of both
-//!                                     listener.rs     the server's end of both
+//!    └─── verify ◀── the same bytes   connection.rs   the client's end of either protocol
+//!                                     listener.rs     the server's end of either protocol
 //! ```
 //! The command compares the time of the same messages over several transports. `partywall bench`
 //! measures more carefully.

@@ -12,9 +12,9 @@ use partywall_bench::figure::quantity::{
 
 /// Counts and times of one endpoint.
 pub struct Outcome {
-    /// The endpoint that was measured.
+    /// The endpoint whose echoes were measured.
     pub endpoint: Endpoint,
-    /// The transport that was used, and the reason for it.
+    /// The transport of the connection, and the reason for it.
     pub transport: String,
     /// Number of messages that were sent.
     pub sent: u64,
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub received: u64,
     /// Size of each message in bytes.
     pub size: usize,
-    /// Time from the first message to the last echo.
+    /// Time from the first message sent to the last echo received.
     pub time: Duration,
     /// Time from each message to its echo, in nanoseconds.
     pub round_trips: Histogram<u64>,
@@ -54,7 +54,7 @@ impl Outcome {
         )
     }
 
-    /// Number of echoes per second.
+    /// Number of received echoes per second.
     fn rate(&self) -> f64 {
         per_second(self.received, self.time)
     }

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 /// The payloads of all messages of an experiment.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Each message has the same text.
+    /// Each message has this text.
     Text(Vec<u8>),
     /// Each message has this many bytes, and begins with as many digits of its number as fit.
     Numbered(usize),

@@ -56,7 +56,7 @@ pub struct Arguments {
     channel: ChannelOptions,
 }
 
-/// Measures each endpoint, and then compares them.
+/// Measures each endpoint, and then prints a table that compares all endpoints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let size = usize::try_from(arguments.size).context("--size is too large")?;
     let payload = Payload::new(arguments.message.as_deref(), size)?;
@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-/// Sends all messages to one endpoint.
+/// Sends all messages to one endpoint, verifies the echoes, and measures the times.
 fn measure(
     arguments: &Arguments,
     endpoint: &Endpoint,
@@ -180,7 +180,7 @@ impl Experiment {
         })
     }
 
-    /// Receives one echo for each send time in the queue.
+    /// Receives one echo for each send time that the sending thread has put in the queue.
     fn receive_all(
         &self,
         receiver: &mut EchoReceiver,

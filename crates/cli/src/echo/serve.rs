@@ -131,7 +131,7 @@ impl Acceptor {
         Ok(Self { doorbell, thread })
     }
 
-    /// Ends the thread, which drops the listener and its socket file.
+    /// Ends the acceptor thread, which drops its listener and removes the socket file.
     fn stop(self) {
         if self.doorbell.notify().is_ok() {
             let _ = self.thread.join();
@@ -139,11 +139,11 @@ impl Acceptor {
     }
 }
 
-/// Accepts clients until the doorbell is notified.
+/// Accepts clients at one address until `doorbell` is notified.
 fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Service>) {
     while service.wait_for_place() {
-        // Clients with a finished handshake are taken first, because the descriptor reports only
-        // new events.
+        // The thread accepts all pending clients before it waits, because the descriptor reports
+        // only new events.
         let client = match listener.try_accept() {
             Ok(Some(client)) => client,
             Ok(None) => {
@@ -195,7 +195,7 @@ fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
         };
         match sender.send(&message) {
             Ok(()) => {}
-            // The client has finished its stream, so it needs no further echo.
+            // The client has closed the channel in good order, so it needs no further echo.
             Err(SendError::Closed(Closed::Finished)) => return Ok(()),
             Err(error) => return Err(format!("{peer}: {}", error.in_flags())),
         }
@@ -255,7 +255,8 @@ impl Service {
         !counters.is_done
     }
 
-    /// Waits until the last message was counted or the deadline has passed, and ends the service.
+    /// Waits until all messages of `--count` are counted, the service is ended, or `deadline` has
+    /// passed; then ends the service.
     fn wait_until_done(&self, deadline: Option<Instant>) {
         self.wait_until(deadline, |counters| counters.is_done);
         self.end();
@@ -267,7 +268,8 @@ impl Service {
         self.changed.notify_all();
     }
 
-    /// Waits until all clients have left, because they may still read echoes.
+    /// Waits until all clients have left or `deadline` has passed, because clients may still read
+    /// echoes.
     fn wait_until_empty(&self, deadline: Instant) {
         self.wait_until(Some(deadline), |counters| counters.clients == 0);
     }

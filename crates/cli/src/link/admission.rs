@@ -2,8 +2,11 @@
 //! `Admission`: which sender may attach to `recv`.
 //!
 //! ```text
-//!   ATTACH ─▶ name of the link? ─▶ the peer, or none yet? ─▶ the secret, if set
-//!          ─▶ TCP without a secret? only with --allow-anonymous
+//!   ATTACH ─▶ does it name the link of `recv`?
+//!          ─▶ is the sender the admitted peer, or is no peer admitted yet?
+//!          ─▶ does its login carry the secret, if --token-file is given?
+//!          ─▶ over TCP without a secret: is --allow-anonymous given?
+//!          ─▶ admitted; after any "no": refused
 //! ```
 
 use std::sync::{Arc, OnceLock};
@@ -25,7 +28,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The rules of a receiver at `address`.
+    /// The rules by which a receiver at `address` admits senders.
     pub fn new(
         address: &Address,
         link: &str,
@@ -41,7 +44,7 @@ impl Admission {
         );
         let known = OnceLock::new();
         if let Some(peer) = peer {
-            // The cell is new, so setting it succeeds.
+            // The cell `known` is new, so its value can be set.
             let _ = known.set(peer.clone());
         }
         let secret = secret.map(Arc::from);
@@ -50,7 +53,7 @@ impl Admission {
 
     /// From now on admits only the peer with this name.
     pub fn restrict_to(&self, peer: &str) {
-        // If a name is set already, it is that of this peer, because no other was admitted.
+        // If a name is set already, it equals `peer`, because no other peer was admitted.
         let _ = self.peer.set(peer.to_owned());
     }
 

@@ -8,14 +8,14 @@
 //!   2. commit the batch: one store raises the tail    2. write the batch to the output
 //!                                                     3. ack: one store raises the position
 //!
-//!  killed     found at the next start      so
+//!  killed     found at the next start      consequence
 //!  ---------- ---------------------------- ---------------------------------------------------
 //!  send
-//!   before 1  an older entry               as its own row says
+//!   before 1  an older entry               the row below that fits the older entry applies
 //!   before 2  tail = that of the entry     the batch was not sent: continue from *before*
 //!   after 2   tail > that of the entry     the batch was sent: continue from *after*
 //!  recv
-//!   before 1  an older entry               as its own row says
+//!   before 1  an older entry               the row below that fits the older entry applies
 //!   before 3  position = that of the entry the output is truncated, and the batch comes again
 //!   after 3   position > that of the entry the output is kept
 //! ```
@@ -60,13 +60,13 @@ pub enum Kind {
 /// The entry that is written before a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The stream id; 0 if no stream was known.
+    /// The id of the stream that the entry is about; 0 if no stream was known.
     pub stream: u64,
-    /// The tail of the stream (`In`), or its acknowledged position (`Out`).
+    /// `In`: the tail of the stream. `Out`: the stream's acknowledged position.
     pub position: u64,
     /// `In`: offset of the batch's first byte in the input. `Out`: length of the output in bytes.
     pub first: u64,
-    /// `In`: offset after the batch's last byte in the input. `Out`: the epoch.
+    /// `In`: offset after the batch's last byte in the input. `Out`: the epoch of the link.
     pub second: u64,
 }
 
@@ -120,7 +120,7 @@ impl Identity {
         Ok(Self { device: metadata.dev(), inode: metadata.ino(), prefix, crc })
     }
 
-    /// Whether `file` has this identity.
+    /// Whether `file` is the file with this identity.
     fn is_of(&self, file: &File) -> Result<bool> {
         let metadata = file.metadata()?;
         let is_same = metadata.dev() == self.device && metadata.ino() == self.inode;
@@ -155,7 +155,8 @@ impl Checkpoint {
         Ok(Some(Self { path: path.to_owned(), file, sequence, entry, epoch }))
     }
 
-    /// Whether `path` is a whole checkpoint of an earlier epoch, which is of no use any more.
+    /// Whether `path` is a whole checkpoint of an epoch before `epoch`; such a checkpoint has no
+    /// use any more.
     pub fn is_of_older_epoch(path: &Path, kind: Kind, epoch: u64) -> bool {
         let found = File::open(path).ok().and_then(|file| read(&file, kind).ok());
         found.is_some_and(|(_, begun, ..)| begun < epoch)
@@ -209,7 +210,7 @@ impl Checkpoint {
     }
 }
 
-/// Advice for a checkpoint that cannot be used.
+/// Advice for the operator if a checkpoint cannot be used.
 pub fn advice(kind: Kind) -> &'static str {
     match kind {
         Kind::In => "remove it to begin with the first message of the input",
@@ -279,7 +280,8 @@ fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
         let entry = is_whole.then_some((sequence, Entry { stream, position, first, second }));
         (entry, stored & LOW, stored >> 32 == seal >> 32)
     });
-    // A slot whose write was interrupted has the seal of the entry before the newest one.
+    // Whether slot `index` was being overwritten: an interrupted write leaves the seal of the
+    // slot's former entry, which is the one before entry `sequence`.
     let was_before = |index: usize, sequence: u64| {
         let (_, sealed, is_body_sealed) = checked[index];
         sealed == (sequence - 1) & LOW && !is_body_sealed

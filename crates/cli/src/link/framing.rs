@@ -55,17 +55,17 @@ pub struct Splitter {
     is_ended: bool,
 }
 
-/// Why input is not a message.
+/// The reason why bytes of the input are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The message exceeds the limit of the link.
     TooLong {
         /// Offset in the input of the message's first byte.
         offset: u64,
-        /// The limit of the link, in bytes.
+        /// The length of the longest message that the link accepts, in bytes.
         max: usize,
     },
-    /// The input ends before the message does.
+    /// The input ends in the middle of a message.
     CutShort {
         /// Offset in the input of the message's first byte.
         offset: u64,
@@ -103,12 +103,12 @@ impl Splitter {
         }
     }
 
-    /// Offset in the input of the next message's first byte.
+    /// Offset in the input of the first byte of the next message.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether the input has ended.
+    /// Whether all of the input has been read.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -184,7 +184,7 @@ impl Splitter {
     }
 }
 
-/// Number of bytes of one read.
+/// Number of bytes that one read of the input takes at most.
 const READ_BYTES: usize = 64 << 10;
 const PREFIX_BYTES: usize = 4;
 const LINE_END: u8 = b'\n';

@@ -43,7 +43,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     let mut found = inspect(&arguments.dir)?;
-    // An unreadable file may be that of a link that the arguments name, so it is kept.
+    // An unreadable file stays in the results, because it may be that of a link that the arguments
+    // name.
     found.retain(|found| {
         found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
     });
@@ -76,7 +77,7 @@ fn text(found: &[Found]) -> String {
         return "no link has a file here\n".to_owned();
     }
     let mut text = String::new();
-    // Writing to a string cannot fail.
+    // Errors are ignored, because writing to a string cannot fail.
     for one in found {
         let _ = match &one.inspection {
             Ok(inspection) => link(&mut text, one, inspection),

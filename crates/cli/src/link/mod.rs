@@ -2,13 +2,15 @@
 //! `partywall link`: named streams of messages that outlive their processes, from the command line.
 //!
 //! ```text
-//!   send      send.rs     file, stdin ─▶ framing.rs ─▶ link
-//!   recv      recv.rs     link ─▶ framing.rs ─▶ output.rs
-//!   both      options.rs  flags                   monitor.rs     connections, time limits
-//!                         checkpoint.rs  --exactly-once over kills
-//!   recv      admission.rs  who may attach        sender_record.rs  whether the sender finished
-//!   inspect   DIR ─ partywall_link ─▶ Found ─ inspect.rs ─▶ text, or json.rs
-//!   adopt, reset        repair.rs
+//!   send           send.rs           file or stdin ─▶ framing.rs ─▶ link
+//!   recv           recv.rs           link ─▶ framing.rs ─▶ output.rs
+//!                  admission.rs      which sender may attach
+//!                  sender_record.rs  whether the sender has finished
+//!   send, recv     options.rs        the flags that both commands have
+//!                  monitor.rs        events of the connections, time limits
+//!                  checkpoint.rs     --exactly-once, even if a command is killed
+//!   inspect        inspect.rs        DIR ─▶ partywall_link ─▶ text, or JSON by json.rs
+//!   adopt, reset   repair.rs
 //! ```
 //! The library `partywall-link` implements links. This folder only connects them to files,
 //! terminals and texts.

@@ -24,7 +24,7 @@ use crate::command::exit::Exit;
 pub struct Ended {
     /// The exit code with which the command ends.
     pub exit: Exit,
-    /// The text of the error.
+    /// The text of the error that the command prints.
     pub reason: String,
 }
 
@@ -35,7 +35,7 @@ pub struct Monitor {
     timeout: Option<Duration>,
     last_progress: Instant,
     was_attached: bool,
-    /// The time since when the peer refuses connections, and its last reason.
+    /// The time since when the peer has refused each connection, and the reason that it gave last.
     refused: Option<(Instant, String)>,
     last_reason: String,
     /// Whether the peer closed its end in good order and has not attached since then.
@@ -45,7 +45,7 @@ pub struct Monitor {
 }
 
 impl Ended {
-    /// The end of a command because this process failed.
+    /// The end of a command for a failure of this process: the exit code is `Failure`.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
@@ -75,7 +75,7 @@ impl From<Stopped> for Ended {
 }
 
 impl Monitor {
-    /// A monitor before the first connection.
+    /// A monitor for a link that has not connected yet.
     pub fn new(group: Group, is_quiet: bool, timeout: Option<Duration>) -> Self {
         Self {
             group,
@@ -90,7 +90,8 @@ impl Monitor {
         }
     }
 
-    /// Records progress, which restarts --timeout.
+    /// Records progress of the link, such as a sent batch or an acknowledgement, which restarts
+    /// --timeout.
     pub fn record_progress(&mut self) {
         self.last_progress = Instant::now();
     }
@@ -113,15 +114,16 @@ impl Monitor {
     /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
     /// [`update`](Self::update) is due; the result says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
-        // The link has already read the bytes that arrived, so no descriptor reports them again.
+        // If the link has read the bytes of an event already, its descriptor does not become
+        // readable for them again.
         let has_events = self.group.try_poll()? > 0;
         let deadline = if has_events { Some(Instant::now()) } else { self.deadline() };
         let group = PollFd::new(&self.group, PollFlags::IN);
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all links before it waits again, so the list of ready links is not
-        // needed.
+        // The caller polls all its links before it waits again, so this monitor does not need the
+        // list of ready links.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }

@@ -2,7 +2,8 @@
 //! `Output`: the stdout or the file that `recv` writes to.
 //!
 //! ```text
-//!   --out FILE   former content │ the present batch     truncate_to: back to the bar
+//!   --out FILE   former content │ the present batch
+//!                               └ `truncate_to` removes the present batch, if it must not stay
 //! ```
 
 use std::fs::{File, OpenOptions};

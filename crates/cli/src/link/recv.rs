@@ -175,14 +175,14 @@ impl Waiting<'_> {
     }
 }
 
-/// The state of a running `recv`.
+/// The state of a running `recv` command.
 struct Receiving<'a> {
     link: &'a Link,
     framing: Framing,
     output: Output,
     checkpoint: Option<Checkpoint>,
     sender: SenderRecord,
-    /// When `--once` stops waiting for a sender that attached in an earlier run.
+    /// The time at which `--once` stops waiting for a sender that attached in an earlier run.
     return_deadline: Option<Instant>,
     is_once: bool,
     batch: Vec<Message>,
@@ -272,15 +272,15 @@ impl<'a> Receiving<'a> {
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
                 Ok(Some(message)) => message,
-                // `None` needs no handling, because an event also reports that the peer has
-                // finished.
+                // `None` says that the peer has finished its stream; an event reports the same, and
+                // `update` handles it.
                 Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
             if self.batch.last().is_some_and(|last| !follows(&message, last)) {
-                // The message does not follow the batch: a new connection repeats all
-                // unacknowledged messages.
+                // `message` does not follow the messages of the batch: after a new connection, the
+                // peer sends all unacknowledged messages again.
                 self.batch.clear();
             }
             bytes += message.len();
@@ -304,14 +304,15 @@ impl<'a> Receiving<'a> {
         match self.link.ack_to(last) {
             Ok(()) => Ok(()),
             Err(AckError::Stopped(stopped)) => Err(stopped.into()),
-            // The acknowledgement failed, so the batch is removed: the sender sends it again.
+            // The acknowledgement failed. The batch is removed from the output, because the sender
+            // sends it again.
             Err(_) if self.checkpoint.is_some() => Ok(self.output.truncate_to(before)?),
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Whether `message` belongs to the same stream as `last`, and comes after it.
+/// Whether `message` belongs to the stream of `last`, and comes after `last`.
 fn follows(message: &Message, last: &Message) -> bool {
     message.token().covers(&last.token()) && message.position() > last.position()
 }
@@ -371,9 +372,9 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// Upper bound of the messages in a batch.
+/// Maximum number of messages in a batch.
 const BATCH_MESSAGES: usize = 64;
-/// Upper bound of the bytes in a batch, except for a single longer message.
+/// Maximum number of bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
 /// Size in bytes of the receiver's own ring; it is small, because the receiver sends no messages.
 const OWN_RING_BYTES: u64 = 4096;

@@ -3,8 +3,8 @@
 //! link.
 //!
 //! ```text
-//!   partywall_link::adopt, reset ─ without --yes: only reported ─▶ text, exit code 1
-//!                                 └ with --yes: done ────────────▶ text, exit code 0
+//!   partywall_link::adopt, reset ─ without --yes: report only ─▶ text of the plan, exit code 1
+//!                                 └ with --yes: repair ─────────▶ text of the result, exit code 0
 //! ```
 
 use std::fmt::Write;
@@ -85,7 +85,7 @@ impl Which {
 fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
     let Adopted { path, quarantine, forgotten, needs_reset, .. } = adopted;
     let mut text = format!("{}\n", path.display());
-    // Writing to a string cannot fail.
+    // The result is ignored, because writing to a string cannot fail.
     let _ = writeln!(text, "  quarantine   {}: {}", why(quarantine), ends(is_done));
     let receiving = match (forgotten, needs_reset, quarantine.is_receiving) {
         (Some(to), ..) => format!(

@@ -4,7 +4,7 @@
 //! ```text
 //!   input ─ read ─▶ Splitter ─ up to 64 messages, 64 KiB ─▶ [checkpoint] ─▶ batch ─▶ link
 //!      ▲                                                                              │
-//!      └── waits only without a whole message            all acknowledged ─▶ LEAVE ─▶ exit 0
+//!      └── waits while no whole message is buffered    all acknowledged ─▶ LEAVE ─▶ exit 0
 //! ```
 //!
 //! A failed command ends without the frame LEAVE, like a killed one. LEAVE means that the input has
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// The state of a running `send`.
+/// The state of a running `partywall link send`.
 struct Sending<'a> {
     link: &'a Link,
     input: File,
@@ -110,7 +110,7 @@ struct Sending<'a> {
     epoch: u64,
     /// Upper bound of the bytes in a batch; it is halved each time that a batch exceeds the ring.
     batch_max: usize,
-    /// Offset in the input up to which its messages are in the link.
+    /// Offset in the input, in bytes. The messages before this offset are in the link.
     sent_to: u64,
     is_durable: bool,
 }
@@ -194,7 +194,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Takes the buffered whole messages of one batch, without waiting.
+    /// Takes the whole messages that are already buffered, at most one batch, without waiting for
+    /// more input.
     fn gather(&mut self, batch: &mut Vec<(Range<usize>, u64)>) -> Result<(), Ended> {
         batch.clear();
         let mut bytes = 0;
@@ -202,8 +203,8 @@ impl<'a> Sending<'a> {
             let message = match self.splitter.next() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
-                // The messages before the error are sent first; the next call returns the error
-                // again.
+                // `gather` returns the messages before the invalid input, which are sent first. The
+                // next call of `gather` returns the error again.
                 Err(_) if !batch.is_empty() => break,
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
@@ -213,7 +214,7 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends the messages in one batch, or in smaller batches if it exceeds the ring.
+    /// Sends the messages in one batch, or in smaller batches if the batch exceeds the ring.
     fn send(&mut self, mut batch: &[(Range<usize>, u64)], mut before: u64) -> Result<(), Ended> {
         let mut count = batch.len();
         while let Some((_, after)) = batch[..count].last() {
@@ -301,8 +302,8 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // Unacknowledged bytes are checked after the events, which report a connection, and
-            // before the next wait.
+            // The number of unacknowledged bytes is read after the events, which may report a new
+            // connection, and before the next wait.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();
@@ -315,8 +316,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Returns an error if the peer has begun an epoch: it is then unknown which messages of the
-    /// former epoch arrived.
+    /// Returns an error if the peer has begun an epoch, because nothing then shows which messages
+    /// of the former epoch arrived.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {
@@ -334,7 +335,8 @@ fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result
     let at = link.sent_position()?;
     let found = match Checkpoint::open(path, Kind::In, input) {
         Ok(found) => found,
-        // The checkpoint belongs to the input of an earlier epoch, so it has no use any more.
+        // The checkpoint belongs to the input of an epoch before the new one, so the checkpoint is
+        // discarded.
         Err(_) if Checkpoint::is_of_older_epoch(path, Kind::In, epoch) => None,
         Err(error) => return Err(error),
     };
@@ -352,7 +354,8 @@ fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result
     Checkpoint::begin(path, Kind::In, &Identity::of(input, true)?, epoch, start)
 }
 
-/// Offset of the first byte of the input to send, for a link with this `tail`.
+/// Offset of the first byte of the input that must be sent. `tail` is the end of the link's sent
+/// stream, which shows how much of the checkpoint's batch is in the link.
 fn resume_at(entry: &Entry, tail: u64) -> Result<u64> {
     match tail {
         tail if tail == entry.position => Ok(entry.first),

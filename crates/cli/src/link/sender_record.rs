@@ -3,13 +3,13 @@
 //! finished.
 //!
 //! ```text
-//!   (no file) ── attached ─▶ "attached" ── left, all written ─▶ "finished" ── attached ─▶ …
+//!   (no file) ── attached ─▶ "attached" ── peer left, all written ─▶ "finished" ── attached ─▶ …
 //! ```
 //! The link's file does not store that the peer has left. After a restart `recv --once` reads that
-//! from this record, so that it does not wait for a sender that has finished. Without --dir there
-//! is no file, and no restart either.
+//! from this record, so that it does not wait for a sender that has finished. Without --dir the
+//! record is not stored, because a receiver without --dir cannot be restarted.
 //!
-//! Invariant: "attached" is in the file before a message of that connection is acknowledged.
+//! Invariant: "attached" is in the file before the first message of a connection is acknowledged.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -55,12 +55,12 @@ impl SenderRecord {
         self.state
     }
 
-    /// Stores that the sender is attached.
+    /// Writes to the file that the sender has attached.
     pub fn record_attached(&mut self) -> Result<()> {
         self.record(SenderState::Attached, ATTACHED)
     }
 
-    /// Stores that the sender has finished.
+    /// Writes to the file that the sender has finished.
     pub fn record_finished(&mut self) -> Result<()> {
         self.record(SenderState::Finished, FINISHED)
     }

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!            filled                filled              filled
-//!   short ───────────▶ 4 KiB ───────────▶ 16 KiB ───────────▶ 64 KiB
-//!   ◀─────────────────────────────────────────────────────────  less than a quarter: one step down
+//!   1 KiB ───────────▶ 4 KiB ───────────▶ 16 KiB ───────────▶ 64 KiB
+//!   ◀──────── one step, if a read fills less than a quarter
 //! ```
-//! Short reads are copied into the ring, so no block stays reserved while no bytes arrive. Long
-//! reads go directly into shared memory, from which the peer reads them.
+//! A read that fills its chunk makes the next chunk larger. Short reads are copied into the ring,
+//! so no block stays reserved while no bytes arrive. Long reads go directly into shared memory,
+//! from which the peer reads them.
 
-/// The expected size of the next read.
+/// The size of the next read, as a step in the list of sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     step: usize,
@@ -21,7 +22,7 @@ impl Chunk {
         self.step.checked_sub(1).map(|index| LONG_BYTES[index])
     }
 
-    /// Records that a read had `count` bytes.
+    /// Derives the size of the next read from the last read, which had `count` bytes.
     pub fn record(&mut self, count: usize) {
         let room = self.long().unwrap_or(SHORT_BYTES);
         if count >= room {

@@ -43,8 +43,8 @@ pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     };
 }
 
-/// Both ends of a connection. The drop, even after a second signal, resets a direction that has not
-/// finished.
+/// Both ends of a connection. Dropping the value, even because of a second signal, resets each
+/// direction that has not finished.
 struct Joined {
     plain: Plain,
     send: SendStream,
@@ -64,12 +64,12 @@ impl Drop for Joined {
     }
 }
 
-/// How a connection ended.
+/// How a connection of the proxy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Both directions were closed in good order.
     InOrder,
-    /// The plain socket failed.
+    /// The plain socket failed or was reset.
     PlainReset,
     /// The peer reset the stream, with this code.
     PeerReset(u32),
@@ -89,8 +89,8 @@ async fn both_ways(
     counters: &Counters,
 ) -> End {
     let (mut reader, mut writer) = plain.split();
-    // The futures are boxed, so that the one that has ended can be dropped, which releases its
-    // borrows.
+    // The futures are boxed, so that the future of the direction that has ended can be dropped,
+    // which releases its borrows.
     let mut inward = Box::pin(to_stream::copy(&mut reader, send, counters));
     let mut outward = Box::pin(to_plain::copy(&mut writer, recv, counters));
     let first = select! {
@@ -127,7 +127,8 @@ async fn both_ways(
                 }
                 to_plain::Ended::Broken => {
                     recv.stop(RESET);
-                    // Bytes that the program wrote before the error are still read and carried.
+                    // The bytes that the program wrote before the error are still read, and carried
+                    // to the peer.
                     let _ = timeout(REST_TIMEOUT, inward).await;
                     End::PlainReset
                 }
@@ -138,7 +139,8 @@ async fn both_ways(
     }
 }
 
-/// The end of a connection whose direction to the plain socket ended last.
+/// Returns how a connection ended whose last direction was from the stream to the plain socket;
+/// that direction ended with `ended`.
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
         to_plain::Ended::Finished | to_plain::Ended::ReadsNoMore => End::InOrder,
@@ -148,7 +150,8 @@ fn after_in(ended: to_plain::Ended) -> End {
     }
 }
 
-/// The end of a connection whose direction from the plain socket ended last.
+/// Returns how a connection ended whose last direction was from the plain socket to the stream;
+/// that direction ended with `ended`.
 fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
     match ended {
         to_stream::Ended::Finished => {

@@ -14,7 +14,7 @@ pub struct Counters {
     values: Mutex<Values>,
 }
 
-/// The values of the counters.
+/// The values of a proxy's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Values {
     /// Number of connections that began: accepted plain sockets or streams.
@@ -31,9 +31,9 @@ pub struct Values {
     pub resets_by_plain: u64,
     /// Number of connections that the peer reset.
     pub resets_by_peer: u64,
-    /// Number of connections that could not be made.
+    /// Number of connections that the proxy could not accept, or could not establish.
     pub failures: u64,
-    /// Number of connections that the end of the proxy or of a session cut off.
+    /// Number of connections that were cut off, because the proxy or their session ended.
     pub cut_off: u64,
     /// Number of sessions that were connected or accepted.
     pub sessions: u64,

@@ -36,8 +36,8 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
                 tokio::spawn(async move {
                     connect(plain, &session, &shared).await;
                     drop(open);
-                    // The permit is a variable of the task, so a panic of the task releases it as
-                    // well.
+                    // The permit is moved into the task, so that it is released even if the task
+                    // panics.
                     drop(permit);
                 });
             }
@@ -46,7 +46,7 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
     }
 }
 
-/// Opens a stream for one plain socket, and carries the connection.
+/// Opens a stream for one plain socket, and carries the bytes of both.
 async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     let opened = select! {
         opened = timeout(shared.connect_timeout, session.open()) => opened,
@@ -63,7 +63,8 @@ async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     plain.reset_on_close();
 }
 
-/// Counts a failed accept, and pauses: at the limit of descriptors the listener stays readable.
+/// Counts a failed accept, and pauses. Without the pause the task would retry all the time, because
+/// a listener without free descriptors stays readable.
 async fn pause(error: &io::Error, shared: &Shared) {
     shared.failed(&format!(
         "accepting failed: {error}; if too many files are open, lower --connections or raise \

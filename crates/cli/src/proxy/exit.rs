@@ -2,7 +2,7 @@
 //! The exit: each stream that the other proxy opens becomes a plain socket to the target.
 //!
 //! ```text
-//!   accept sessions ─▶ each: accept streams ─▶ each: permit, connect in time ─▶ carry
+//!   accept sessions ─▶ accept streams of each ─▶ per stream: permit, connect in time ─▶ carry
 //! ```
 
 use std::sync::Arc;
@@ -93,7 +93,7 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
     }
 }
 
-/// Connects a plain socket for one stream, and carries the connection.
+/// Connects a plain socket for one stream, and carries the bytes of both.
 async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     let reached = select! {
         reached = timeout(shared.connect_timeout, reach(target, shared)) => reached,

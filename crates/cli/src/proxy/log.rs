@@ -5,7 +5,7 @@
 //! ```text
 //!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
 //!             └─────────────────────────┘
-//!   queue full: the line is dropped and counted ──▶ "… 17 lines are missing here" after the others
+//!   queue full: the line is dropped and counted ──▶ the log prints "… 17 lines are missing here"
 //! ```
 //! [`Log::finish`] bounds the wait for the last lines.
 //!
@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A queue of lines for stderr.
+/// A queue of lines that a thread writes to stderr.
 #[derive(Clone, Debug)]
 pub struct Log(Arc<Queue>);
 
@@ -34,7 +34,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<String>,
-    /// Number of lines that were dropped since the last line was queued.
+    /// Number of lines that were dropped since a line was last queued.
     missing: u64,
     /// The last printed line, which `print` does not repeat.
     last: String,
@@ -52,7 +52,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Prints a line, unless it equals the last one.
+    /// Prints a line, unless it equals the last printed line.
     pub fn print(&self, line: &str) {
         let mut lines = self.0.lines();
         if lines.last != line {
@@ -62,18 +62,19 @@ impl Log {
         }
     }
 
-    /// Prints a line even if it equals the last one, for counters at intervals.
+    /// Prints a line even if it equals the last printed line, as the counters at intervals may.
     pub fn report(&self, line: &str) {
         self.0.lines().add(line);
         self.0.changed.notify_all();
     }
 
     /// Prints the last lines, and waits for up to `limit` until all are written. Lines printed
-    /// after that are dropped.
+    /// after this call are dropped.
     pub fn finish(&self, last: &str, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut lines = self.0.lines();
-        // At most two lines are added, so that the queue may exceed its bound by these.
+        // Adds at most two lines, the note about dropped lines and the last lines, even to a full
+        // queue.
         let gap = lines.gap();
         lines.waiting.extend(gap);
         lines.waiting.extend((!last.is_empty()).then(|| last.to_owned()));
@@ -103,7 +104,7 @@ impl Lines {
         }
     }
 
-    /// Takes the next line to write; a note about dropped lines comes after the others.
+    /// Takes the next line to write. The note about dropped lines comes after all queued lines.
     fn next(&mut self) -> Option<String> {
         self.waiting.pop_front().or_else(|| self.gap())
     }
@@ -199,7 +200,7 @@ mod tests {
         for number in 0..1000 {
             log.print(&number.to_string());
         }
-        // The output is blocked, so without its limit `finish` would wait for ever.
+        // The output is blocked, so `finish` would wait for ever if it had no time limit.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
         // The thread may have taken one line from the queue before the first line was dropped.

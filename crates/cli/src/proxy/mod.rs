@@ -138,7 +138,7 @@ async fn proxy(arguments: &Arguments, route: Route) -> Result<ExitCode> {
     let _first = signals.next().await;
     shared.print(&format!("stopping: waiting up to {:?} for open connections", arguments.drain));
     stage.send_replace(Stage::Draining);
-    // When the accepting task ends, it removes the socket file.
+    // The accepting task removes the socket file when the task ends.
     let _ = serving.await;
     drop(alive);
     let second = select! {
@@ -204,8 +204,9 @@ fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
     Listener::bind_with(shm, config).map_err(|error| error.in_flags())
 }
 
-/// The configuration of the session. A connection that is not read must not block others: if its
-/// blocks occupy all memory, further messages overflow into the ring.
+/// The configuration of the session. A connection whose program does not read must not block other
+/// connections. If the blocks of such a connection occupy all memory, further messages overflow
+/// into the ring.
 fn config(arguments: &Arguments) -> Config {
     arguments
         .channel

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 pub enum Plain {
     /// A TCP socket with `TCP_NODELAY`.
     Tcp(TcpStream),
-    /// A Unix socket.
+    /// A Unix socket, which has no resets.
     Unix(UnixStream),
 }
 
@@ -41,7 +41,7 @@ impl Plain {
         loop {
             match UnixStream::connect(&path).await {
                 // No event reports that the backlog has room, so the loop tries again. The caller
-                // bounds the time.
+                // of `connect` bounds the time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }
@@ -105,12 +105,12 @@ macro_rules! on {
 }
 
 impl PlainReader<'_> {
-    /// Waits until the socket is readable.
+    /// Waits until the program has written bytes that can be read from the socket.
     pub async fn readable(&self) -> io::Result<()> {
         on!(self, half => half.readable().await)
     }
 
-    /// Waits until the socket is broken.
+    /// Waits until the socket has an error or was reset.
     pub async fn broken(&self) {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
@@ -137,7 +137,7 @@ impl AsyncRead for PlainReader<'_> {
 }
 
 impl PlainWriter<'_> {
-    /// Waits until the socket is broken.
+    /// Waits until the socket has an error or was reset.
     pub async fn broken(&self) {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
@@ -222,7 +222,7 @@ impl PlainListener {
         bound.map_or_else(|| requested.clone(), Address::from)
     }
 
-    /// Accepts the next socket. Cancel-safe.
+    /// Accepts the next plain socket. Dropping the future loses no socket (cancel-safe).
     pub async fn accept(&self) -> io::Result<Plain> {
         match &self.accepting {
             Accepting::Tcp(listener) => Plain::tcp(listener.accept().await?.0),

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   --listen             --to                 plain side
-//!   tcp:…                unix:…               --listen     the tcp: one, if the other is unix:
-//!   unix:…               tcp:…                --to
-//!   plain:unix:…         unix:… or tcp:…      --listen     the one with plain:
-//!   unix:…               unix:…               an error that asks for plain:
+//!   tcp:…                unix:…               --listen     of tcp: and unix:, tcp: is plain
+//!   unix:…               tcp:…                --to         of unix: and tcp:, tcp: is plain
+//!   plain:unix:…         unix:… or tcp:…      --listen     the address after plain: is plain
+//!   unix:…               unix:…               error: one address needs plain: before it
 //! ```
 //! Two plain sides are an error as well, because nothing would use shared memory.
 
@@ -24,12 +24,12 @@ pub struct Endpoint {
     pub is_plain: bool,
 }
 
-/// The direction of a proxy.
+/// Which end of a proxy is plain, and thus the direction of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The proxy accepts plain sockets, and carries them over a session.
     In {
-        /// The address of the plain listener.
+        /// The address at which this proxy accepts plain sockets.
         plain: Address,
         /// The address at which the other proxy accepts sessions.
         shm: Address,

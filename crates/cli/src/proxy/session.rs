@@ -2,7 +2,7 @@
 //! The session with the other proxy, which is reconnected whenever it ends.
 //!
 //! ```text
-//!   connect ──▶ up ── it ends, or the peer accepts no more ──┐
+//!   connect ──▶ up ── session ends, or the peer drains ──────┐
 //!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```

@@ -15,18 +15,19 @@ use super::stage::Stages;
 pub struct Shared {
     /// The counters of all connections.
     pub counters: Counters,
-    /// The stage of the proxy.
+    /// A receiver for the current stage of the proxy.
     pub stages: Stages,
     /// One permit for each connection that may be open.
     pub places: Arc<Semaphore>,
-    /// Longest time to connect the other side of a connection.
+    /// Longest time to connect a plain socket to the target, or to open a stream for an accepted
+    /// socket.
     pub connect_timeout: Duration,
     /// The log, which prints lines on stderr.
     pub log: Log,
     /// Whether events are not printed, because of `--quiet`.
     is_quiet: bool,
-    /// A channel that closes when the last connection is dropped, so that the proxy can wait for
-    /// that.
+    /// A channel that closes when the last open connection is dropped, so that the proxy can wait
+    /// for this moment.
     alive: mpsc::WeakSender<()>,
 }
 
@@ -57,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// Counts a connection as open for as long as the result lives.
+    /// Counts a connection as open until the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> Open {
         self.counters.begin();
         Open { shared: Arc::clone(self), _alive: self.alive.upgrade() }

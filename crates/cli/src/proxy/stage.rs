@@ -2,7 +2,7 @@
 //! The stages of a proxy: running, draining, ending.
 //!
 //! ```text
-//!   Running ── signal ──▶ Draining ── none open, or --drain has passed ──▶ Ending ──▶ exit 0
+//!   Running ── signal ──▶ Draining ── no open connection, or --drain over ──▶ Ending ──▶ exit 0
 //!                             └────── second signal ──▶ exit at once, 128 + signal
 //! ```
 
@@ -34,12 +34,12 @@ impl Stages {
         (sender, Self(receiver))
     }
 
-    /// Waits until the proxy drains.
+    /// Waits until the proxy reaches the stage [`Stage::Draining`].
     pub async fn draining(&self) {
         self.reached(Stage::Draining).await;
     }
 
-    /// Waits until the proxy ends.
+    /// Waits until the proxy reaches the stage [`Stage::Ending`].
     pub async fn ending(&self) {
         self.reached(Stage::Ending).await;
     }

@@ -2,7 +2,7 @@
 //! One direction of a proxied connection: from the stream to the plain socket.
 //!
 //! ```text
-//!   recv, then all queued messages ─▶ one writev from their memory ─▶ release
+//!   recv one message, then take all queued ones ─▶ one writev from shared memory ─▶ release
 //! ```
 //! At most [`BATCH_BYTES`] and one message are received but not written. While the program does not
 //! read, no message is received, so the peer runs out of credit and stops reading its own socket.
@@ -28,7 +28,7 @@ pub enum Ended {
     ReadsNoMore,
     /// The peer reset the stream, with this code.
     Reset(u32),
-    /// The session has ended.
+    /// The session of the stream has ended.
     Over,
 }
 
@@ -112,7 +112,8 @@ async fn write_all(writer: &mut PlainWriter<'_>, batch: &[Message]) -> io::Resul
     }
 }
 
-/// The message and the offset within it of the byte `offset` after the start of message `index`.
+/// Finds the byte that lies `offset` bytes after the start of message `index`. Returns the index of
+/// the message with the byte, and the byte's offset in that message.
 fn advanced(batch: &[Message], mut index: usize, mut offset: usize) -> (usize, usize) {
     while index < batch.len() && offset > batch[index].len() {
         offset -= batch[index].len();

@@ -32,7 +32,7 @@ pub enum Ended {
     Broken,
     /// The peer stopped the stream, with this code.
     Stopped(u32),
-    /// The session has ended.
+    /// The session of the stream has ended.
     Over,
 }
 
@@ -98,7 +98,7 @@ async fn copy_long(
             reserved.truncate(count);
             unless_broken(reader, reserved.commit()).await?;
         } else if count > 0 {
-            // A few bytes must not occupy a large block, so they are copied, and the block is
+            // A few bytes must not occupy a large block, so the bytes are copied, and the block is
             // freed.
             let little = reserved[..count].to_vec();
             drop(reserved);
@@ -121,8 +121,8 @@ async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::R
     .await
 }
 
-/// Waits for room in the stream, or until the plain socket is broken: without a reader no other
-/// code would notice that.
+/// Waits for room in the stream, or until the plain socket is broken. Nothing reads the socket
+/// while the stream has no room, so the wait must check the socket.
 async fn unless_broken<T>(
     reader: &PlainReader<'_>,
     sending: impl Future<Output = Result<T, StreamSendError>>,
@@ -155,5 +155,6 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// A block counts as too large for a read that uses less than one in this many of its bytes.
+/// A reserved block is too large for a read that fills less than one part in `WASTE_MAX` of the
+/// block.
 const WASTE_MAX: usize = 4;

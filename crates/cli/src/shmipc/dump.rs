@@ -2,9 +2,9 @@
 //! `partywall shmipc dump`: the contents of the shmipc regions of a process or of a file.
 //!
 //! ```text
-//!   copy ─▶ check ── nothing broken, or no process has it ──────▶ print
-//!    ▲        └───── broken, and a process may change it ─┐         ▲
-//!    └───────────── a few times ──────────────────────────┴─────────┘ only faults of all copies
+//!   copy ─▶ check ── no fault, or no process has the memory ────▶ print
+//!    ▲        └───── fault, and a process may change it ──┐         ▲
+//!    └───────────── a few times ──────────────────────────┴─────────┘ faults that all copies have
 //! ```
 //! A copy of memory that changes mixes several moments: a fault that is not in the next copy was a
 //! change in progress. Slices in no list and in no queue have leaked if no process has the region
@@ -47,7 +47,8 @@ pub struct Dump {
     pub unreadable: Vec<(String, String)>,
     /// The processes that have the memory open or mapped, among those that may be inspected.
     pub processes: Vec<u32>,
-    /// Whether a fault was in only some of the copies, because the memory changed meanwhile.
+    /// Whether a fault was in some copies and not in others, because a process changed the memory
+    /// meanwhile.
     pub moves: bool,
 }
 
@@ -92,8 +93,8 @@ impl Dump {
             }
         };
         let (paired, mut unrecognised) = pair(memories);
-        // Any program may have files in /dev/shm. Only a file that is named like a region is
-        // reported if it is none.
+        // Any program may have files in /dev/shm. A file that is no region is reported only if it
+        // has the name of a region.
         unrecognised.retain(|(memory, _)| memory.family().len() != memory.name.len());
         let mut groups = Vec::with_capacity(paired.len());
         for group in paired {
@@ -113,7 +114,7 @@ impl Dump {
         Ok(Self { groups, unrecognised, unreadable, processes, moves: false })
     }
 
-    /// Whether a process has the memory, and so may change it.
+    /// Whether a process has the memory open or mapped, and so may change it.
     pub fn is_live(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -123,7 +124,7 @@ impl Dump {
             || self.groups.iter().any(|(_, report)| !report.broken.is_empty())
     }
 
-    /// Keeps only the faults that the earlier copy has, too.
+    /// Keeps only those faults of this copy that the earlier copy `earlier` has, too.
     fn keep_faults_of(&mut self, earlier: &Self) {
         let (before, now) = (earlier.broken(), self.broken());
         self.moves = earlier.moves || before != now;
@@ -148,7 +149,7 @@ impl Dump {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
+        // The results of the writes are ignored, because writing to a string cannot fail.
         for (group, report) in &self.groups {
             for (number, memory) in group.memories().enumerate() {
                 let kind = match (&group.buffers, number) {
@@ -205,7 +206,7 @@ impl Dump {
     }
 }
 
-/// Upper bound of the copies of memory that changes, until one copy is sound.
+/// Largest number of copies made of memory that changes. A sound copy is the last one.
 const COPIES_MAX: u32 = 5;
 /// Pause between two copies of the inspected memory.
 const PAUSE: Duration = Duration::from_millis(20);

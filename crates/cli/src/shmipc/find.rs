@@ -39,8 +39,8 @@ pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<
     }
     if queues.is_empty() {
         for kin in kin_of(path) {
-            // A file that was removed meanwhile is skipped, and so is one that is no region despite
-            // its name.
+            // A file that was removed meanwhile is skipped. A file that has the name of a region
+            // but is none is skipped as well.
             let Ok(kin) = read(&kin, &mut files) else { continue };
             if !matches!(kin.kind(), Kind::Neither(_)) {
                 memories.push(kin);

@@ -16,18 +16,18 @@ use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 pub struct Memory {
     /// Path of the file, or name of the memfd.
     pub name: String,
-    /// Where the bytes were copied from.
+    /// The file, process or mapping from which the bytes were copied.
     pub source: String,
-    /// The bytes at the time of the copy.
+    /// The bytes of the memory at the time of the copy.
     pub bytes: Vec<u8>,
 }
 
 /// The kind of region that a memory holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A buffer region.
+    /// The memory holds a buffer region.
     Buffers,
-    /// A queue region, with a queue in each direction.
+    /// The memory holds a queue region, with a queue in each direction.
     Queues,
     /// Neither kind, with the reason why the memory is no buffer region.
     Neither(String),
@@ -46,7 +46,8 @@ impl Memory {
         memory
     }
 
-    /// Size of the queue region in bytes, if less than a page follows it.
+    /// Size of the queue region in bytes. `None` if the memory is no queue region, or if a page or
+    /// more follows the region in the mapping.
     fn queues_bytes(&self) -> Option<usize> {
         let first = self.capacity(0).filter(|entries| *entries != 0)?;
         let (least, most) = sizes(first);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   …_buffer ◀── …_queue_0, …_queue_1        one family
-//!   the only region      ◀── queues without a family
+//!   the only buffer region ◀── queues whose names are not those of a family
 //! ```
 //! Queues whose buffer region is missing are checked alone.
 
@@ -21,7 +21,8 @@ pub struct Group {
     pub queues: Vec<Memory>,
 }
 
-/// Groups the copies. The second list has the copies that are no region, each with the reason.
+/// Groups the copied regions by connection. The second list has the copies that are no region, each
+/// with the reason.
 pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
     let (mut groups, mut queues, mut others) = (Vec::<Group>::new(), Vec::new(), Vec::new());
     for memory in memories {

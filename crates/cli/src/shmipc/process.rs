@@ -2,8 +2,8 @@
 //! Finds the regions of a process, and the processes that have a region, in /proc.
 //!
 //! ```text
-//!   /proc/PID/fd/N    ─▶ memfd:shmipc…, /dev/shm/…, …_buffer, …_queue_N ─▶ read by that link
-//!   /proc/PID/maps    ─▶ the same, mapped without a descriptor         ─▶ read from /proc/PID/mem
+//!   /proc/PID/fd/N    ─▶ memfd:shmipc…, /dev/shm/…, …_buffer, …_queue_N ─▶ read via fd/N
+//!   /proc/PID/maps    ─▶ such files, mapped without a descriptor    ─▶ read from /proc/PID/mem
 //! ```
 //! Files are opened for reading only. Their content decides later which of them are regions.
 
@@ -54,7 +54,7 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     let (mut owned, mut seen) = (Owned::default(), HashSet::new());
     for entry in fs::read_dir(format!("{directory}/fd")).map_err(explain)?.flatten() {
         let link = match fs::read_link(entry.path()) {
-            // Root may be able to read the directory, but not its entries.
+            // Root may be able to read the directory `/proc/PID/fd`, but not the links in it.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(explain(error));
             }
@@ -89,7 +89,7 @@ fn missing_right(status: &str) -> &'static str {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     };
-    // The line lists the real, effective, saved and file system user id.
+    // The line `Uid:` of `status` lists the real, effective, saved and file system user id.
     let is_root = field("Uid:").is_some_and(|users| users.get(1).is_some_and(|user| user == "0"));
     let capabilities =
         field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());
@@ -145,7 +145,7 @@ impl Owned {
     }
 }
 
-/// The name of the file behind this link in /proc, if it may be a region.
+/// The name of the file to which the link `link` in /proc refers, if the file may be a region.
 fn region_name(link: &Path) -> Option<String> {
     let link = link.to_str()?;
     let path = link.strip_suffix(" (deleted)").unwrap_or(link);
@@ -171,7 +171,7 @@ fn mappings(maps: &str) -> Vec<Mapping<'_>> {
         let Some((start, end, offset, identity, path)) = fields(line) else { continue };
         let before = found.last_mut();
         match before.filter(|before| before.end == start && before.identity == identity) {
-            // The line continues the mapping before, perhaps with other permissions.
+            // The line continues the mapping of the line before, perhaps with other permissions.
             Some(before) if offset == before.end - before.start => before.end = end,
             _ if offset == 0 => found.push(Mapping { start, end, identity, path }),
             _ => {}
@@ -187,7 +187,7 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
     let (major, minor) = device.split_once(':')?;
     let (major, minor) = (hexadecimal(major)?, hexadecimal(minor)?);
-    // The device number is packed as the C library does it.
+    // The major and minor device numbers are packed into one number as the C library does it.
     let device =
         (major & 0xfff) << 8 | (major & !0xfff) << 32 | (minor & 0xff) | (minor & !0xff) << 12;
     let identity = (device, inode.parse().ok().filter(|inode| *inode != 0)?);
@@ -210,8 +210,8 @@ fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
             Ok(count) => read += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if read == 0 => return Err(error),
-            // The page lies after the end of the file, whose size is no multiple of a page, or
-            // which was truncated.
+            // The page that cannot be read lies after the end of the file. The file was truncated,
+            // or its size is no multiple of a page.
             Err(_) => break,
         }
     }
@@ -229,7 +229,7 @@ mod tests {
             missing_right(&format!("Name:\tx\nUid:\t1\t{user}\t1\t1\nCapEff:\t{bits}\n"))
         };
         assert_eq!(status(1000, "0000000000000000"), "run this as its user, or as root");
-        // These are the capabilities that docker gives to root.
+        // The bits are the capabilities that docker gives to root, without `CAP_SYS_PTRACE`.
         assert!(status(0, "00000000a80425fb").contains("--cap-add SYS_PTRACE"));
         assert!(status(0, "000001ffffffffff").contains("a security module"));
         assert!(status(1000, "0000000000080000").contains("a security module"));

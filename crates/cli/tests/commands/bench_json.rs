@@ -70,7 +70,8 @@ fn link_files_are_removed_after_the_run() {
     let program = env!("CARGO_BIN_EXE_partywall");
     let arguments = ["bench", "link", "--size", "48", "--transport", "link-shm", "--wait", "park"];
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
-    // The child process of `bench` is killed while its last link is open.
+    // The child process of `bench` is killed while its last link is open. So the child cannot
+    // remove the files of this link.
     let temporary = tempfile::tempdir().expect("a directory");
     let mut bench = Command::new(program);
     bench.args(arguments).args(short).env("TMPDIR", temporary.path()).stdout(Stdio::null());

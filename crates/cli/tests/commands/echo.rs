@@ -26,7 +26,7 @@ impl Serving {
         Self { process, stdout, addresses }
     }
 
-    /// Waits for the end of the server; returns its last output.
+    /// Waits for the end of the server; returns the output that the server printed last.
     fn verdict(mut self) -> String {
         let mut printed = String::new();
         self.stdout.read_to_string(&mut printed).unwrap();
@@ -44,7 +44,7 @@ fn ask(addresses: &[String], options: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Whether a transport of the output is shared memory.
+/// Whether the output names a transport that uses shared memory.
 fn uses_shared_memory(printed: &str) -> bool {
     let mut transports = printed.lines().filter(|line| line.starts_with("  transport "));
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))
@@ -171,7 +171,8 @@ fn wrong_echo_is_5() {
         let (mut client, _) = listener.accept().unwrap();
         let mut line = [0; 65];
         for _ in 0..2 {
-            // The faulty server sends the first reply twice.
+            // The faulty server, a thread of this test, answers the second message with the first
+            // reply again.
             let mut next = [0; 65];
             client.read_exact(&mut next).unwrap();
             if line[0] == 0 {

@@ -33,8 +33,8 @@ fn address(directory: &Path) -> String {
     format!("unix:{}/exit.sock", directory.display())
 }
 
-/// Calls `test` with a running `listen` and `connect` over each transport, with pipes to all their
-/// standard streams.
+/// Calls `test` once for each transport, with a running `listen` and `connect` whose standard
+/// streams are pipes.
 fn each(mut test: impl FnMut(Listening, Running)) {
     for transport in ["shm", "socket"] {
         let directory = tempfile::tempdir().unwrap();
@@ -80,8 +80,8 @@ fn unwritable_report_is_1_before_any_measurement() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "kept").unwrap();
-    // The error must come before the measurement: one of ten minutes would exceed the time of the
-    // test.
+    // The command must report the error before it measures: a measurement of 600 s would exceed the
+    // time limit of the test.
     let long = ["bench", "ping", "--duration", "600s", "--out"];
     for out in [file.clone(), file.join("within")] {
         ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());
@@ -171,7 +171,8 @@ fn advice_names_flags_of_the_command() {
     let silent = format!("unix:{}", silent.display());
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    // A message has two limits: that of the sending side, and that of the peer.
+    // A message has two limits: that of the process that sends it, and that of the peer. The lower
+    // one decides the error text.
     for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
         let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
@@ -219,7 +220,7 @@ fn changed_bytes_are_5() {
     assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
-/// Copies bytes from one socket to the other, and changes those that arrive together with `SPOIL`.
+/// Copies bytes from one socket to the other. Bytes that arrive together with `SPOIL` are changed.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {

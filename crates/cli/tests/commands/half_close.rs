@@ -12,8 +12,8 @@ use program::{Listening, Running, partywall, text, wait_until};
 /// Address family and options of each transport.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
-/// Calls `test` with a running `listen` and `connect` over each transport, with pipes to all their
-/// standard streams.
+/// Calls `test` once for each transport, with its name and a running `listen` and `connect` whose
+/// standard streams are pipes.
 fn each(mut test: impl FnMut(&str, Listening, Running)) {
     for (family, transport) in WIRES {
         let directory = tempfile::tempdir().unwrap();
@@ -88,7 +88,8 @@ fn conversation_is_carried_line_by_line() {
     });
 }
 
-/// Whether the thread that writes to stdout has ended, because it received the end.
+/// Whether the thread that writes to stdout has ended, because the process received the end of the
+/// peer's bytes.
 fn has_received_the_end(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
     let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));

@@ -32,7 +32,7 @@ fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-/// The output of a successful run.
+/// Runs the program, which must succeed; returns its output.
 fn prints(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
@@ -56,8 +56,8 @@ fn options_in_the_examples_exist() {
         let help = prints(&[&words(command)[..], &["--help"]].concat());
         let (_, examples) = help.split_once("Examples:").unwrap();
         let own = format!("partywall {command} ");
-        // The help of a group of commands shows examples of its subcommands, which are checked with
-        // those.
+        // The help of a group of commands shows examples of its subcommands. The test checks these
+        // examples with the help of each subcommand.
         let is_group = ["", "echo", "shmipc", "link"].contains(&command);
         for line in examples.lines().filter(|line| line.contains(&own)) {
             for option in line.split_whitespace().filter(|word| word.starts_with("--")) {

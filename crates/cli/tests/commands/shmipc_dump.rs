@@ -28,7 +28,8 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A session between two ends of this process, with one message that was not received.
+/// A session whose two ends are in this process, with one message that the receiver has not
+/// received.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -65,7 +66,8 @@ impl Held {
     }
 }
 
-/// Paths of the two files that a killed process left, which no process has open.
+/// Paths of the buffer file and the queue file that a killed process left, and that no process has
+/// open.
 fn left_behind(directory: &Path) -> (String, String) {
     let held = Held::new(MemMapType::DevShmFile);
     let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
@@ -125,8 +127,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// The body of a child process that has only the server's end: it has mappings of memfds, but no
-/// descriptors.
+/// The body of a child process that has only the server's end: the child has mappings of memfds,
+/// but no descriptors of them.
 #[test]
 fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
@@ -197,7 +199,7 @@ fn slice_of_a_dead_process_is_leaked() {
     assert!(printed.contains("its processes are gone"), "{printed}");
     assert!(printed.contains("not sound: 0 broken, 1 slices leaked"), "{printed}");
     assert!(printed.contains("in a pending message: leaked\n"), "{printed}");
-    // If the files are renamed, the queue has to be given by `--queue`.
+    // Files with other names do not form a family, so `--queue` has to name the queue file.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();
     fs::copy(&queues, &queue).unwrap();
@@ -207,7 +209,7 @@ fn slice_of_a_dead_process_is_leaked() {
     assert_eq!(code, UNSOUND);
     let whole: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
-    // Without the buffer region, no leak can be found.
+    // Without the buffer region, `dump` can find no leak.
     let (code, printed, _) = dump(&[&queues]);
     assert_eq!(code, SOUND, "{printed}");
     assert!(printed.contains("the buffers that the queues point into are not here"), "{printed}");

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   xorshift ─▶ stdin of connect ══ shm, socket, tcp ══▶ listen, its stdout ─▶ hash
-//!        └─▶ hash                                                              the same?
+//!        └─▶ hash                       both hashes must be equal
 //! ```
 
 use crate::program;
@@ -85,7 +85,7 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     println!("{name}: {bytes} bytes in {:?}, resident {ours} and {theirs} MiB", started.elapsed());
 }
 
-/// Samples the resident memory of a process until the monitor is stopped.
+/// A thread that samples the resident memory of a process until the thread is stopped.
 struct ResidentMonitor {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<u64>,

@@ -8,7 +8,8 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text};
 
-/// Sends this many bytes from `connect` to `listen`; returns the summaries that both print.
+/// Sends `bytes` bytes from `connect` to `listen`; returns the summaries that the two commands
+/// print.
 fn summaries(bytes: usize) -> [String; 2] {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/stats.sock", directory.path().display());

@@ -33,7 +33,8 @@ fn own(directory: &Path, local: &str, link: &str) -> OwnFile {
     OwnFile::open(&Directory::open(directory).unwrap(), &key, sizes).unwrap()
 }
 
-/// Copies a link file of the specification into `directory`, under the name that its link has.
+/// Copies a link file of the specification into `directory`, under the file name that belongs to
+/// its link.
 fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
     let images = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links");
     let path = directory.join(Key::new("alice", "bob", "orders").unwrap().file_name());

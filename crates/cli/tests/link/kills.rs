@@ -40,14 +40,15 @@ impl<'a> Both<'a> {
         *process = self.ground.start(arguments);
     }
 
-    /// Whether one process has exited, so that the other will exit soon.
+    /// Whether the sender or the receiver has exited, so that the other process will exit soon as
+    /// well.
     fn is_done(&mut self) -> bool {
         [&mut self.sender, &mut self.receiver]
             .iter_mut()
             .any(|one| one.0.try_wait().unwrap().is_some())
     }
 
-    /// Waits until the output has grown by `bytes`, or one process has exited.
+    /// Waits until the output file has grown by `bytes`, or the sender or the receiver has exited.
     fn until_grown(&mut self, bytes: u64) {
         let length =
             |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |metadata| metadata.len());
@@ -58,7 +59,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Kills one or both processes at random moments, `kills` times.
+    /// Kills the sender, the receiver, or both at random moments, `kills` times in total.
     fn torment(&mut self, kills: usize, chance: &mut Random, grown_max: u64) {
         for _ in 0..kills * 10 {
             if self.kills >= kills {
@@ -70,8 +71,8 @@ impl<'a> Both<'a> {
                 _ => self.until_grown(chance.below(grown_max)),
             }
             let choice = chance.below(5);
-            // The transfer may be complete before the last kill. Then both processes start once
-            // more.
+            // The transfer may be complete before the last kill. Then sender and receiver start
+            // once more.
             let is_done = self.is_done();
             if choice < 3 || is_done {
                 self.kill(true);
@@ -83,9 +84,9 @@ impl<'a> Both<'a> {
         panic!("it was too fast: only {} kills", self.kills);
     }
 
-    /// Lets both processes run to the end without a kill.
+    /// Lets sender and receiver run to the end without a kill.
     fn end(mut self) {
-        // A process that has exited already is restarted, because the other waits for it.
+        // A process that has exited already is restarted, because the other process waits for it.
         self.kill(true);
         self.kill(false);
         assert_eq!(self.sender.code(), 0);
@@ -153,8 +154,8 @@ fn at_least_once_repeats_in_order_and_misses_nothing() {
     both.end();
     let output = ground.read("out");
     let (mut next, mut reached) = (0, 0);
-    // The output may contain a part of a line that a killed process wrote; it stands on a line of
-    // its own.
+    // The output may contain a part of a line that a killed process wrote. Such a part stands on a
+    // line of its own, which the filter removes.
     for line in output.lines().filter(|line| line.len() == 7) {
         let number: u64 = line.parse().unwrap();
         assert!(number <= next, "{number} follows {next}: something is missing");

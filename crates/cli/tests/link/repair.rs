@@ -18,7 +18,8 @@ fn quarantined() -> Ground {
     quarantined_keeping("")
 }
 
-/// As [`quarantined`]; the copy also has a message that was not received then.
+/// As [`quarantined`]; the copy also has the unsent message `kept`, which the receiver had not
+/// received when the file was copied.
 fn quarantined_keeping(kept: &str) -> Ground {
     let ground = Ground::new(false);
     let (file, copy) = (ground.file_of("alice", "link"), ground.path("copy"));
@@ -67,7 +68,7 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // The fourth message was sent before the quarantine was noticed, or was never sent.
+    // The fourth message was sent before the sender noticed the quarantine, or was never sent.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
     // The next owner of the file does not repeat the dropped messages.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
@@ -86,7 +87,8 @@ fn reset_drops_sent_messages_and_keeps_a_copy() {
     );
     let copy = fs::read(ground.file_of("alice", "link.reset-1")).unwrap();
     assert!(copy[8192..] == before[8192..], "but for its owners the copy is the file as it was");
-    // The receiver's file still has the other stream, so `adopt` is enough.
+    // `reset` changed only the sender's file. The receiver's file still has the stream from which
+    // it received, so `adopt` is enough at the receiver.
     let (code, _) = repair(&ground, "adopt", "bob", &["--yes"]);
     assert_eq!(code, 0);
     let carried = ground.carry("5\n", &[], &[]);
@@ -116,8 +118,8 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     keep(&ground, "2\n");
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
-    // The test waits by inspecting only: an early `reset` would own the file and fence the
-    // receiver.
+    // The test waits by inspecting only. An early `reset` would own the file, and the receiver,
+    // which starts at the same time, would be fenced.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

@@ -43,8 +43,8 @@ fn once_after_the_sender_has_finished_ends() {
     let finished = once();
     assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
     assert!(finished.stdout.is_empty());
-    // The record is as a receiver leaves it that is killed between its last acknowledgement and
-    // LEAVE.
+    // The test writes the sender record that a receiver leaves if it is killed between its last
+    // acknowledgement and the sender's LEAVE.
     fs::write(ground.file_of("bob", "sender"), "attached\n").unwrap();
     let unfinished = once();
     let errors = text(&unfinished.stderr);
@@ -74,7 +74,7 @@ fn refused_sender_keeps_its_input_and_says_so() {
 #[test]
 fn line_written_to_a_pipe_is_sent_at_once() {
     let ground = Ground::new(false);
-    // Neither side has --dir.
+    // Sender and receiver run without --dir.
     let kept = ["--volatile", "--quiet", &ground.address];
     let receiving = [&["link", "recv", "--name", "bob", "--once"], &kept[..]].concat();
     let mut receiver = Running::start(&mut partywall(&receiving));
@@ -136,7 +136,7 @@ fn files_that_do_not_belong_together_are_refused() {
     fs::File::options().write(true).open(&out).unwrap().set_len(1).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
     assert!(code == 1 && printed.contains("it was truncated"), "{printed}");
-    // A link file that was lost is created anew.
+    // `recv` creates the link file that the test removed anew.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.file_of("bob", "link")).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
@@ -259,8 +259,8 @@ fn link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
-    // The test waits by inspecting only: an early second receiver would own the file and fence the
-    // first.
+    // The test waits by inspecting only. A second receiver that started too early would own the
+    // file, and would fence the first receiver.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

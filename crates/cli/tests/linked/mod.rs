@@ -62,19 +62,22 @@ impl Ground {
         text(&run(&["link", "inspect", "--dir", self.links.to_str().unwrap()]).stdout)
     }
 
-    /// Starts one end, without input and with its output discarded.
+    /// Starts the sender or the receiver with these arguments, without input and with its output
+    /// discarded.
     pub fn start(&self, arguments: &[&str]) -> Running {
         Running::start(partywall(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// The link file of one end, or another of its files by `ending`.
+    /// Path of the link file at the end with the name `local`, or of another of its files, by
+    /// `ending`.
     pub fn file_of(&self, local: &str, ending: &str) -> PathBuf {
         let remote = if local == "alice" { "bob" } else { "alice" };
         let key = partywall_link::Key::new(local, remote, "messages").unwrap();
         self.links.join(key.file_name()).with_extension(ending)
     }
 
-    /// Sends `input` to a receiver, with these options for each; returns outputs and exit codes.
+    /// Sends `input` from a sender with the options `sending` to a receiver with the options
+    /// `receiving`; returns outputs and exit codes.
     pub fn carry(&self, input: &str, sending: &[&str], receiving: &[&str]) -> Carried {
         let input = self.write("input", input);
         let receiver =
@@ -94,7 +97,7 @@ impl Ground {
     }
 }
 
-/// The result of a transfer.
+/// The result of one transfer from a sender to a receiver.
 #[derive(Debug)]
 pub struct Carried {
     /// Exit codes of sender and receiver.
@@ -104,7 +107,7 @@ pub struct Carried {
     pub receiver: String,
 }
 
-/// A free address, outside the range from which the kernel takes client ports: a client that dials
+/// A free address, outside the range from which the kernel takes client ports. A client that dials
 /// a free port of that range may connect to itself. Each process uses its own loopback address, so
 /// no other test takes the port between two owners.
 fn free_address() -> SocketAddrV4 {

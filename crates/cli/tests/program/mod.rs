@@ -14,7 +14,7 @@ pub fn partywall(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program with these arguments to its end; returns its status and output.
 pub fn run(arguments: &[&str]) -> Output {
     let child = partywall(arguments).spawn().expect("the program starts");
     Running(child).finish()
@@ -28,7 +28,7 @@ impl Running {
         Self(command.spawn().expect("the program starts"))
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the end of the process; returns its exit status.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the program ends", || {
@@ -38,8 +38,8 @@ impl Running {
         status.expect("waited for")
     }
 
-    /// Waits for the end; returns the exit code, which after a signal is 128 plus its number, as in
-    /// a shell.
+    /// Waits for the end of the process; returns its exit code. After a signal the code is 128 plus
+    /// the signal's number, as in a shell.
     pub fn code(&mut self) -> i32 {
         self.wait().code().expect("no signal")
     }
@@ -72,7 +72,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Starts `partywall listen` with this stdin.
+    /// Starts `partywall listen` with these arguments and this stdin.
     pub fn start(arguments: &[&str], stdin: Stdio) -> Self {
         let arguments = [&["listen"], arguments].concat();
         let mut process = Running::start(partywall(&arguments).stdin(stdin));
@@ -86,7 +86,7 @@ impl Listening {
     }
 }
 
-/// Reads the address from the next line.
+/// Reads the next line of `from`, and returns the address that the line announces.
 pub fn announced(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).expect("readable");
@@ -115,5 +115,5 @@ fn drain(mut from: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-/// Longest wait of a test.
+/// Longest time that a test waits for a condition or a process.
 pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -50,7 +50,7 @@ pub fn signal(process: &Running, name: &str) {
     assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
 }
 
-/// The two proxies and their directory.
+/// The entry proxy and the exit proxy, and the directory of their sockets.
 pub struct Pair {
     pub directory: tempfile::TempDir,
     pub entry: Proxy,
@@ -78,7 +78,7 @@ impl Pair {
         Self::start("tcp:127.0.0.1:0", &address_of(to), options)
     }
 
-    /// Connects a client to the entry.
+    /// Connects a client to the listener of the entry proxy.
     pub fn connect(&self) -> TcpStream {
         connect(&self.entry.address)
     }
@@ -134,7 +134,7 @@ impl Socket for UnixStream {
     }
 }
 
-/// Echoes until the client closes, and then closes the socket.
+/// Echoes all bytes until the client closes its writing direction, and then closes the socket.
 fn echo(mut socket: impl Socket) {
     let mut back = socket.duplicate();
     // A client may reset the connection, which is no error of the server.
@@ -181,7 +181,8 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes the bytes, closes the writing direction, and compares the echo.
+/// Writes the bytes, closes the writing direction, and asserts that the socket echoes the same
+/// bytes.
 pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
     let (mut sending, copy) = (socket.duplicate(), bytes.to_vec());
     let sender = thread::spawn(move || {
@@ -194,7 +195,7 @@ pub fn round_trip(mut socket: impl Socket, bytes: &[u8]) {
     assert!(back == bytes, "{} bytes sent, {} received, or other bytes", bytes.len(), back.len());
 }
 
-/// Writes the bytes, and compares the echo; the connection stays open.
+/// Writes the bytes, and asserts that the socket echoes the same bytes; the connection stays open.
 pub fn exchange(socket: &mut (impl Read + Write), bytes: &[u8]) {
     socket.write_all(bytes).unwrap();
     let mut back = vec![0; bytes.len()];

@@ -10,7 +10,7 @@ use std::thread;
 
 use proxied::{Pair, pattern};
 
-/// Proxies between two Unix sockets, whose kernel buffers are small.
+/// A pair of proxies between two Unix sockets, whose kernel buffers are small.
 struct Fixture {
     _directory: tempfile::TempDir,
     _pair: Pair,
@@ -50,7 +50,8 @@ fn fill(socket: &mut UnixStream) -> usize {
     }
 }
 
-/// Sends `bytes` from one socket to the other, and compares them.
+/// Writes `bytes` to the socket `from`, reads as many bytes from `to`, and asserts that they are
+/// equal.
 fn pass(from: &mut UnixStream, to: &mut UnixStream, bytes: &[u8]) {
     let (mut from, copy) = (from.try_clone().unwrap(), bytes.to_vec());
     let sender = thread::spawn(move || from.write_all(&copy).unwrap());

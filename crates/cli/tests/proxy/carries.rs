@@ -49,7 +49,8 @@ fn requests_and_replies_of_changing_lengths_are_carried() {
     }
 }
 
-/// Like `exchange`, but reads while it writes, because the message exceeds all buffers.
+/// Like `exchange`, but reads the echo while it writes, because the bytes exceed all buffers of the
+/// connection.
 fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
     let mut writing = socket.try_clone().unwrap();
     let copy = bytes.to_vec();
@@ -79,7 +80,7 @@ fn end_of_one_direction_leaves_the_other_open() {
     answering.join().unwrap();
     assert!(got == answer);
 
-    // In this connection the server ends first.
+    // In this connection the server ends its direction before the client ends the other.
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"welcome").unwrap();

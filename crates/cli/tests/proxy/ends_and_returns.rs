@@ -25,13 +25,14 @@ fn killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     let busy = thread::spawn(move || while busy.write_all(&[7; 65_536]).is_ok() {});
     pair.exit.process.0.kill().unwrap();
     pair.exit.process.wait();
-    // The error is ignored: if a write reported the reset first, the read finds only the end of the
-    // stream.
+    // The error is ignored: if an earlier write already reported the reset, this read finds only
+    // the end of the stream.
     let _ = io::copy(&mut clients[0], &mut io::sink());
     clients[1..].iter_mut().for_each(assert_reset);
     busy.join().unwrap();
 
-    // A new client waits for the next exit proxy.
+    // A new client connects to the entry proxy while no exit proxy runs, and waits for the next
+    // exit proxy.
     let mut early = pair.connect();
     early.write_all(b"first").unwrap();
     let to = proxied::address_of(&server);

@@ -42,7 +42,7 @@ fn reset_of_the_client_after_its_end_reaches_the_server() {
     assert_eq!(server_end.read(&mut [0]).unwrap(), 0);
     server_end.write_all(b"x").unwrap();
     reset(client);
-    // The server must see the reset although it only writes.
+    // The server must see the reset although the server only writes and never reads.
     until("the server fails to write", || server_end.write_all(b"y").is_err());
 }
 
@@ -53,7 +53,7 @@ fn reset_of_a_blocked_connection_passes_through() {
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"x").unwrap();
-    // The server does not read, so after some time the writer blocks.
+    // The server does not read, so the client's writes fill all buffers until no more bytes fit.
     client.set_nonblocking(true).unwrap();
     let stuck = loop {
         match client.write(&[7; 65_536]) {
@@ -84,8 +84,8 @@ fn bytes_before_a_reset_of_the_server_are_read() {
 
 #[test]
 fn missing_server_resets_the_client() {
-    // Port 1 is never free for a client: another process, or the dialing client itself, could take
-    // a port that the test released.
+    // The target must refuse connections, and port 1 does: no client can take it. Another process,
+    // or the dialing client itself, could take a port that the test released.
     let to = "tcp:127.0.0.1:1";
     let directory = tempfile::tempdir().unwrap();
     let shm = format!("unix:{}/shm.sock", directory.path().display());

@@ -13,13 +13,13 @@ use std::process::Stdio;
 use program::{Running, TIMEOUT, partywall, wait_until};
 use proxied::{Proxy, echo_unix, exchange, pattern, signal};
 
-/// An entry proxy whose stderr is full from the beginning.
+/// An entry proxy whose stderr is full from the beginning, because the fixture has filled it.
 struct Fixture {
     _directory: tempfile::TempDir,
     exit: Proxy,
     entry: Running,
     front: PathBuf,
-    /// The reading end of the proxy's stderr, and the bytes that fill it.
+    /// The reading end of the proxy's stderr, which is a socket.
     stderr: UnixStream,
     filling: usize,
 }

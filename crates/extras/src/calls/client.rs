@@ -2,8 +2,8 @@
 //! The client of calls over a stream.
 //!
 //! ```text
-//!   call ─▶ slot ─▶ order of sending ─▶ sent ─▶ answered     two tasks per client: `read` passes
-//!    └ dropped: gone ┘                   └ dropped: CANCEL    answers on, `cancel` sends CANCELs
+//!   call ─▶ wait for slot ─▶ turn to send ─▶ sent ─▶ answered     two tasks: `read` passes
+//!    └ future dropped: removed ┘             └ dropped: CANCEL    answers, `cancel` sends CANCEL
 //! ```
 
 use super::frame::{Frame, HEADER_BYTES, left_us};
@@ -27,7 +27,7 @@ pub struct Client {
     tasks: Arc<Tasks>,
 }
 
-/// The tasks of a client. Dropping the last clone ends them.
+/// The tasks of a client. Dropping the last clone of this value ends the tasks.
 #[derive(Debug)]
 struct Tasks {
     shared: Arc<Shared>,
@@ -47,7 +47,8 @@ struct Shared {
 #[derive(Debug)]
 struct CallTable {
     pending: Pending<Waiter>,
-    /// Cancelled calls whose CANCEL is pending. Each keeps its slot, which bounds the list.
+    /// Cancelled calls whose CANCEL is pending. Each call keeps its slot, so the number of slots
+    /// bounds the list.
     cancels: Vec<(u64, OwnedSemaphorePermit)>,
     over: Option<Lost>,
     is_closing: bool,
@@ -111,7 +112,7 @@ impl Client {
     }
 
     /// As [`call`](Self::call), but waits only until `deadline`. Waiting for a slot and for room
-    /// counts too. The server gets the deadline, and drops the handler when it passes.
+    /// counts too. The server gets the deadline, and drops the handler when the deadline passes.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if the deadline passed, and the errors of
@@ -192,7 +193,7 @@ impl Shared {
         Ok(Ticket { shared: self, id: table.pending.begin(waiter) })
     }
 
-    /// Passes the answer in `message` to the call that waits for it.
+    /// Passes the answer in `message` to the call with the id of the answer.
     fn receive(&self, mut message: Message) -> Result<(), CallViolation> {
         let frame = Frame::decode(&message)?;
         message.advance(HEADER_BYTES);
@@ -251,7 +252,7 @@ fn failure(code: u32, detail: Message) -> CallError {
     }
 }
 
-/// Runs the task that receives answers and passes them to the waiting calls.
+/// Runs the task that receives answers and passes them to the waiting calls, until the stream ends.
 async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     let lost = loop {
         match recv.recv().await {
@@ -271,8 +272,8 @@ async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     }
 }
 
-/// Runs the task that sends CANCEL for cancelled calls. When it ends, it ends the direction to the
-/// server.
+/// Runs the task that sends CANCEL for cancelled calls. At its end the task also ends the direction
+/// to the server.
 async fn cancel(shared: Arc<Shared>) {
     loop {
         let (cancels, is_over) = {
@@ -283,7 +284,8 @@ async fn cancel(shared: Arc<Shared>) {
             if is_over {
                 return;
             }
-            // A change after the check above has stored a permit, so this wait returns at once.
+            // A change after the check above has stored a permit in `changed`, so this wait then
+            // returns at once.
             shared.changed.notified().await;
             continue;
         }

@@ -7,10 +7,10 @@
 //!  │ u8   │ 3 zeros    │ u32 word    │ u64 id                 │ payload │   little-endian
 //!  │ kind │            │             │                        │         │
 //!  └──────┴────────────┴─────────────┴────────────────────────┴─────────┘
-//!   1 CALL, 2 ONE_WAY   time left, µs; 0: no deadline
-//!   3 CANCEL            0                                       none
+//!   1 CALL, 2 ONE_WAY   µs until the deadline; 0: no deadline
+//!   3 CANCEL            0                                       empty
 //!   4 ANSWER            0
-//!   5 ERROR             code
+//!   5 ERROR             the error code
 //! ```
 //!
 //! The header has 16 bytes, so that the payload of a large message begins at a multiple of 16.
@@ -20,7 +20,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Length of the header in bytes.
+/// Length in bytes of the header of each message.
 pub(crate) const HEADER_BYTES: usize = 16;
 
 /// The first error code that is reserved for the protocol; handlers use smaller codes.
@@ -35,21 +35,21 @@ pub const ABORTED: u32 = 0xffff_ff03;
 /// The code of the reset with which a side ends the stream after a violation of the call protocol.
 pub const VIOLATION: u32 = 0xca11_0001;
 
-/// A decoded header.
+/// The decoded header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A call; if `one_way`, it has no answer. `left_us` is the time until its deadline in µs, or 0
-    /// without a deadline.
+    /// A call; if `one_way` is set, the call has no answer. `left_us` is the time until the
+    /// deadline of the call in µs, or 0 without a deadline.
     Call { id: u64, one_way: bool, left_us: u32 },
     /// The client cancelled the call and ignores an answer.
     Cancel { id: u64 },
-    /// An answer, which is the payload.
+    /// An answer to the call `id`; the payload of the message is the answer.
     Answer { id: u64 },
-    /// An error, whose detail is the payload.
+    /// An error as the result of the call `id`; the payload of the message is the error's detail.
     Error { id: u64, code: u32 },
 }
 
-/// The header as it is in memory.
+/// The header of a message as it is in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {
@@ -68,7 +68,7 @@ const ANSWER: u8 = 4;
 const ERROR: u8 = 5;
 
 impl Frame {
-    /// Encodes the header.
+    /// Encodes the header as the first bytes of a message.
     pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let (kind, word, id) = match self {
             Self::Call { id, one_way: false, left_us } => (CALL, left_us, id),
@@ -100,14 +100,14 @@ impl Frame {
     }
 }
 
-/// Encodes a remaining time in µs, rounded up, at least 1. No deadline, or a time that does not
-/// fit, is encoded as 0.
+/// Encodes the time until a deadline in µs, rounded up, at least 1. No deadline, or a time that
+/// does not fit, is encoded as 0.
 pub(crate) fn left_us(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return 0 };
     u32::try_from(left.as_nanos().div_ceil(1000).max(1)).unwrap_or(0)
 }
 
-/// Decodes a remaining time; 0 means no deadline.
+/// Decodes the time in µs until a deadline; 0 means no deadline.
 pub(crate) const fn left(left_us: u32) -> Option<Duration> {
     if left_us == 0 { None } else { Some(Duration::from_micros(left_us as u64)) }
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The examples of CALLS 2, with their bytes.
+    /// Expected results: the example headers of CALLS 2, with their bytes.
     const GOLDEN: [(Frame, [u8; 16]); 5] = [
         (
             Frame::Call { id: 1, one_way: false, left_us: 250_000 },
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are either refused, or decode to a frame that encodes to the same bytes.
+        /// Rule: any bytes are either refused, or decode to a frame that encodes to the same bytes.
         #[test]
         fn any_bytes_are_understood_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(frame) = Frame::decode(&bytes) {

@@ -120,7 +120,7 @@ pub enum CallError {
     /// The handler returned a failure.
     #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
     Failed {
-        /// The code that the handler chose.
+        /// The error code that the handler chose.
         code: u32,
         /// The detail that the handler returned, as bytes.
         detail: Bytes,

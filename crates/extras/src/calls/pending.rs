@@ -2,14 +2,15 @@
 //! The calls of a client that wait for an answer (CALLS 3).
 //!
 //! ```text
-//!   begin ─▶ waiting ── answer ──▶ gone
-//!               └─ leave ─ sent before? ─ yes ─▶ CANCEL is pending
-//!                                      └─ no ──▶ gone: the server never received it
+//!   begin ─▶ waiting ── answer ──▶ removed
+//!               └─ leave ─ was the call sent? ─ yes ─▶ CANCEL is pending
+//!                                          └─ no ──▶ removed: the server never received the call
 //! ```
 //!
 //! # Invariants
 //!
-//! - Ids rise by one from 1 and never repeat. Calls are added in the order in which they are sent.
+//! - Call ids rise by one from 1 and never repeat. Calls are added in the order in which they are
+//!   sent.
 //! - Each waiter is returned exactly once: when its call is answered, when the call is dropped, or
 //!   when the stream ends.
 
@@ -29,12 +30,13 @@ struct Waiting<W> {
     was_sent: bool,
 }
 
-/// The consequence of dropping a call, for the client.
+/// The consequence of a dropped call: the step that the client has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
-    /// The server has received the call: send CANCEL, and keep the waiter's slot until then.
+    /// The server has received the call: send CANCEL, and keep the waiter's slot until CANCEL is
+    /// sent.
     Cancel(W),
-    /// Nothing: the call was answered, or never sent.
+    /// The client has nothing to do: the call was answered, or never sent.
     Nothing,
 }
 
@@ -43,20 +45,20 @@ impl<W> Pending<W> {
         Self { last: 0, waiting: HashMap::new() }
     }
 
-    /// Returns the next id, for a call without an answer.
+    /// Returns the next call id, for a call that has no answer.
     pub(crate) const fn one_way(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// Adds a call that is about to be sent. Returns its id.
+    /// Adds a call that is about to be sent. Returns the id of the new call.
     pub(crate) fn begin(&mut self, waiter: W) -> u64 {
         let id = self.one_way();
         self.waiting.insert(id, Waiting { waiter, was_sent: false });
         id
     }
 
-    /// Notes that the call was sent.
+    /// Notes that the client has sent the call.
     pub(crate) fn sent(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.was_sent = true;
@@ -93,7 +95,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Compares with a plain map, for calls that are sent, answered and dropped in any order.
+        /// Compares `Pending` with a plain map, for calls that are sent, answered and dropped in
+        /// any order.
         #[test]
         fn each_waiter_is_returned_once(
             steps in proptest::collection::vec((0u8..6, 0u64..40), 1..300),

@@ -2,13 +2,14 @@
 //! The server of calls: each running call is a task, and `serve` owns all of them.
 //!
 //! ```text
-//!   serve ─┬─ CALL ───▶ calls: run ─▶ task: handler, answer       dropped with serve
-//!          │                   wait / refuse (BUSY)
-//!          ├─ CANCEL ─▶ calls: abort the task
-//!          └─ a task ended ─▶ calls: the next waiting call runs
+//!   serve ─┬─ CALL ───▶ run ─▶ task: handler, then answer    `serve` drops its tasks when dropped
+//!          │           or keep waiting, or refuse (BUSY)
+//!          ├─ CANCEL ─▶ abort the task of the call
+//!          └─ a task ended ─▶ the next waiting call runs
 //! ```
 //!
-//! The server receives even when both limits are reached, so that it always gets a CANCEL.
+//! The server receives even when `running_max` calls run and `waiting_max` calls wait, so that it
+//! always gets a CANCEL.
 
 use super::frame::{Frame, HEADER_BYTES, left};
 use super::serving::{Arrived, Serving};
@@ -35,7 +36,7 @@ pub struct Server {
     config: CallsConfig,
 }
 
-/// A call as its handler receives it. It derefs to the payload.
+/// A call as its handler receives it. `Request` derefs to the payload of the call.
 #[derive(Debug)]
 pub struct Request {
     payload: Message,
@@ -73,13 +74,14 @@ impl Request {
         self.payload
     }
 
-    /// Returns the client's deadline, if the call has one. When it passes, the handler is dropped.
+    /// Returns the client's deadline, if the call has one. When the deadline passes, the handler is
+    /// dropped.
     #[must_use]
     pub const fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Whether the client expects no answer.
+    /// Whether the call is one-way, so that the client expects no answer.
     #[must_use]
     pub const fn is_one_way(&self) -> bool {
         self.is_one_way
@@ -110,7 +112,7 @@ impl Failure {
     }
 }
 
-/// The state of `Server::serve` while it runs.
+/// The state of [`Server::serve`] while it runs: the calls and their tasks.
 struct Loop<H> {
     send: Arc<Turns<SendStream>>,
     handler: Arc<H>,
@@ -141,7 +143,7 @@ impl Server {
 
     /// Answers each call with the result of `handler`, until the client has ended its direction and
     /// every call is answered. Each handler runs in a task of its own. Dropping the future drops
-    /// all of them.
+    /// all handlers.
     ///
     /// A handler is dropped when its call is cancelled, when its deadline passes, or when the
     /// stream or the session fails. If a handler panics, its call fails with
@@ -249,7 +251,7 @@ where
         self.calls.started(id, abort);
     }
 
-    /// Handles the end of a task, and runs the next waiting call.
+    /// Handles the end of a handler's task, and runs the next waiting call.
     async fn done(
         &mut self,
         done: Result<(Id, Result<(), StreamSendError>), JoinError>,

@@ -3,10 +3,10 @@
 //! (CALLS 4).
 //!
 //! ```text
-//!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ gone; the next runs
+//!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ removed; the next runs
 //!           ├─ fewer than `waiting_max` wait ─▶ waiting ──▶ running
 //!           └─ else ──────────────────────────▶ refused
-//!   cancel ─▶ running: its handler is dropped · waiting: removed · unknown: ignored
+//!   cancel ─▶ running call: handler dropped · waiting call: removed · unknown id: ignored
 //! ```
 //!
 //! # Invariants
@@ -28,7 +28,7 @@ pub enum CallViolation {
         "a message of {len} bytes is shorter than the header of a call: is this a stream of calls?"
     )]
     Short {
-        /// Length of the message in bytes.
+        /// Length in bytes of the message that is too short.
         len: usize,
     },
     /// A header has an unknown kind, or a reserved field is not 0.
@@ -48,12 +48,12 @@ pub enum CallViolation {
         /// The id of the call according to the frame's header.
         id: u64,
     },
-    /// A call has an id that is not higher than that of the call before.
+    /// A call has an id that is not higher than the id of the call before.
     #[error("call {id} came after call {last}: ids must rise")]
     Id {
         /// The id of the call according to its header.
         id: u64,
-        /// Highest id of the calls before.
+        /// Highest id of the calls that arrived before.
         last: u64,
     },
     /// An answer arrived for a call that was never made.
@@ -77,14 +77,14 @@ pub(crate) struct Serving<C, H> {
     waiting: VecDeque<(u64, C)>,
 }
 
-/// The consequence of a call that arrived, for the server.
+/// The consequence of a call that arrived: the step that the server has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived<C> {
-    /// Run the call, then call `started`.
+    /// The server has to run the call, and then to call `started`.
     Run(C),
-    /// Nothing yet: the call waits until a running call ends.
+    /// The server does nothing yet: the call waits until a running call ends.
     Waits,
-    /// Refuse the call: too many calls run and wait already.
+    /// The server has to refuse the call: too many calls run and wait already.
     Refused(C),
 }
 
@@ -124,12 +124,12 @@ impl<C, H> Serving<C, H> {
         }
     }
 
-    /// Cancels a call. If it was running, returns the handle that ends its handler.
+    /// Cancels a call. If the call was running, returns the handle that ends its handler.
     pub(crate) fn cancel(&mut self, id: u64) -> Option<H> {
         if let Some(place) = self.running.get_mut(&id) {
             return place.take();
         }
-        // Ids rise in the queue as well, so it is sorted by id.
+        // Ids rise in the queue of waiting calls as well, so the queue is sorted by id.
         if let Ok(index) = self.waiting.binary_search_by_key(&id, |(waiting, _)| *waiting) {
             self.waiting.remove(index);
         }
@@ -156,8 +156,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compares with two plain lists, for calls that arrive, end and are cancelled in any
-        /// order.
+        /// Compares `Serving` with two plain lists, for calls that arrive, end and are cancelled in
+        /// any order.
         #[test]
         fn limits_decide_whether_call_runs_waits_or_is_refused(
             running_max in 1usize..4,

@@ -13,7 +13,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The header, which precedes the payload.
+/// The header of a message, which precedes the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -31,7 +31,7 @@ pub(super) enum Meaning {
     Report(u64),
 }
 
-/// Length of the header in bytes.
+/// Length in bytes of the header of each message.
 pub(super) const HEADER_BYTES: usize = size_of::<Header>();
 const RECORD: u32 = 1;
 const REPORT: u32 = 2;
@@ -48,7 +48,7 @@ impl Header {
     }
 }
 
-/// Decodes the header of a message. Returns `None` if it is neither a record nor a report.
+/// Decodes the header of a message. Returns `None` if the message is neither a record nor a report.
 pub(super) fn meaning(bytes: &[u8]) -> Option<Meaning> {
     let (header, payload) = Header::read_from_prefix(bytes).ok()?;
     match (header.kind.get(), header.zero.get(), payload.is_empty()) {

@@ -2,7 +2,7 @@
 //! Records that a full channel may drop: logs, traces and samples on their way to an agent.
 //!
 //! ```text
-//!   any thread ── log ─▶ [queue, drop-oldest only] ─▶ channel ─▶ agent: LossyReceiver
+//!   any thread ── log ─▶ [queue, with DropOldest only] ─▶ channel ─▶ agent: LossyReceiver
 //!                  └─ no room: counted, and reported in the header of the next record sent
 //! ```
 //!

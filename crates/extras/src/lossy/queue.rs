@@ -6,14 +6,14 @@
 //!   ┌──────────┬──────────┬──────────┐
 //!   │ 3 before │ 0 before │ 1 before │  2 after       numbers of records lost at each position
 //!   └──────────┴──────────┴──────────┘
-//!   dropping the front adds its 3 and itself to the losses before the next record: 4
+//!   if the front record is dropped, it and its 3 losses count before the next record: 4
 //! ```
 //!
 //! # Invariants
 //!
-//! - logged = sent + queued (including `out`) + dropped.
+//! - The number of logged records is the sum of sent, queued (including `out`) and dropped ones.
 //! - Every dropped record is counted at exactly one place: before a sent record, before a queued
-//!   record, before a record that is `out`, or after the queue.
+//!   record, before a record that was taken `out`, or after the queue.
 
 use std::collections::VecDeque;
 
@@ -29,11 +29,12 @@ pub enum OnFull {
     /// records are kept. Each queued record takes an allocation and a copy. The queue takes memory
     /// up to `queue_records` and `queue_bytes` of [`LossyConfig`](super::LossyConfig).
     DropOldest,
-    /// Blocks in `log` until there is room, at most for this time. Then drops the record.
+    /// Blocks in `log` until there is room, at most for this time. After this time `log` drops the
+    /// record.
     Block(std::time::Duration),
 }
 
-/// Numbers of dropped records, by reason.
+/// Numbers of dropped records, by the reason of the drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Drops {
@@ -80,10 +81,10 @@ pub(super) struct LossyQueue {
     bytes_max: usize,
     queue: VecDeque<Entry>,
     queue_bytes: usize,
-    /// Number of records taken out to be sent without the lock, which are neither sent nor dropped
-    /// yet.
+    /// Number of records that were taken out of the queue to be sent without the lock, and are
+    /// neither sent nor dropped yet.
     out: u64,
-    /// Number of records lost after the last one of the queue.
+    /// Number of records lost after the last record of the queue.
     lost: u64,
     sent: u64,
     drops: Drops,
@@ -111,7 +112,8 @@ impl LossyQueue {
         self.queue.len()
     }
 
-    /// Returns the number of records that were lost after the last queued one and not reported yet.
+    /// Returns the number of records that were lost after the last queued record and are not
+    /// reported yet.
     pub(super) const fn lost(&self) -> u64 {
         self.lost
     }
@@ -129,8 +131,8 @@ impl LossyQueue {
         self.queue.front()
     }
 
-    /// Appends a record, after dropping the oldest ones until it fits. Returns `false` if the
-    /// record is too long for the queue and was dropped itself.
+    /// Appends a record, after dropping the oldest ones until the new record fits. Returns `false`
+    /// if the record is too long for the queue and was dropped itself.
     pub(super) fn enqueue(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.bytes_max || self.records_max == 0 {
             self.drop_newest(|drops| &mut drops.too_large);
@@ -160,13 +162,15 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Counts a new record as sent. The queue was empty, so its header has reported all losses.
+    /// Counts a new record as sent. The queue was empty, so the record's header has reported all
+    /// losses.
     pub(super) const fn count_new_sent(&mut self) {
         self.sent += 1;
         self.lost = 0;
     }
 
-    /// Counts the oldest queued record as sent. Its header has reported the losses before it.
+    /// Counts the oldest queued record as sent. The record's header has reported the losses before
+    /// it.
     pub(super) fn count_front_sent(&mut self) {
         if let Some(entry) = self.queue.pop_front() {
             self.queue_bytes -= entry.bytes.len();
@@ -188,8 +192,8 @@ impl LossyQueue {
         self.sent += 1;
     }
 
-    /// Puts the record that `take_front` took out back to the front. Drops it if the queue has no
-    /// room.
+    /// Puts the record that `take_front` took out back to the front. Drops the record if the queue
+    /// has no room.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -219,12 +223,13 @@ impl LossyQueue {
         std::mem::replace(&mut self.lost, 0)
     }
 
-    /// Takes back losses whose message was not sent.
+    /// Adds losses back to the queue's count of losses, because the message that would report them
+    /// was not sent.
     pub(super) const fn return_lost(&mut self, lost: u64) {
         self.lost += lost;
     }
 
-    /// Counts a record that the caller sent without the lock, after `take_lost`.
+    /// Counts as sent a record that the caller sent without the lock, after `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
@@ -236,8 +241,8 @@ impl LossyQueue {
         }
     }
 
-    /// Adds `lost` to the losses before the oldest queued record, or after the queue if it is
-    /// empty.
+    /// Adds `lost` to the losses before the oldest queued record. If no record is queued, the
+    /// losses count after the queue.
     fn add_lost(&mut self, lost: u64) {
         match self.queue.front_mut() {
             Some(front) => front.lost += lost,
@@ -251,7 +256,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the agent: it receives each record by number, and learns of each loss once.
+    /// A model of the agent: the agent receives each record by number, and learns of each loss
+    /// once.
     #[derive(Default)]
     struct Agent {
         received: Vec<u64>,
@@ -263,8 +269,8 @@ mod tests {
     }
 
     impl Agent {
-        /// Receives a record. Every record between this one and the one before must be reported as
-        /// lost.
+        /// Receives a record. Every record between the last received record and this record must be
+        /// reported as lost.
         fn receive(&mut self, number: u64, lost: u64) {
             self.lost += lost;
             assert_eq!(self.received.len() as u64 + self.lost, number, "losses before {number}");
@@ -273,7 +279,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any order of steps, the agent learns of each loss at its position.
+        /// Rule: for any order of steps, the agent learns of each loss at its position.
         #[test]
         fn every_record_is_received_or_reported_lost(
             records_max in 1usize..6,

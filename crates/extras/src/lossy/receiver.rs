@@ -27,12 +27,13 @@ pub enum LossyRecvError<E> {
     /// The channel's receiver returned an error.
     #[error(transparent)]
     Recv(E),
-    /// The message is not a record. It counts as received; the next one can be received.
+    /// The message is not a record. The message counts as received; the next message can be
+    /// received.
     #[error("message {number} ({len} bytes) is not a record: does the peer send with LossySender?")]
     NotARecord {
-        /// The index of the message in this channel, from 0.
+        /// The index of the message among all messages of the channel, from 0.
         number: u64,
-        /// Length of the message in bytes.
+        /// Length in bytes of the message that is not a record.
         len: usize,
     },
 }

@@ -59,10 +59,10 @@ impl LossyConfig {
 pub enum SendOutcome {
     /// The record is in the channel. A living agent receives it even if this process dies.
     Sent,
-    /// The record is in the queue of this process. The queue may have dropped its oldest record for
-    /// it.
+    /// The record is in the queue of this process. To make room, the queue may have dropped its
+    /// oldest record.
     Queued,
-    /// The record was dropped for this reason.
+    /// The record was dropped; the value is the reason.
     Dropped(DropReason),
 }
 
@@ -110,13 +110,14 @@ struct State {
     is_over: bool,
 }
 
-/// Longest wait. It is bounded because `Instant` cannot represent every later time.
+/// Longest wait for a deadline. The wait is bounded because `Instant` cannot represent every later
+/// time.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Most queued records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
 /// Most attempts to send while another thread's flush uses the channel.
 const BUSY_ATTEMPTS: u32 = 100;
-/// Most bytes of the buffer that are kept between two records.
+/// Largest capacity in bytes that `scratch` keeps between two records.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 impl LossySender {
@@ -291,7 +292,7 @@ impl Shared {
 }
 
 impl State {
-    /// Attempts to send a record, with the number of records lost before it in its header.
+    /// Attempts to send a record whose header contains the number of records lost before it.
     fn attempt(&mut self, sender: &SharedSender, record: &[u8]) -> Result<(), DropReason> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -329,7 +330,7 @@ impl State {
                 Err(TrySendError::Busy) => std::thread::yield_now(),
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
-                // The channel is closed or has failed, which no further attempt would change.
+                // The channel is closed or has failed, and a further attempt would fail as well.
                 Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);
@@ -339,8 +340,8 @@ impl State {
         Err(DropReason::Full)
     }
 
-    /// Returns the reason for dropping a record after an error of the channel, and notes if the
-    /// receiver is gone.
+    /// Returns the reason for dropping a record after an error of the channel. Sets `is_over` if
+    /// the receiver is gone.
     const fn reason_of(&mut self, error: &SendError) -> DropReason {
         match error {
             SendError::TimedOut | SendError::Full => DropReason::Full,
@@ -385,7 +386,8 @@ fn entry_bytes(entry: &Entry) -> Vec<u8> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Records that cannot be sent in this time are lost, and no later message can report them.
+        // Records that cannot be sent within `flush_on_drop` are lost, and no later message can
+        // report them.
         let _ = self.flush(after(self.config.flush_on_drop));
     }
 }

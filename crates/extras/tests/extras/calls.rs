@@ -44,7 +44,7 @@ async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(TIMEOUT, future).await.expect("in time")
 }
 
-/// Sends an event if its handler is dropped before it ends.
+/// Held by a handler: sends an event if the handler is dropped before it ends.
 struct Dropped(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Dropped {
@@ -55,8 +55,8 @@ impl Drop for Dropped {
     }
 }
 
-/// Starts a server whose handlers never answer. They send events when they begin and when they are
-/// dropped.
+/// Starts a server whose handlers never answer. Each handler sends an event when it begins and when
+/// it is dropped.
 fn serve_for_ever(
     stream: Stream,
     config: CallsConfig,
@@ -164,7 +164,7 @@ async fn waiting_call_that_is_cancelled_never_runs() {
     assert_eq!(soon(events.recv()).await, Some("began"));
     let second = client.call_deadline(b"second", Instant::now() + Duration::from_millis(1)).await;
     assert!(matches!(second, Err(CallError::DeadlineExceeded)), "{second:?}");
-    // This call is sent on the same stream after the CANCEL of the second call.
+    // The third call is sent on the same stream after the CANCEL of the second call.
     client.call_one_way(b"third").await.unwrap();
     first.abort();
     assert_eq!(soon(events.recv()).await, Some("dropped"));
@@ -176,8 +176,8 @@ async fn deadline_ends_call_on_both_sides() {
     let pair = pair().await;
     let (_serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::new(pair.here);
-    // Tries longer times, because on a busy machine the deadline may pass before the handler
-    // begins.
+    // The test tries longer and longer deadlines, because on a busy machine a deadline may pass
+    // before the handler begins.
     for time_ms in [200, 2000, 20_000] {
         let time = Duration::from_millis(time_ms);
         let called = client.call_deadline(b"", Instant::now() + time).await;
@@ -278,7 +278,8 @@ async fn dropped_server_ends_every_call() {
 
 #[tokio::test]
 async fn violation_resets_stream_but_not_session() {
-    // Each case is the messages that a raw peer sends to a server or a client.
+    // Inputs: in each case a raw peer sends these messages, the first time to a server, later to a
+    // client. The receiver must report a violation.
     let call = [1_u8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     let answer = [4_u8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     for messages in [vec![&call[..], &call[..]], vec![&answer[..]], vec![&[1, 2, 3][..]]] {

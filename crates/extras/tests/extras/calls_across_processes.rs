@@ -29,7 +29,7 @@ async fn child() {
     }
 }
 
-/// Sends an event when it is dropped.
+/// A guard that a handler holds: it sends an event when it is dropped together with the handler.
 struct Guard(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Guard {

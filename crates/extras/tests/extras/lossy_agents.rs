@@ -32,7 +32,8 @@ fn child() {
     }
 }
 
-/// Receives all records, then sends the number of received and the number of lost records.
+/// Role of the agent: receives all records, then sends the number of received and the number of
+/// lost records.
 fn agent(address: &str) {
     let (mut counter_sender, receiver) =
         partywall::connect_with(address, &config()).unwrap().split();
@@ -56,7 +57,8 @@ fn application(address: &str) {
     }
 }
 
-/// Logs until there is no room, sends the number of sent records, and waits to be killed.
+/// Role of the application: logs until there is no room, sends the number of sent records, and
+/// waits to be killed.
 fn filler(address: &str) {
     let (sender, _receiver) = partywall::connect_with(address, &config()).unwrap().split();
     let mut aside = partywall::connect_with(address, &config()).unwrap();
@@ -192,8 +194,8 @@ fn committed_records_of_killed_application_arrive() {
     for _ in 0..1000 {
         assert!(take(&mut records));
     }
-    // The agent receives nothing while the application fills the ring. Records in the ring outlive
-    // the process of the application.
+    // While the application fills the ring, the agent receives nothing. The records in the ring
+    // outlive the process of the application.
     application.kill();
     while take(&mut records) {}
     assert_eq!(records.received() + records.lost(), next);

@@ -50,7 +50,8 @@ const GATHERED_BYTES: usize = 160;
 mod tests {
     use super::*;
 
-    /// RFC 3720 states this check value, and so does every catalogue of checksums.
+    /// Expected result: RFC 3720 and every catalogue of checksums state this check value for
+    /// crc32c.
     #[test]
     fn checksum_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

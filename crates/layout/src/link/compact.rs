@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  byte 0        8      12     16
-//!       | word0  | len  | crc  | the message
+//!       | word0  | len  | crc  | the message        the bytes in a ring and on a socket
 //!
-//!       | word0  | len  | tag  | the message        the crc covers these bytes
+//!       | word0  | len  | tag  | the message        the bytes that the crc covers
 //! ```
 //!
 //! A compact record identifies its stream although it does not contain the stream's tag: with
@@ -41,9 +41,10 @@ pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
     [word0(position, Kind::CompactRecord), word1(len, tag)]
 }
 
-/// The length and the crc of the record at `position`, if its header is that of a compact record
-/// allowed at that position, with at most `len_max` bytes. After `None`, the record may be one of
-/// another kind: [`LinkRecord::check_header`](super::LinkRecord::check_header) checks that.
+/// Returns the length and the crc of the record at `position`, if its header is that of a compact
+/// record. The record must be allowed at `position`, and have at most `len_max` bytes. After
+/// `None`, the record may be one of another kind:
+/// [`LinkRecord::check_header`](super::LinkRecord::check_header) checks that.
 #[inline]
 #[must_use]
 pub fn short_header(
@@ -125,7 +126,8 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // xorshift32 never yields 0
+            // The random generator xorshift32 never yields 0, so `other` always differs from the
+            // tag 0 of `this`.
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;
@@ -133,8 +135,8 @@ mod tests {
         }
     }
 
-    /// The fast check accepts no more than the full check does: for any header from a peer, both
-    /// have the same result.
+    /// Rule: for any header from a peer, the fast check `short_header` and the full check of
+    /// `LinkRecord` have the same result.
     #[test]
     fn short_header_check_agrees_with_full_check() {
         let size = RingSize::new(4096).unwrap();

@@ -2,10 +2,10 @@
 //! The position up to which the owner has consumed its peer's stream (SPEC 13.5).
 //!
 //! ```text
-//!   slot of n      sequence  stream  consumed  digest  seal ┐  in force: consumed up to here
-//!                                                since word │  not 0: slots consumed since, and
-//!                                                              the record digest where they end
-//!   slot of n - 1  unchanged
+//!   slot of record n      sequence  stream  consumed  digest  seal   the position in force
+//!                         since word, if not 0: the number of ring slots consumed after record n
+//!                         was written, and the record digest at the position where they end
+//!   slot of record n - 1  stays unchanged while record n is in force
 //! ```
 //!
 //! The position changes with every message, so it has slots of its own, next to the `consumed` word
@@ -28,6 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// One slot of the control page, without the `since` word that follows the slot.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  sequence    8  stream    16  consumed    24  digest   28  zero    32  seal
 /// ```
@@ -36,11 +37,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConsumedRecord {
-    /// Number of this record: each later record of the file has a higher one, from 1.
+    /// Number of this record, from 1. Each later record of the file has a higher number.
     pub sequence: U64,
     /// Id of the consumed stream; 0 until the owner consumes the first message.
     pub stream: U64,
-    /// The position up to which the owner had consumed when it wrote this record.
+    /// The position up to which the owner had consumed the stream when the owner wrote this record.
     pub consumed: U64,
     /// The record digest at the position `consumed`.
     pub digest: U32,
@@ -119,7 +120,7 @@ const PARITY: u16 = 0x5a96;
 /// The largest number of ring bytes that one `since` word can express.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
-/// The consumed position in force, and the record and word that yield it.
+/// The consumed position in force, and the record and the `since` word from which it results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
     /// The record of the newest slot, with its seal.
@@ -131,7 +132,7 @@ pub struct Consumed {
 }
 
 impl Consumed {
-    /// The consumed position of a record whose `since` word is still 0.
+    /// Returns the consumed position that `record` states while its `since` word is still 0.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
         Self { record, position: record.consumed.get(), digest: record.digest.get() }
@@ -164,8 +165,8 @@ impl Consumed {
         slot_offset(index_of(self.record.sequence.get())) + (RECORD_BYTES - SEAL_BYTES) as u64
     }
 
-    /// The consumed position and its record digest. The source is the state, or this record if it
-    /// is later and of the state's receiving stream.
+    /// Returns the consumed position and its record digest. The source is the state; this record is
+    /// the source if it is later than the state and of the state's receiving stream.
     #[must_use]
     pub fn with(&self, state: &StateImage) -> (u64, u32) {
         let of_state = (state.receiving_consumed.get(), state.receiving_digest.get());

@@ -16,31 +16,31 @@ pub enum FileFault {
     Truncated {
         /// The size in the file's header, or the smallest possible size, in bytes.
         expected: u64,
-        /// Size of the file in bytes.
+        /// Actual size of the file in bytes.
         actual: u64,
     },
     /// An older, unsupported version of this software made the file.
     Older {
-        /// The version of the file's format.
+        /// The version of the format that the file's header states.
         version: u32,
     },
     /// A newer version of this software made the file.
     Newer {
-        /// The version of the file's format.
+        /// The version of the format that the file's header states.
         version: u32,
     },
     /// The checksum of the header page is wrong.
     HeaderDamaged,
-    /// The file has this version's number, but the layout hash of other rules.
+    /// The file has this version's number, but its layout hash is that of other rules.
     OtherLayout {
-        /// The layout hash in the file.
+        /// The layout hash that the file's header holds.
         found: u64,
     },
     /// The file is longer than the size in the file's own header.
     TooLong {
         /// The size in the file's header, in bytes.
         expected: u64,
-        /// Size of the file in bytes.
+        /// Actual size of the file in bytes.
         actual: u64,
     },
     /// A name in the header is invalid: empty, not UTF-8, or not followed by zeros.
@@ -52,9 +52,9 @@ pub enum FileFault {
     OtherLink,
     /// Ring, release ring and slab are not in order within the file.
     Geometry {
-        /// The name of the invalid field.
+        /// The name of the header field that is invalid.
         field: &'static str,
-        /// The value of the field.
+        /// The value of the invalid header field.
         found: u64,
     },
     /// The owner page is damaged: the last owner of the file cannot be determined.
@@ -65,9 +65,9 @@ pub enum FileFault {
     ConsumedDamaged,
     /// An image whose checksum is right has impossible content.
     Contradiction {
-        /// The rule that is broken.
+        /// The rule that the content of the image breaks.
         what: &'static str,
-        /// The value of the field.
+        /// The value that breaks the rule.
         found: u64,
     },
 }

@@ -7,7 +7,7 @@
 //!  | word          | body bytes | crc   | body …
 //!
 //!  word   bit 63 … 1 | 0          crc   crc32c of bytes 0..11 and of the body
-//!         kind       | 0: no record (a record has 1 there, SPEC 4.2)
+//!         kind       | 0 marks a frame (a record has 1 in this bit, SPEC 4.2)
 //!
 //!  attach.rs    ATTACH, ATTACHED     side.rs      identity and positions of a side
 //!  refuse.rs    REFUSE               progress.rs  CONFIRM, BEGIN, ACK
@@ -56,7 +56,7 @@ pub const REFUSAL_TEXT_MAX: usize = 255;
 /// Upper bound of the body of any frame, in bytes.
 pub const FRAME_BODY_MAX: usize = size_of::<AttachFields>() + 3 * NAME_BYTES_MAX + LOGIN_BYTES_MAX;
 
-/// The kind of a frame.
+/// The kind of a frame between the two ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -74,7 +74,7 @@ pub enum FrameKind {
     Ack = 6,
     /// The sender of the frame closes its end of the link for now.
     Leave = 7,
-    /// The client has mapped the server's memory: from here on records do not use the socket.
+    /// The client has mapped the server's memory: after this frame records do not use the socket.
     Share = 8,
 }
 
@@ -113,8 +113,9 @@ impl FrameKind {
     }
 }
 
-/// The header before every body.
+/// The header of a frame, which precedes the body.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  word    8  body bytes    12  crc
 /// ```
@@ -123,9 +124,9 @@ impl FrameKind {
 )]
 #[repr(C)]
 pub struct FrameHeader {
-    /// The number of the kind, shifted left by one bit.
+    /// The number of the frame's kind, shifted left by one bit; bit 0 is 0.
     pub word: U64,
-    /// Length of the body in bytes.
+    /// Length in bytes of the body that follows the header.
     pub body_bytes: U32,
     /// The crc32c of the bytes before this field, and of the body.
     pub crc: U32,
@@ -139,7 +140,8 @@ const _: () = {
 };
 
 impl FrameHeader {
-    /// The header for a frame with this body, of which at most [`FRAME_BODY_MAX`] bytes are used.
+    /// Makes the header of a frame with this kind and body, which has at most [`FRAME_BODY_MAX`]
+    /// bytes.
     #[must_use]
     pub fn new(kind: FrameKind, body: &[u8]) -> Self {
         let body = &body[..body.len().min(FRAME_BODY_MAX)];
@@ -170,37 +172,37 @@ impl FrameHeader {
     }
 }
 
-/// The body of a frame, checked.
+/// The body of a frame that has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameBody<'a> {
-    /// The body of [`FrameKind::Attach`].
+    /// The body of an ATTACH ([`FrameKind::Attach`]).
     Attach {
-        /// The fields of fixed size.
+        /// The fields of fixed size, with which the body begins.
         fields: &'a AttachFields,
         /// Names of the client, the server and the link.
         names: [&'a str; 3],
-        /// Data for the server's application.
+        /// Login data from the client for the server's application.
         login: &'a [u8],
     },
-    /// The body of [`FrameKind::Attached`].
+    /// The body of an ATTACHED ([`FrameKind::Attached`]).
     Attached {
-        /// The fields of fixed size.
+        /// The fields of fixed size, with which the body begins.
         fields: &'a AttachedFields,
-        /// Data for the client's application.
+        /// Login data from the server for the client's application.
         login: &'a [u8],
     },
-    /// The body of [`FrameKind::Refuse`].
+    /// The body of a REFUSE ([`FrameKind::Refuse`]).
     Refuse {
-        /// The fields of fixed size.
+        /// The fields of fixed size, with which the body begins.
         fields: &'a RefuseFields,
         /// Why the side refuses, for an operator.
         text: &'a str,
     },
-    /// The body of [`FrameKind::Confirm`].
+    /// The body of a CONFIRM ([`FrameKind::Confirm`]).
     Confirm(&'a ConfirmFields),
-    /// The body of [`FrameKind::Begin`].
+    /// The body of a BEGIN ([`FrameKind::Begin`]).
     Begin(&'a BeginFields),
-    /// The body of [`FrameKind::Ack`].
+    /// The body of an ACK ([`FrameKind::Ack`]).
     Ack(&'a AckFields),
     /// A frame of [`FrameKind::Leave`], without a body.
     Leave,

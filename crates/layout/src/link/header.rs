@@ -14,7 +14,7 @@ use crate::segment::{GRAIN_BYTES, PAGE_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRI
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first eight bytes of a link's file.
+/// The first eight bytes of every link's file.
 pub const LINK_MAGIC: [u8; 8] = *b"PWLINK\x00\x01";
 
 /// The version of the file format that this crate describes.
@@ -50,6 +50,7 @@ pub const LINK_LAYOUT_HASH: u64 = {
 
 /// The header of a link's file, which fills a whole page.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0    magic            8   version   12  header size    16  layout hash   24  file size
 ///  32   ring offset      40  ring size                    48  release offset
@@ -64,31 +65,31 @@ pub const LINK_LAYOUT_HASH: u64 = {
 )]
 #[repr(C)]
 pub struct LinkHeader {
-    /// Always [`LINK_MAGIC`].
+    /// The first eight bytes of the file, always [`LINK_MAGIC`].
     pub magic: [u8; 8],
-    /// Always [`LINK_VERSION`].
+    /// The version of the file format, always [`LINK_VERSION`].
     pub version: U32,
     /// Size of the header page in bytes.
     pub header_size: U32,
-    /// Always [`LINK_LAYOUT_HASH`].
+    /// The hash of the rules of the format, always [`LINK_LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the file in bytes.
     pub file_size: U64,
-    /// Offset of the record ring.
+    /// Offset of the record ring in the file, in bytes.
     pub ring_offset: U64,
     /// Size of the record ring in bytes.
     pub ring_size: U64,
-    /// Offset of the release ring.
+    /// Offset of the release ring in the file, in bytes.
     pub release_offset: U64,
     /// Number of entries in the release ring, eight bytes each.
     pub peer_blocks_max: U64,
-    /// Offset of the slab.
+    /// Offset of the slab in the file, in bytes.
     pub slab_offset: U64,
     /// Size of the slab in bytes; may be 0.
     pub slab_size: U64,
     /// The store id, a random number: a file that replaces a lost file has another store id.
     pub store_id: [u8; 16],
-    /// When the file was made, in nanoseconds since 1970; for an operator.
+    /// When the file was made, in nanoseconds since 1970. The value is for an operator.
     pub created_ns: U64,
     /// Length of each name in bytes, at least 1.
     pub name_lengths: [u8; 3],
@@ -242,17 +243,17 @@ pub fn check(
 pub struct LinkGeometry {
     /// Size of the whole file in bytes: a multiple of [`GRAIN_BYTES`].
     pub file_bytes: u64,
-    /// Offset of the record ring.
+    /// Offset of the record ring in the file, in bytes.
     pub ring_offset: u64,
-    /// Size of the record ring.
+    /// Size of the record ring in bytes.
     pub ring: RingSize,
-    /// Offset of the release ring.
+    /// Offset of the release ring in the file, in bytes.
     pub release_offset: u64,
     /// Number of entries in the release ring: a power of two.
     pub peer_blocks_max: u64,
-    /// Offset of the slab.
+    /// Offset of the slab in the file, in bytes.
     pub slab_offset: u64,
-    /// Size of the slab; may be 0.
+    /// Size of the slab in bytes; may be 0.
     pub slab_bytes: u64,
 }
 
@@ -332,13 +333,13 @@ const fn is_entries(entries: u64) -> bool {
     entries.is_power_of_two() && entries >= RELEASE_ENTRIES_MIN && entries <= RELEASE_ENTRIES_MAX
 }
 
-/// The hash from which a link's file is named: over the three names, each preceded by its length
-/// (SPEC 13.1).
+/// The hash that the name of a link's file contains. It is computed over the three names of the
+/// link, each preceded by its length (SPEC 13.1).
 #[must_use]
 pub fn file_name_hash(names: [&str; 3]) -> u64 {
     names.into_iter().fold(fnv::BASIS, |hash, name| {
-        // A name has at most 255 bytes. A longer one gets the hash of length 255, and no file has
-        // it.
+        // A name has at most 255 bytes. A longer name is hashed with the length 255, and no file
+        // has such a name.
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         fnv::of_bytes(fnv::of_bytes(hash, &[length]), name.as_bytes())
     })

@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// One slot of the owner page.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0   sequence         8   incarnation      16  since            24  start time
 ///  32  boot id (16)                          48  pid namespace    56  time namespace
@@ -23,11 +24,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct OwnerRecord {
-    /// Number of this record: each later record of the file has a higher one, from 1.
+    /// Number of this record, from 1. Each later record of the file has a higher number.
     pub sequence: U64,
     /// Number of owners that have opened the file; 0 in the record of a new file.
     pub incarnation: U64,
-    /// When the owner took the file, in nanoseconds since 1970; for an operator.
+    /// When the owner took the file, in nanoseconds since 1970. The value is for an operator.
     pub since_ns: U64,
     /// Start time of the owner's process, in clock ticks since boot.
     pub start_ticks: U64,
@@ -41,7 +42,8 @@ pub struct OwnerRecord {
     pub pid: U32,
     /// 1 once the owner has closed the file in order, otherwise 0.
     pub left: U32,
-    /// The contents of the file when this owner closed it, if it did.
+    /// The contents of the file when this owner closed it; all fields are 0 if the owner has not
+    /// closed the file.
     pub closing: Closing,
     /// A reserved field, always 0.
     pub zero: U64,
@@ -49,11 +51,13 @@ pub struct OwnerRecord {
     pub seal: U64,
 }
 
-/// What an owner that closed the file had synced to the disk before it stored this record.
+/// The contents that an owner had synced to the disk before it closed the file and stored this
+/// record.
 ///
-/// After another boot it is the only evidence that the file is whole: a page that a power loss left
-/// unwritten looks like the end of the stream.
+/// After another boot this record is the only evidence that the file is whole. A page that a power
+/// loss left unwritten looks like the end of the stream.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0   tail    8  consumed    16  state sequence
 ///  24  digest at tail   28 digest at consumed   32 closed   36 zero
@@ -73,24 +77,26 @@ pub struct OwnerRecord {
 )]
 #[repr(C)]
 pub struct Closing {
-    /// The end of the stream that is sent.
+    /// The position at which the sent stream ended.
     pub tail: U64,
     /// The position up to which the received stream was consumed.
     pub consumed: U64,
-    /// The sequence of the state in force.
+    /// The sequence number of the state image in force.
     pub state_sequence: U64,
     /// The record digest at `tail`.
     pub tail_digest: U32,
     /// The record digest at `consumed`.
     pub consumed_digest: U32,
-    /// 1 if the owner closed the file, otherwise 0; then the other fields are 0 too.
+    /// 1 if the owner closed the file, otherwise 0. If the field is 0, all other fields are 0 as
+    /// well.
     pub closed: U32,
     /// A reserved field, always 0.
     pub zero: U32,
 }
 
 impl Closing {
-    /// Whether the owner closed the file: everything before was synced.
+    /// Whether the owner closed the file. Everything that the owner stored before the close was
+    /// then synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1

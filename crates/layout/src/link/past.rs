@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The two streams of the epoch before the current one: the sent and the received stream.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  flags   8  epoch   16  sending stream   24  base   32  acked   40  tail
 ///  48  receiving stream   56  consumed
@@ -23,15 +24,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Previous {
-    /// 0 if there is no previous epoch; then all other fields are 0. Otherwise [`PREVIOUS_THERE`],
-    /// possibly with [`PREVIOUS_SETTLED`].
+    /// 0 if there is no previous epoch, and then all other fields are 0 as well. Otherwise
+    /// [`PREVIOUS_THERE`], possibly with [`PREVIOUS_SETTLED`].
     pub flags: U64,
     /// The number of the previous epoch.
     pub epoch: U64,
     /// The stream that this side sent in the previous epoch.
     pub sending_stream: U64,
     /// Always equal to `acked`: the receiver of a stream that has ended never asks for records
-    /// below it.
+    /// below `acked`.
     pub base: U64,
     /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub acked: U64,
@@ -60,7 +61,7 @@ const _: () = {
 };
 
 impl Previous {
-    /// Whether there is a previous epoch.
+    /// Whether the fields describe a previous epoch, because there is one.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.flags.get() & PREVIOUS_THERE != 0

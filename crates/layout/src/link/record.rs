@@ -39,6 +39,7 @@ pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
 
 /// The start of the payload of each DATA and BLOB record.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  crc    4  blob_crc    8  ack_pos    16  ack_digest    20  ack_tag
 /// ```
@@ -47,23 +48,25 @@ pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
 )]
 #[repr(C)]
 pub struct LinkPrefix {
-    /// The crc32c of the header and of the payload after this field. It is also the record digest
-    /// at the position where the record ends.
+    /// The crc32c of the header and of the payload after this field. The crc is also the record
+    /// digest at the position where the record ends.
     pub crc: U32,
     /// The crc32c of the BLOB's bytes in the slab; 0 in DATA.
     pub blob_crc: U32,
-    /// The position up to which the sender of the record had consumed the other direction.
+    /// The position up to which the sender of the record had consumed the stream of the other
+    /// direction.
     pub ack_pos: U64,
     /// The record digest at the position `ack_pos`.
     pub ack_digest: U32,
-    /// The [`tag`] of the acknowledged stream. 0 if the sender knows none; then `ack_pos` and
-    /// `ack_digest` are 0.
+    /// The [`tag`] of the acknowledged stream. If the sender of the record knows no such stream,
+    /// the tag, `ack_pos` and `ack_digest` are 0.
     pub ack_tag: U32,
 }
 
 /// The rest of the payload of a BLOB record, after the prefix: where the message's bytes lie in the
 /// sender's slab.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  offset    8  length
 /// ```
@@ -100,17 +103,17 @@ pub const fn tag(stream: u64) -> u32 {
     if folded == 0 { 1 } else { folded }
 }
 
-/// The `blob_crc` of a BLOB's bytes.
+/// Computes the crc32c that the field `blob_crc` holds for a BLOB with these bytes.
 #[must_use]
 pub fn blob_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes)
 }
 
-/// The position up to which the sender of a record had consumed the other direction. All fields are
-/// 0 if the sender knows no stream of that direction.
+/// An acknowledgement: the position up to which the sender of a record had consumed the stream of
+/// the other direction. All fields are 0 if the sender knows no such stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// Position that the record acknowledges.
+    /// The position up to which the record acknowledges the stream.
     pub position: u64,
     /// The record digest at `position`.
     pub digest: u32,
@@ -318,8 +321,8 @@ pub const fn body_offset(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a record at this position may be compact. The first record of the ring may not: if
-/// another stream left it there, its tag must show that (SPEC 14.4).
+/// Whether a record at `position` may be compact. The record at the start of the ring may not be
+/// compact: if another stream left it there, its tag must show that (SPEC 14.4).
 #[must_use]
 #[inline]
 pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
@@ -354,28 +357,29 @@ const HEADER: usize = HEADER_BYTES as usize;
 pub enum RecordFault {
     /// The header breaks a rule that holds in every ring.
     Header(Violation),
-    /// The record has a kind that links do not have, or not at this position.
+    /// The record has a kind that links do not have, or that is not allowed at the record's
+    /// position.
     Kind {
-        /// The number of the kind.
+        /// The number of the record's kind.
         kind: u8,
     },
     /// The record belongs to another stream, or is a PAD with a tag.
     Tag {
-        /// The tag in the header.
+        /// The tag in the record's header.
         found: u32,
         /// The tag of the stream that was expected.
         expected: u32,
     },
     /// The length is invalid for the record's kind.
     Length {
-        /// The payload length in the header, in bytes.
+        /// The payload length in the record's header, in bytes.
         len: u32,
     },
-    /// There are fewer bytes than the record has.
+    /// The given bytes end before the record does.
     Cut,
     /// The checksum is wrong: the record differs from the one that its sender wrote.
     Crc {
-        /// The crc in the record.
+        /// The crc that the record holds.
         found: u32,
         /// The crc computed from the record's bytes.
         expected: u32,

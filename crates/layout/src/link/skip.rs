@@ -12,8 +12,9 @@ use super::past::{ensure, is_position};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A skipped range; all fields are 0 if there is none.
+/// A skipped range; all fields are 0 if the receiver has skipped nothing.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  epoch   8  of   16  into   24  from   32  to   40  resume
 /// ```
@@ -24,14 +25,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct SkipFields {
     /// The epoch in which the receiver skipped the range.
     pub epoch: U64,
-    /// The stream of the skipped range; 0 if there is no skip.
+    /// The stream of the skipped range; 0 if the receiver has skipped nothing.
     pub of: U64,
     /// The stream that the receiver resumed with.
     pub into: U64,
-    /// The first position that was not consumed.
+    /// The first position of the range, which the receiver did not consume.
     pub from: U64,
-    /// The end of the range; if the receiver resumed with another stream, the end of the received
-    /// part.
+    /// The end of the skipped range. If the receiver resumed with another stream, the end of the
+    /// received part of the old stream.
     pub to: U64,
     /// The position at which the receiver resumed; equal to `to` if it resumed in the same stream.
     pub resume: U64,
@@ -47,7 +48,7 @@ const _: () = {
 };
 
 impl SkipFields {
-    /// Whether there is a skip.
+    /// Whether the receiver has skipped a range.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.of.get() != 0

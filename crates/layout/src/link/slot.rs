@@ -6,14 +6,14 @@
 //!          └──────────┴────────────────────────┴──────┘
 //!  pair    A: sequence 1, 3, 5 …     B: sequence 2, 4, 6 …
 //!
-//!  update to n + 1 while n is in force:      killed here         a reader finds
-//!    body of n + 1 into the slot of n - 1    ── anywhere ──▶     n; the other slot is n - 1
-//!    seal of n + 1, the one last store       ── after ─────▶     n + 1; both are valid
+//!  update to n + 1 while n is in force:      the owner is killed    image that a reader finds
+//!    body of n + 1 into the slot of n - 1    ── in this step ───▶   n; other slot: old seal n - 1
+//!    seal of n + 1, the one last store       ── after the seal ─▶   n + 1; n is valid as well
 //! ```
 //!
-//! A slot whose update was interrupted still has the seal of its previous image. That distinguishes
-//! it from a damaged slot: if the newest image is damaged, no older one replaces it. This file only
-//! reads slots.
+//! A slot whose update was interrupted still has the seal of its previous image. This seal
+//! distinguishes the interrupted slot from a damaged slot: if the newest image is damaged, no older
+//! one replaces it. This file only reads slots.
 //!
 //! # Invariants
 //!
@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The content of a slot: the sequence first, the seal last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
-    /// The sequence number of this image.
+    /// The sequence number of this image in the slot.
     fn sequence(&self) -> u64;
 
     /// Returns the image with its seal set. The caller stores the body first, and the seal as the
@@ -93,7 +93,8 @@ impl SlotState {
     }
 }
 
-/// The seal of a slot with this body: its crc32c and the low half of its sequence number.
+/// The seal of a slot with this body: the crc32c of the body, and the low half of its sequence
+/// number.
 #[must_use]
 #[inline]
 pub fn seal(body: &[u8]) -> u64 {

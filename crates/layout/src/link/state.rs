@@ -22,6 +22,7 @@ pub const DELIVERED_MAX: usize = 16;
 
 /// One slot of the state page.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0   sequence        8   epoch
 ///  16  sending: stream    24 base      32 acked   40 digest at base       44 reports
@@ -37,7 +38,7 @@ pub const DELIVERED_MAX: usize = 16;
 )]
 #[repr(C)]
 pub struct StateImage {
-    /// Number of this image: each later image of the file has a higher one, from 1.
+    /// Number of this image, from 1. Each later image of the file has a higher number.
     pub sequence: U64,
     /// The current epoch, chosen by the application; it never decreases.
     pub epoch: U64,
@@ -58,8 +59,9 @@ pub struct StateImage {
     pub receiving_consumed: U64,
     /// The record digest at `receiving_consumed`.
     pub receiving_digest: U32,
-    /// 0 if the link is not quarantined. Otherwise the reason, 1 to 3 ([`IMPOSSIBLE_MAX`]), with
-    /// [`QUARANTINE_RECEIVING`] added if it concerns the received stream.
+    /// 0 if the link is not quarantined. Otherwise the reason of the quarantine, 1 to 3
+    /// ([`IMPOSSIBLE_MAX`]). [`QUARANTINE_RECEIVING`] is added if the reason concerns the received
+    /// stream.
     pub quarantine: U32,
     /// The highest incarnation of the peer that has attached; 0 if no peer has.
     pub peer_incarnation: U64,
@@ -71,7 +73,7 @@ pub struct StateImage {
     pub reports: [Report; REPORTS_MAX],
     /// The last range that this side skipped as a receiver.
     pub skip: SkipFields,
-    /// The last skip of the peer, as a receiver, that this side was notified of.
+    /// The last range that the peer skipped as a receiver, and of which this side was notified.
     pub skip_reported: SkipFields,
     /// The number of reports that were dropped because `reports` was full.
     pub reports_dropped: U64,
@@ -91,6 +93,7 @@ pub struct StateImage {
 /// A report for the application: a range of positions that was skipped or dropped, or is in
 /// quarantine.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  kind    4  flags    8  epoch    16  stream    24  from    32  to
 /// ```
@@ -99,24 +102,24 @@ pub struct StateImage {
 )]
 #[repr(C)]
 pub struct Report {
-    /// What happened to the range: 1 gap, 2 lost, 3 undelivered. A range in quarantine has 4, 5 or
-    /// 6 for the reason 1, 2 or 3 (see [`IMPOSSIBLE_MAX`]).
+    /// The kind of event that happened to the range: 1 gap, 2 lost, 3 undelivered. A range in
+    /// quarantine has 4, 5 or 6 for the reason 1, 2 or 3 (see [`IMPOSSIBLE_MAX`]).
     pub kind: U32,
     /// A union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and [`REPORT_OPEN`].
     pub flags: U32,
     /// The epoch to which the range belongs.
     pub epoch: U64,
-    /// Id of the stream to which the range belongs; 0 if none.
+    /// Id of the stream to which the range belongs; 0 if the range belongs to no stream.
     pub stream: U64,
     /// First position of the range that the report is about.
     pub from: U64,
-    /// The position after the range, as far as it is known.
+    /// The position after the range, as far as this side knows it.
     pub to: U64,
 }
 
-/// Flag of [`Report::flags`]: the report concerns the received stream, not the sent one.
+/// Flag of [`Report::flags`]: the report concerns the received stream, not the sent stream.
 pub const REPORT_RECEIVING: u32 = 1;
-/// Flag of [`Report::flags`]: `from` to `to` is an upper bound of what was lost.
+/// Flag of [`Report::flags`]: the range `from` to `to` may be larger than what was lost.
 pub const REPORT_INEXACT: u32 = 2;
 /// Flag of [`Report::flags`], only with [`REPORT_INEXACT`]: the end of the range is unknown.
 pub const REPORT_OPEN: u32 = 4;
@@ -169,22 +172,22 @@ impl StateImage {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
     }
 
-    /// The reports that are valid.
+    /// The valid entries of the field `reports`.
     #[must_use]
     pub fn reports(&self) -> &[Report] {
         let count = usize::try_from(self.report_count.get()).unwrap_or(usize::MAX);
         &self.reports[..count.min(REPORTS_MAX)]
     }
 
-    /// The valid positions in `delivered`.
+    /// The valid positions in the field `delivered`.
     #[must_use]
     pub fn delivered(&self) -> &[U64] {
         let count = usize::try_from(self.delivered_count.get()).unwrap_or(usize::MAX);
         &self.delivered[..count.min(DELIVERED_MAX)]
     }
 
-    /// Checks that the fields do not contradict each other: positions are in order and multiples of
-    /// a slot, and each field has the fields that it depends on.
+    /// Checks that the fields do not contradict each other. Positions must be in order and
+    /// multiples of a slot, and no field may be set without the fields that it depends on.
     ///
     /// # Errors
     /// [`FileFault::Contradiction`], naming the broken rule.

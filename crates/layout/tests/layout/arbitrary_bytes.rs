@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For any bytes of the peer, the checks return a value or a violation.
+//! For any bytes that a peer may send or store, the checks of this crate return a value or a
+//! violation.
 //!
 //! A xorshift generator makes the same cases in each run; the fuzz targets in `fuzz/` explore more.
 #![forbid(unsafe_code)]
@@ -38,7 +39,7 @@ impl Xorshift {
         }
     }
 
-    /// A random value: near 0, near a power of two, or any.
+    /// Returns a random value: one near 0, one near a power of two, or any number of 64 bits.
     fn edge(&mut self) -> u64 {
         let near = (self.next() % 5).wrapping_sub(2);
         match self.next() % 4 {
@@ -48,7 +49,7 @@ impl Xorshift {
         }
     }
 
-    /// Changes a few of `bytes`, or truncates them.
+    /// Changes a few random bytes in `bytes`, or truncates `bytes`.
     fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());
@@ -102,8 +103,8 @@ fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
         if case % 4 == 0 {
             random.fill(&mut bytes);
         } else {
-            // The change hits one of the eight-byte numbers between the region's size and the
-            // session id.
+            // Each change replaces one of the six eight-byte numbers of the region header that lie
+            // between the region's size and the session id.
             for _ in 0..=random.below(2) {
                 let at = 32 + 8 * random.below(6);
                 let value =
@@ -123,7 +124,8 @@ fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
     assert!(accepted > 0, "some changes keep the rules");
 }
 
-/// Asserts that the parts of an accepted region follow each other within the region.
+/// Asserts that the parts of a region that the check accepted do not overlap and lie within the
+/// region.
 fn assert_fits(geometry: &Geometry) {
     let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
     assert!(geometry.ring_offset >= CONTROL_OFFSET + PAGE_BYTES);

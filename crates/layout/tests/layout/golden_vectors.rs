@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The golden vectors in the specification equal those of the generator, and each is read as its
-//! row of the index says.
+//! The golden vectors in the specification are those that the generator makes. For each of them,
+//! the reader returns the content that its row of the index states.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

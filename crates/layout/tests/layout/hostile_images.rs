@@ -34,8 +34,8 @@ fn every_image_is_refused_with_its_code() {
             }
         }
     }
-    // Codes 8, 9 and 10 are about words of the control page and the release ring, of which there
-    // are no images.
+    // The rules with the codes 8, 9 and 10 are about words of the control page and the release
+    // ring, of which there are no images.
     let all: BTreeSet<u32> = (1..=15).filter(|code| !(8..=10).contains(code)).collect();
     assert_eq!(codes, all, "each violation has an image");
 }

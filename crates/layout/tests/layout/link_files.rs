@@ -53,7 +53,8 @@ fn file_name_is_hash_of_names_and_lengths() {
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// The images in force in a link's file, reduced to the fields that code acts on.
+/// Returns the images that are in force in the `pages` of a link file, reduced to the fields that
+/// code acts on.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }
@@ -69,7 +70,8 @@ fn single_changed_byte_restores_no_older_image() {
         let mut pages = maker.bytes.clone();
         let mut refused = 0;
         for index in 0..pages.len() {
-            // The changes to try: each bit alone, all bits, and the next lower and higher values.
+            // The values to try for this byte: each bit flipped alone, all bits flipped, and the
+            // next lower and higher values.
             let byte = pages[index];
             let near = [byte.wrapping_add(1), byte.wrapping_sub(1), byte.wrapping_sub(2), 0, 0xff];
             let single = (0..8).map(|bit| byte ^ (1 << bit));
@@ -97,7 +99,8 @@ fn killed_update_leaves_previous_image() {
         next
     };
     let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
-    // The owner stores the `since` word first, then the consumed record, whose seal is last.
+    // The owner stores the `since` word first, and then the words of the consumed record, of which
+    // the seal is the last.
     let since = place + 40..place + 48;
     assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
     for words in 0..5 {

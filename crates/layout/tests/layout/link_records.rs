@@ -63,8 +63,9 @@ fn record_with_changed_byte_is_refused() {
         for at in 0..usize::try_from(whole.wire_bytes()).unwrap() {
             for other in 0..=255 {
                 let byte = std::mem::replace(&mut bytes[at], other);
-                // A first word of 0 means no record. One changed byte can make it 0 only at the
-                // first four positions.
+                // A first word of 0 means that there is no record. The change of one byte can make
+                // this word 0 only at the first four positions, where the other bytes of the word
+                // are 0.
                 let is_nothing = bytes[..8] == [0; 8] && image.from < 256;
                 assert_eq!(check(&bytes).is_ok(), other == byte || is_nothing, "byte {at}");
                 bytes[at] = byte;
@@ -81,7 +82,8 @@ fn tag_is_never_zero() {
     assert_eq!(tag(0x0000_0001_0000_0002), 3);
 }
 
-/// Another stream may have left a valid compact record, with a tag of its own, in the slot.
+/// Rule: a valid compact record with the tag of another stream, which that stream may have left in
+/// the slot, is refused.
 #[test]
 fn compact_record_of_other_tag_is_refused() {
     let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session images in the specification equal the generator's, and are read as their rows say.
+//! The session images in the specification are those that the generator makes. For each of them,
+//! the reader returns the content that its row of the index states.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

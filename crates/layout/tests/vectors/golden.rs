@@ -11,7 +11,7 @@ use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The text above the table of golden vectors, in their index.
+/// The text above the table of golden vectors, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Golden vectors
 
@@ -21,7 +21,7 @@ image is the whole ring. In `expected`, records are `position kind content`, sep
 payload is its text, or its length and the sum of its bytes.
 ";
 
-/// All golden vectors, in the order of the index.
+/// Returns all golden vectors, in the order of their rows in the index.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
     images.extend(offers());
@@ -32,7 +32,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// The HELLO of an acceptor, with every field set.
+/// Returns the HELLO of an acceptor, with a value in every field.
 pub fn hello() -> Hello {
     Hello {
         features: U64::new(hello::FEATURE_SHM | hello::FEATURE_SOCKET),
@@ -169,8 +169,8 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// A ring with a PAD, and with old payload that looks like a record where the next record must
-/// begin.
+/// Image of a ring with a PAD. Where the next record must begin, the ring has old payload that
+/// looks like a record, which the reader must not read.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     // The payload of the first lap spells the first word of a DATA record at position 4096 + 320.
@@ -222,7 +222,8 @@ fn blobs() -> Image {
     ring_image("ring-blob", 0, expected, "two messages in the slab, one up to its last byte", ring)
 }
 
-/// A session over shared memory: one BLOB carries credit for its stream, the other carries none.
+/// Image of a session over shared memory with two BLOB records: one carries credit for its stream,
+/// the other carries none.
 fn session_blobs() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     ring.stream = 2;
@@ -310,7 +311,8 @@ fn control() -> Image {
 
 fn control_skipped() -> Image {
     let unknown = [200, 2, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    // A segment's frame that a later version has made longer.
+    // The frame that announces a segment, as a later version might send it: longer than in this
+    // version.
     let longer = [2, 1, 12, 0, 2, 0, 0, 0, 0xee, 0xee, 0xee, 0xee];
     let bytes =
         [&unknown[..], ControlSegment::new(1).as_bytes(), &[255, 0, 4, 0], &longer].concat();

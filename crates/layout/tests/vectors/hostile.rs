@@ -14,7 +14,7 @@ use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The text above the table of hostile images, in their index.
+/// The text above the table of hostile images, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Hostile images
 
@@ -23,7 +23,7 @@ section 10, says how to use the table. Add a file and its row by hand, or in the
 (`cargo run -p partywall-layout --example vectors -- --hostile spec/hostile`).
 ";
 
-/// All hostile images that the generator makes, in the order of the index.
+/// Returns all hostile images that the generator makes, in the order of their rows in the index.
 pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());
@@ -380,7 +380,8 @@ fn frame(name: &str, about: &'static str, bytes: &[u8]) -> Image {
     image(&format!("frame-{name}"), "frame", 0, 15, about, bytes.to_vec())
 }
 
-/// A ring that honest code wrote, with records that no honest sender sends.
+/// Image of a ring that an honest writer wrote, with a `list` of records that no honest sender
+/// sends.
 fn records(name: &str, code: u32, about: &'static str, list: &[(Kind, Vec<u8>)]) -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     for (kind, payload) in list {
@@ -389,7 +390,8 @@ fn records(name: &str, code: u32, about: &'static str, list: &[(Kind, Vec<u8>)])
     image(&format!("ring-{name}"), "ring", 0, code, about, ring.image)
 }
 
-/// A ring of zeros, except for two words at the position where the reader begins.
+/// Image of a ring that is all zeros, except for the two words `first` and `second` at the position
+/// `from`, where the reader begins.
 fn raw(name: &str, from: u64, code: u32, about: &'static str, first: u64, second: u64) -> Image {
     let mut ring = RingWriter::new(RING_BYTES).image;
     let offset = usize::try_from(from % RING_BYTES).unwrap();

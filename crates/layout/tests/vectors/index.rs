@@ -10,20 +10,21 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One row of the table in an index.
+/// One row of the table in an index file.
 #[derive(Debug)]
 pub struct Row {
-    /// Name of the image's file.
+    /// Name of the file with the image that the row is about.
     pub name: String,
-    /// How to read the file: the kind of its content.
+    /// The kind of the file's content, which says how to read the file.
     pub kind: String,
-    /// Position at which the reader of a ring begins.
+    /// Position in the ring at which the reader begins; only images of rings have one.
     pub from: u64,
-    /// The line that states the content, or the number of the broken rule.
+    /// The expected result of the reader: the line that states the content, or the number of the
+    /// broken rule.
     pub expected: String,
 }
 
-/// The text of an index: `preface`, then the table.
+/// Returns the text of an index file: `preface`, and then the table with one row for each image.
 pub fn text(preface: &str, images: &[Image]) -> String {
     let mut text = format!("{preface}\n| file | kind | from | expected | what it shows |\n");
     text += "|---|---|---|---|---|\n";
@@ -34,7 +35,7 @@ pub fn text(preface: &str, images: &[Image]) -> String {
     text
 }
 
-/// The rows of the index in the folder `directory`.
+/// Reads the rows of the index file in the folder `directory`.
 pub fn rows(directory: &Path) -> Vec<Row> {
     let text = fs::read_to_string(directory.join("INDEX.md")).unwrap();
     text.lines().filter(|line| line.starts_with("| `")).map(row).collect()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Frames of links: those that a reader must understand, and those that it must refuse, each with
-//! its number (SPEC 15.5).
+//! the number of the rule that it breaks (SPEC 15.5).
 //!
-//! Each invalid frame breaks one rule and no other; its checksum is right unless that is the rule.
+//! Each invalid frame breaks one rule and no other; its checksum is right, unless the broken rule
+//! is the one about the checksum.
 
 use super::Image;
 use partywall_layout::link::frame::decision::{
@@ -17,7 +18,7 @@ use partywall_layout::link::frame::{
 use partywall_layout::link::{Previous, SkipFields};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// The text above the table of link frames, in their index.
+/// The text above the table of link frames, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Link frames
 
@@ -26,7 +27,7 @@ of the broken rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
 ";
 
-/// All images of link frames, in the order of the index.
+/// Returns all images of link frames, in the order of their rows in the index.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -37,7 +38,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a frame, and returns its content as the index states it.
+/// Reads one link frame from `bytes`, and returns its content in the words that the index uses.
 pub fn read(bytes: &[u8]) -> Result<String, FrameFault> {
     let (header, body) = bytes.split_at(FRAME_HEADER_BYTES);
     let header = FrameHeader::read_from_bytes(header).unwrap();
@@ -106,7 +107,7 @@ fn decision_line(decision: &DecisionFields) -> String {
     format!("decision={kind}:{of}:{from}..{to}:{at}/{digest}")
 }
 
-/// The fields of a side, each with a value of its own.
+/// The fields that describe one end of a link in a frame, each with a different value.
 fn side() -> SideFields {
     SideFields {
         nonce: 0x0102_0304_0506_0708.into(),
@@ -145,7 +146,7 @@ fn side() -> SideFields {
     }
 }
 
-/// The fields of a side that has not attached before.
+/// The fields that describe one end of a link that has not attached before.
 fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),
@@ -446,7 +447,7 @@ fn whole(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     [FrameHeader::new(kind, body).as_bytes(), body].concat()
 }
 
-/// A frame with an invalid body and a valid header.
+/// Image of a frame whose header is valid and whose `body` breaks the rule `code`.
 fn body(name: &str, code: u32, about: &'static str, kind: FrameKind, body: &[u8]) -> Image {
     frame(name, Some(code), about, whole(kind, body))
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records of links: those that a reader must understand, and those that it must refuse, each with
-//! its number (SPEC 14.5).
+//! the number of the rule that it breaks (SPEC 14.5).
 //!
-//! Each invalid record breaks one rule and no other; its checksum is right unless that is the rule.
+//! Each invalid record breaks one rule and no other; its checksum is right, unless the broken rule
+//! is the one about the checksum.
 
 use super::{Image, RING_BYTES, pattern};
 use partywall_layout::link::record::{Ack, Body, blob_crc, tag};
@@ -11,7 +12,7 @@ use partywall_layout::record_ring::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 
-/// The text above the table of link records, in their index.
+/// The text above the table of link records, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Link records
 
@@ -21,10 +22,10 @@ a BLOB's bytes included, of stream 0x0123456789abcdef in a ring of 4,096 bytes, 
 (`cargo run -p partywall-layout --example vectors -- --link-records spec/link-records`).
 ";
 
-/// Id of the stream that the records belong to.
+/// Id of the stream that all link records of this file belong to.
 pub const STREAM: u64 = 0x0123_4567_89ab_cdef;
 
-/// All images of link records, in the order of the index.
+/// Returns all images of link records, in the order of their rows in the index.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -34,7 +35,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a record at position `from`, and returns its content as the index states it.
+/// Reads the link record at the position `from`, and returns its content in the words that the
+/// index uses.
 pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
     let size = RingSize::new(RING_BYTES).unwrap();
     let checked = LinkRecord::check(Position(from), tag(STREAM), size, bytes)?;
@@ -56,7 +58,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
-/// A record under construction.
+/// Builds the bytes of one link record.
 struct Maker {
     from: u64,
     kind: Kind,
@@ -194,7 +196,8 @@ fn payloads() -> Vec<Image> {
     ]
 }
 
-/// A compact record, whose crc covers `tag`.
+/// Builds a compact record that carries `message` at the position `from`. Its checksum also covers
+/// the `tag` of the stream.
 fn compact_of(from: u64, tag: u32, message: &[u8]) -> Vec<u8> {
     let at = Position(from);
     let crc = compact::crc(at, tag, &[message]);

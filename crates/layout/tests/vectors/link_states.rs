@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! States of links: one with every field set, and states with contradictory fields (SPEC 13.4).
 //!
-//! Each contradictory state breaks one rule; its checksum is right.
+//! Each contradictory state breaks one rule; the checksum of the state is right.
 
 use super::Image;
 use super::links::{Maker, bad};
 use partywall_layout::link::{Previous, Report, SkipFields, Slot, StateImage};
 use zerocopy::FromZeros;
 
-/// Link files, each with a contradictory state.
+/// Returns images of link files, each with a state whose fields contradict each other.
 pub fn contradictions() -> Vec<Image> {
     let mut images = of_streams();
     images.extend(of_reports());
@@ -16,7 +16,7 @@ pub fn contradictions() -> Vec<Image> {
     images
 }
 
-/// A state with every field set.
+/// Returns a state image with a value in every field.
 pub fn state() -> StateImage {
     let mut state = StateImage {
         sequence: 2.into(),
@@ -161,7 +161,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
     ]
 }
 
-/// A link file whose newest state has the given `change`.
+/// Image of a link file in which `change` has made the newest state contradictory.
 fn contradiction(
     name: &'static str,
     about: &'static str,

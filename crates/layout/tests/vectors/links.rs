@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of links: those that a reader must understand, and those that it must refuse, each with
-//! its number (SPEC 13.7).
+//! the number of the rule that it breaks (SPEC 13.7).
 //!
-//! Each invalid file breaks one rule and no other; its checksums are right unless that is the rule.
+//! Each invalid file breaks one rule and no other; its checksums are right, unless the broken rule
+//! is the one about a checksum.
 
 use super::link_states::{self, state};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES};
@@ -15,7 +16,7 @@ use partywall_layout::link::{
 };
 use zerocopy::IntoBytes;
 
-/// The text above the table of link files, in their index.
+/// The text above the table of link files, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Link files
 
@@ -25,10 +26,11 @@ rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --links spec/links`).
 ";
 
-/// The names of the link: local, remote, link.
+/// The three names in the key of the link: that of the local end, that of the remote end, and that
+/// of the link itself.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
-/// All images of link files, in the order of the index.
+/// Returns all images of link files, in the order of their rows in the index.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -39,7 +41,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a file of `file_bytes`, and returns its content as the index states it.
+/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content in
+/// the words that the index uses.
 pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let mut pages = bytes.to_vec();
     pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
@@ -72,7 +75,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     ))
 }
 
-/// A link file under construction.
+/// Builds the bytes of one link file.
 #[derive(Clone)]
 pub struct Maker {
     pub header: LinkHeader,
@@ -81,7 +84,7 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// A new link file, before its first owner.
+    /// Returns a new link file, as it is before a process owns it for the first time.
     pub fn new() -> Self {
         let geometry = LinkGeometry::new(RING_BYTES, PEER_BLOCKS_MAX, 0).unwrap();
         let created = 1_700_000_000_000_000_000;
@@ -96,7 +99,8 @@ impl Maker {
         maker
     }
 
-    /// A link file that one process has owned, in epoch 3, with every field of its state set.
+    /// Returns a link file that one process has owned, in epoch 3, with a value in every field of
+    /// its state.
     pub fn used() -> Self {
         let mut maker = Self::new();
         maker.owner(owner(2, 1, 0));
@@ -130,12 +134,14 @@ impl Maker {
         self.put(consumed_offset(sequence), record.as_bytes());
     }
 
-    /// Sets the `since` word: `bytes` more were consumed after the record with this `sequence`.
+    /// Sets the `since` word of the consumed record with this `sequence` number: `bytes` more
+    /// bytes, with this `digest`, were consumed after that record.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
 
-    /// Stores `word` as the `since` word of the slot that holds the record with this `sequence`.
+    /// Stores `word` as the `since` word of the slot that holds the consumed record with this
+    /// `sequence` number.
     pub fn since_is(&mut self, sequence: u64, word: u64) {
         self.put(consumed_offset(sequence) + SINCE, &word.to_le_bytes());
     }
@@ -150,7 +156,7 @@ impl Maker {
     }
 }
 
-/// Offset in the file of the consumed record with this sequence number.
+/// Offset in the link file of the consumed record with this `sequence` number.
 pub fn consumed_offset(sequence: u64) -> u64 {
     LINK_CONTROL_OFFSET + slot_offset(index_of(sequence))
 }
@@ -183,7 +189,8 @@ fn closing() -> Closing {
     }
 }
 
-/// The record of an owner that has left, with this closing.
+/// Returns the owner record of an owner that has left, and that closed the link in the way that
+/// `closing` says.
 fn closed(closing: Closing) -> OwnerRecord {
     OwnerRecord { closing, ..owner(3, 1, 1) }.sealed()
 }
@@ -196,8 +203,8 @@ fn good() -> Vec<Image> {
     let mut closed_file = Maker::used();
     closed_file.owner(closed(closing()));
     let mut torn = Maker::used();
-    // Three updates, each killed before its seal: of the owner, the state and the consumed
-    // position.
+    // The image shows three updates that were each interrupted before the seal was stored: of the
+    // owner record, of the state and of the consumed record.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
@@ -305,8 +312,8 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The newest state slot gets the low 32 bits of the seal that an interrupted update would
-    // leave.
+    // The seal word of the newest state slot gets the low 32 bits that an interrupted update of
+    // this slot would leave.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

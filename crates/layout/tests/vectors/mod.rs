@@ -7,13 +7,13 @@
 //!  golden.rs    images to be understood, each with the line that states its content
 //!  hostile.rs   images to be refused, each with the code of the rule that it breaks
 //!  reader.rs    the receiving rules of SPEC 4, 5 and 8 for a channel, in the shortest form
-//!  links.rs     files of links, valid and invalid, each with its content or the broken rule
+//!  links.rs     files of links, valid and invalid, each with its content or the rule it breaks
 //!  link_states.rs   a state with every field set, and states with contradictory fields
 //!  link_frames.rs   frames of links, valid and invalid
 //!  link_records.rs  records of links, valid and invalid
-//!  sessions.rs  record sequences of sessions, good and bad
-//!  session_reader.rs   SPEC 11 for the records of a peer
-//!  index.rs     the tables that name the images
+//!  sessions.rs  record sequences of sessions, those that SPEC 11 allows and those it forbids
+//!  session_reader.rs   the rules of SPEC 11 for the records that one side receives
+//!  index.rs     the files INDEX.md, whose tables have one row for each image
 //! ```
 //!
 //! The example that writes the files and the tests that read them share this module.
@@ -34,33 +34,38 @@ mod session_reader;
 pub mod sessions;
 pub mod writer;
 
-/// Size of the ring of the region that the images belong to, in bytes.
+/// Size in bytes of the ring in the region that all images of this crate's vectors belong to.
 pub const RING_BYTES: u64 = 4096;
-/// Number of entries in the release ring of the region that the images belong to.
+/// Number of entries of the release ring in the region that all images of this crate's vectors
+/// belong to.
 pub const PEER_BLOCKS_MAX: u64 = 8;
-/// Size in bytes of the region that the images belong to, of which 112 KiB are slab.
+/// Size in bytes of the region that all images of this crate's vectors belong to; 112 KiB of it are
+/// slab.
 pub const REGION_BYTES: u64 = 128 << 10;
-/// Session id of the region that the images belong to: the nonce in `hello.bin`.
+/// Session id of the region that all images of this crate's vectors belong to: the nonce in
+/// `hello.bin`.
 pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 
-/// One image and its row of the index.
+/// One image, with the columns of its row in the index.
 pub struct Image {
     /// Name of the image's file.
     pub name: String,
-    /// How to read the file: `frame`, `region`, `ring`, `session`, `socket`, `link`, `link frame`
-    /// or `record`.
+    /// The kind of the file's content, which says how to read the file: `frame`, `region`, `ring`,
+    /// `session`, `socket`, `link`, `link frame` or `record`.
     pub kind: &'static str,
-    /// The position at which the reader of a ring begins.
+    /// The position in the ring at which the reader begins; only images of rings have one.
     pub from: u64,
-    /// The line that states the content, or the code of the violation.
+    /// The expected result of the reader: the line that states the content, or the code of the
+    /// violation.
     pub expected: String,
     /// The rule or case that the image shows.
     pub about: &'static str,
-    /// The content of the file.
+    /// The bytes of the image's file.
     pub bytes: Vec<u8>,
 }
 
-/// `len` bytes 0, 1, 2 ...; the reader prints their sum, which shows whether they arrived.
+/// Returns the `len` bytes 0, 1, 2 …. The reader prints the sum of such a payload, which shows
+/// whether all its bytes arrived.
 pub fn pattern(len: usize) -> Vec<u8> {
     (0..=255).cycle().take(len).collect()
 }

@@ -21,11 +21,11 @@ use zerocopy::FromBytes;
 
 /// The longest message the reader accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 64 << 10;
-/// Upper bound of the mapped memory in bytes: the region and two grains.
+/// Upper bound of the memory that the reader counts as mapped, in bytes: the region and two grains.
 pub const MAP_MAX: u64 = REGION_BYTES + 2 * GRAIN_BYTES;
-/// Upper bound of the segments that the reader maps at the same time.
+/// Maximum number of segments that the reader counts as mapped at the same time.
 pub const SEGMENTS_MAX: usize = 2;
-/// Numbers of the segments whose descriptor arrived.
+/// Numbers of the segments whose descriptors count as arrived.
 pub const DESCRIPTORS: [u32; 2] = [1, 2];
 /// The longest payload of a record on a socket in bytes (SPEC 8.2).
 pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
@@ -47,7 +47,8 @@ pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
 }
 
 fn frame(bytes: &[u8]) -> Result<String, Violation> {
-    // A frame is read as from a socket: its length first, then exactly that many bytes.
+    // The frame is read as a receiver reads it from a socket: first the preamble, which states the
+    // length, then exactly that many bytes.
     if let Some(preamble) = bytes.first_chunk::<PREAMBLE_BYTES>() {
         hello::frame_length(preamble)?;
     }
@@ -85,7 +86,7 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     })
 }
 
-/// Bytes of the control socket. The descriptors come with the first byte of each frame.
+/// Reads the bytes of a control socket. The descriptors of a frame arrive with its first byte.
 fn control(bytes: &[u8]) -> Result<String, Violation> {
     let mut lines = Vec::new();
     let mut rest = bytes;
@@ -206,13 +207,14 @@ fn cut(mut channel: Channel) -> String {
     channel.lines.join("; ")
 }
 
-/// The state of a receiver between two records.
+/// The state of a channel's receiver between two records.
 struct Channel {
     lines: Vec<String>,
     /// Number and size of each mapped segment; number 0 is the slab of the region.
     segments: Vec<(u32, u64)>,
     segment_last: u32,
-    /// Announced and received bytes of the message that arrives in fragments, if there is one.
+    /// The announced length and the bytes received so far of the message that arrives in fragments;
+    /// `None` if no such message is unfinished.
     fragments: Option<(u64, u64)>,
     closed: bool,
 }
@@ -243,7 +245,8 @@ impl Channel {
             Kind::Segment => self.segment(header, payload)?,
             Kind::SegmentRetire => self.retire(header, payload)?,
             Kind::CloseWrite => {
-                // CLOSE_WRITE ends an unfinished message of fragments, as an abort would.
+                // CLOSE_WRITE discards the message whose fragments have not all arrived, as an
+                // abort by its sender would.
                 empty(header)?;
                 self.fragments = None;
                 self.closed = true;
@@ -400,8 +403,8 @@ pub(super) fn unexpected(header: &RecordHeader) -> Violation {
     Violation::Unexpected { position: header.position.0, kind: header.kind as u8 }
 }
 
-/// A payload for the printed line: short text as it is, any other payload as its length and the sum
-/// of its bytes.
+/// Returns the text that stands for a payload in the printed line: a short text as it is, any other
+/// payload as its length and the sum of its bytes.
 pub(super) fn text_or_sum(payload: &[u8]) -> String {
     let is_text = payload.len() <= 16 && payload.iter().all(u8::is_ascii_graphic);
     if is_text {

@@ -16,14 +16,16 @@ use zerocopy::FromBytes;
 
 /// The longest message that the reader accepts, in bytes.
 const MESSAGE_MAX: u64 = 1 << 20;
-/// The credit of each stream at first, in bytes.
+/// The credit that each stream has when it is opened, in bytes.
 const WINDOW: u64 = 1000;
-/// The streams that the peer may open at a time.
+/// Maximum number of streams of the peer that may be open at the same time.
 const STREAMS_MAX: u32 = 4;
-/// The stream that the reader's application has opened, and the cost of the message on it.
+/// The number of the stream that the reader's application has opened, and the cost of the message
+/// that it has sent on that stream.
 const OWN: (u32, u64) = (2, 128);
 
-/// Reads the records of a socket direction.
+/// Reads the session's records from the bytes that the peer sent on a socket. Returns the line that
+/// states the content.
 pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     let mut session = Session::new();
     let mut position = Position(0);
@@ -52,7 +54,8 @@ pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     Ok(session.lines.join("; "))
 }
 
-/// Reads the records of a ring, up to CLOSE_WRITE of the session (SPEC 7.1).
+/// Reads the session's records from a ring, up to the CLOSE_WRITE record that ends the direction
+/// (SPEC 7.1).
 pub fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
     let size = RingSize::new(image.len() as u64).unwrap();
     let mut session = Session::new();
@@ -72,12 +75,14 @@ struct Stream {
     is_peers: bool,
     is_receiving: bool,
     is_sending: bool,
-    /// Cost of the messages that this side sent, and how much of it the peer has credited.
+    /// Cost of the messages that this side sent on the stream; `credited` is how much of that cost
+    /// the peer has credited.
     sent: u64,
     credited: u64,
-    /// Cost of the messages that arrived.
+    /// Cost of the messages that arrived on the stream.
     arrived: u64,
-    /// Announced and received bytes of the message in fragments.
+    /// The announced length and the bytes received so far of the stream's message that arrives in
+    /// fragments; `None` if no such message is unfinished.
     parts: Option<(u64, u64)>,
 }
 
@@ -157,7 +162,8 @@ impl Session {
         Ok(String::new())
     }
 
-    /// A message, or the first part of one, of `length` bytes.
+    /// Handles a message of `length` bytes on the stream of `header`, or the first fragment of such
+    /// a message.
     fn message(&mut self, header: &RecordHeader, length: u64) -> Result<(), Violation> {
         let stream = self.stream(header)?;
         if !stream.is_receiving || stream.parts.is_some() {

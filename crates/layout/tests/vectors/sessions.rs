@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Record sequences of a session, in order and not, as a ring and as a socket direction (SPEC 10).
-//!
-//! The lines and codes are written by hand from SPEC.md, not produced by the reader.
+//! Record sequences of a session, those that SPEC 11 allows and those that it forbids. Most are
+//! written both as a ring image and as a socket stream (SPEC 10).
 
 use super::writer::{RingWriter, SocketWriter, blob, first};
 use super::{Image, RING_BYTES, pattern};
@@ -11,7 +10,7 @@ use partywall_layout::Kind::{
     GoAway, Open, Ping, Reset,
 };
 
-/// The text above the table of session images, in their index.
+/// The text above the table of session images, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Sessions
 
@@ -21,7 +20,7 @@ carry has one file. `expected` is what is read, or the number of the violation (
 command `cargo xtask gen` writes these files.
 ";
 
-/// All images, in the order of the index.
+/// Returns all session images, in the order of their rows in the index.
 pub fn images() -> Vec<Image> {
     let mut images = Vec::new();
     for list in [
@@ -39,7 +38,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// The records of one sequence.
+/// A sequence of records that one side of a session sends, and the result that its reader must
+/// return.
 struct Sequence {
     name: &'static str,
     expected: String,
@@ -65,7 +65,8 @@ impl Sequence {
         let mut socket = SocketWriter::default();
         for (kind, stream, payload) in &self.records {
             socket.stream_number = *stream;
-            // A BLOB's message follows its record.
+            // On a socket, the message of a BLOB follows the record, so only the first 32 bytes of
+            // `payload` belong to the record.
             let body = payload.get(..32).filter(|_| *kind == Blob).unwrap_or(payload);
             socket.send(*kind, body, &payload[body.len()..]);
         }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An honest sender, writing into plain bytes (SPEC 4.5, 8).
 //!
-//! The sender does not check for room, because the images are small.
+//! The sender does not check whether the ring has room, because the images are small.
 
 use partywall_layout::record_ring::{BlobCredit, SegmentBody, footprint, word0, word1};
 use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// A ring and its open batch.
+/// A ring that an honest sender writes, and the batch that it has not published yet.
 pub struct RingWriter {
-    /// The memory of the ring.
+    /// The bytes of the ring.
     pub image: Vec<u8>,
     size: RingSize,
     published: Position,
     tail: Position,
     first_word: u64,
-    /// Stream number of the records that are appended next.
+    /// Stream number that the following records get.
     pub stream: u32,
 }
 
 impl RingWriter {
-    /// An empty ring of zeros.
+    /// Returns a ring of `bytes` zeros, which contains no record.
     pub fn new(bytes: u64) -> Self {
         let size = RingSize::new(bytes).unwrap();
         let image = vec![0; usize::try_from(bytes).unwrap()];
@@ -29,8 +29,8 @@ impl RingWriter {
         Self { image, size, published, tail, first_word: 0, stream: 0 }
     }
 
-    /// Appends a record to the open batch. If the record does not fit before the end of the ring, a
-    /// PAD precedes it.
+    /// Appends a record to the open batch. If the record does not fit between the tail and the end
+    /// of the ring, a PAD precedes it.
     pub fn append(&mut self, kind: Kind, payload: &[u8]) {
         let until_end = self.size.until_end(self.tail);
         if footprint(payload.len() as u64) > until_end {
@@ -39,25 +39,26 @@ impl RingWriter {
         self.record(kind, u32::try_from(payload.len()).unwrap(), payload);
     }
 
-    /// Publishes the open batch.
+    /// Publishes all records of the open batch, so that a reader finds them.
     pub fn publish(&mut self) {
         self.word(self.tail, 0, 0);
         self.word(self.published, 0, self.first_word);
         self.published = self.tail;
     }
 
-    /// Drops the open batch; its bytes stay in the ring, unpublished.
+    /// Drops the open batch: its records are not published, but most of their bytes stay in the
+    /// ring.
     pub fn abort(&mut self) {
         self.tail = self.published;
     }
 
-    /// Publishes a batch of one record.
+    /// Appends one record, and publishes it as a batch of its own.
     pub fn send(&mut self, kind: Kind, payload: &[u8]) {
         self.append(kind, payload);
         self.publish();
     }
 
-    /// Position of the next record.
+    /// Position in the ring at which the next record is appended.
     pub fn tail(&self) -> u64 {
         self.tail.0
     }
@@ -85,18 +86,19 @@ impl RingWriter {
     }
 }
 
-/// The bytes that a sender puts on a socket.
+/// Collects the bytes that an honest sender writes to a socket.
 #[derive(Default)]
 pub struct SocketWriter {
-    /// All bytes sent so far.
+    /// All bytes that were written to the socket so far.
     pub stream: Vec<u8>,
-    /// The stream of the records that follow.
+    /// Stream number that the following records get.
     pub stream_number: u32,
     position: u64,
 }
 
 impl SocketWriter {
-    /// Sends a record of `kind`, and then `following`, which is not part of the record.
+    /// Sends a record of `kind`, and then `following`, bytes that are not part of the record, such
+    /// as the message of a BLOB.
     pub fn send(&mut self, kind: Kind, payload: &[u8], following: &[u8]) {
         let len = u32::try_from(payload.len()).unwrap();
         let stream = self.stream_number;
@@ -108,7 +110,7 @@ impl SocketWriter {
     }
 }
 
-/// The body of a BLOB record.
+/// Returns the body of a BLOB record with these fields.
 pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> Vec<u8> {
     let (block, offset, length) = (U64::new(block), U64::new(offset), U64::new(length));
     let (segment, zero) = (U32::new(segment), U32::new(0));
@@ -120,7 +122,7 @@ pub fn blob_with_credit(blob: &[u8], credited: BlobCredit) -> Vec<u8> {
     [blob, credited.as_bytes()].concat()
 }
 
-/// The body of a SEGMENT or SEGMENT_RETIRE record.
+/// Returns the body of a SEGMENT or SEGMENT_RETIRE record with these fields.
 pub fn segment(number: u32, size: u64) -> Vec<u8> {
     let (number, zero) = (U32::new(number), U32::new(0));
     SegmentBody { number, zero, size: U64::new(size) }.as_bytes().to_vec()

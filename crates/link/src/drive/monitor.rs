@@ -12,7 +12,8 @@ use partywall_sys::{Biased, BiasedGuard};
 use super::reactor::{Before, Reactor, Role, Wake};
 use partywall_wait::has_passed;
 
-/// A value under a lock, with a condition variable and the reactor of its group.
+/// A value under a lock, with the condition variable and the reactor on which threads that wait for
+/// the value block.
 ///
 /// A caller that changes nothing for which a thread could wait may take the
 /// [lock](Self::biased) alone.
@@ -22,22 +23,23 @@ pub(crate) struct Monitor<T> {
     changed: Condvar,
 }
 
-/// A value, and who waits for it to change.
+/// The value of a monitor, and the numbers and states of the threads that wait for it to change.
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
-    /// Whether a thread that waits for this value sleeps as the leader, or is about to.
+    /// Whether the leader of the group waits for this value, and sleeps or is about to sleep.
     is_leader_asleep: bool,
 }
 
-/// A value that a monitor can have.
+/// A value that a monitor can have, which is told whenever it is locked.
 pub(crate) trait Entered {
-    /// The monitor locked the value. Not called for the lock alone.
+    /// Called whenever the monitor has locked the value. Not called when the [lock
+    /// alone](Monitor::biased) is taken.
     #[inline]
     fn entered(&mut self) {}
 }
 
-/// The locked value; dropping the guard releases the lock.
+/// The locked value of a monitor; dropping the guard releases the lock.
 pub(crate) struct MonitorGuard<'a, T> {
     monitor: &'a Monitor<T>,
     inner: BiasedGuard<'a, Monitored<T>>,
@@ -62,14 +64,15 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// The lock without the monitor: the value's [`Entered`] is not called.
+    /// The lock of the monitor alone. A thread that takes it does not cause a call of the value's
+    /// [`Entered`].
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
     }
 
-    /// Goes on with the value that was locked by the [lock alone](Self::biased).
-    /// [`entered`](Entered::entered) is left to the caller.
+    /// Turns the [lock alone](Self::biased), which the caller holds, into a guard of this monitor.
+    /// The caller has to call [`entered`](Entered::entered) itself.
     pub(crate) const fn guard<'a>(
         &'a self,
         inner: BiasedGuard<'a, Monitored<T>>,
@@ -77,8 +80,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         MonitorGuard { monitor: self, inner }
     }
 
-    /// Blocks until `check` returns a value; `None` at the deadline. Meanwhile the thread drives
-    /// the group, unless another thread does.
+    /// Blocks until `check` returns a value, and returns that value; `None` if the deadline passes
+    /// first. Meanwhile the thread drives the group, unless another thread already does.
     ///
     /// The caller must not hold the lock of any monitor.
     pub(crate) fn wait_for<R>(
@@ -87,8 +90,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // Only a follower gives up the lock's bias, because blocking on another thread takes the
-        // mutex.
+        // Only a thread that is about to sleep as a follower takes the mutex, because only the
+        // mutex lets it sleep. Taking the mutex ends the lock's bias towards one thread.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -103,8 +106,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // This thread may have been chosen to lead although it no longer needs to
-                        // wait: the guard then passes the lead on.
+                        // This thread may be chosen to lead although it no longer needs to wait.
+                        // When the guard `hand_over` is dropped, it chooses another leader.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -135,15 +138,15 @@ impl<T: Entered + Send + 'static> Monitor<T> {
 
 impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // The lock is taken so that every follower whose check was false sleeps by now, and can be
-        // woken.
+        // The lock is taken for this reason: every follower whose check was false then sleeps, and
+        // can be woken.
         let _guard = self.lock();
         self.changed.notify_all();
     }
 }
 
 impl<'a, T> MonitorGuard<'a, T> {
-    /// Gives the monitor up, and keeps the lock.
+    /// Turns this guard into the lock alone, without releasing the lock.
     pub(crate) fn into_biased(self) -> BiasedGuard<'a, Monitored<T>> {
         self.inner
     }
@@ -154,7 +157,7 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner.is_wanted()
     }
 
-    /// Wakes the threads that wait for the value, because the caller changed the value.
+    /// Wakes all threads that wait for the value to change. The caller has changed the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -179,7 +182,8 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Guard of a thread that may have been chosen to lead: when dropped, it chooses another leader.
+/// Guard of a follower, which may have been chosen to lead. When the follower stops waiting and
+/// drops the guard, another leader is chosen.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -202,8 +206,8 @@ mod tests {
         Some(Instant::now() + Duration::from_secs(30))
     }
 
-    /// A number is passed around among threads, each of which waits at its own monitor: one thread
-    /// leads, and the others follow.
+    /// Rule: no wake-up is lost when a number is passed around among threads that each wait at
+    /// their own monitor. One thread leads, and the others follow.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -230,7 +234,8 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Followers whose deadlines pass leave while the leader hands over.
+    /// Rule: a waiting thread is still woken while followers, whose deadlines pass, leave at the
+    /// moment in which the leader chooses its successor.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

@@ -2,10 +2,10 @@
 //! The epoll set of a group with its sources and timers, and the choice of the thread that leads.
 //!
 //! ```text
-//!   registry     token ▶ source      timers (instant, token), earliest first
+//!   registry     which source has which token; timers (instant, token), earliest first
 //!                unsettled: sources with an acknowledgement to send
-//!                unarmed:   sources that the peer does not notify yet
-//!   leadership   is there a leader?  monitors with waiting threads, oldest first
+//!                unarmed:   sources that the peer does not notify until they are armed
+//!   leadership   whether there is a leader; monitors at which threads wait, oldest first
 //! ```
 //!
 //! The reactor keeps no source alive. No token is used twice, so an event that the kernel still
@@ -27,33 +27,35 @@ use std::time::Instant;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 
-/// An object with descriptors and timers.
+/// An object that owns descriptors and timers of the reactor, and is called when one of them has an
+/// event.
 pub(crate) trait Source: Send + Sync {
     /// Called when the descriptor registered under `token` is ready.
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
-    /// Called when the timer set for `token` is due.
+    /// Called when the timer that was set for `token` is due.
     fn due(self: Arc<Self>, token: u64);
-    /// Does the work that was postponed until a thread is about to block.
+    /// Does the work that this source has postponed until a thread of the group is about to block.
     fn settle(self: Arc<Self>);
     /// Arms this source, so that the peer notifies it, because a thread is about to sleep.
     fn arm(self: Arc<Self>);
 }
 
-/// The next action of a thread after its turn.
+/// What a thread does around its turn, which decides whether sources have to be armed before the
+/// turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// The thread checks by itself, so no source needs to be armed.
+    /// The thread does not sleep, but checks by itself, so no source needs to be armed.
     Polling,
     /// The thread sleeps during this turn.
     Sleeping,
-    /// The thread checks which links have events, and then sleeps in the application's event loop
-    /// until the descriptor is ready.
+    /// After the turn, the thread checks which links have events, and then sleeps in the
+    /// application's event loop until the reactor's descriptor is ready.
     SleepingExternally,
 }
 
-/// A monitor, as the reactor uses it: threads wait there.
+/// A monitor, as the reactor sees it: an object at which threads wait and can be woken.
 pub(super) trait Wake: Send + Sync {
-    /// Makes all followers at this monitor check again.
+    /// Wakes all followers at this monitor, so that each calls its check again.
     fn wake(&self);
 }
 
@@ -61,17 +63,18 @@ pub(super) trait Wake: Send + Sync {
 pub(crate) struct Reactor {
     set: EpollSet,
     doorbell: Doorbell,
-    /// The descriptor for an external event loop, made when the loop first requests it, before its
-    /// first check for events. If the process has no descriptors left, the loop watches `set`
-    /// itself.
+    /// The descriptor for an external event loop. It is made when the loop first requests it,
+    /// before the loop first checks for events. If the process has no descriptors left, the loop
+    /// watches `set` itself.
     external: OnceLock<Option<External>>,
     registry: Mutex<Registry>,
     lead: Mutex<Leadership>,
     guard: ForkGuard,
 }
 
-/// A second epoll set, which contains the first one and a doorbell that only turns of an external
-/// event loop drain. If a leader drained that doorbell, the loop would miss notifications.
+/// A second epoll set for an external event loop, which contains the reactor's epoll set and a
+/// doorbell of its own. Only turns of the external loop drain this doorbell. If a leader drained
+/// it, the loop would miss notifications.
 struct External {
     set: EpollSet,
     doorbell: Doorbell,
@@ -84,13 +87,13 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// Whether a leader handles events at the moment, and will check the timers before it sleeps.
+    /// Whether a leader handles events at the moment. It will check the timers before it sleeps.
     is_turning: bool,
     /// Whether a leader sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
     /// Whether the present turn belongs to an external event loop, which checks for events after
-    /// it.
+    /// the turn.
     is_driven_externally: bool,
 }
 
@@ -99,11 +102,11 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The lists that a leader uses, kept here while there is no leader.
+    /// The buffers that a leader uses, kept here while there is no leader.
     lists: Lists,
 }
 
-/// Buffers that each leader passes on to the next one.
+/// Empty buffers that each leader passes on to the next one, so that their memory is reused.
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
@@ -114,13 +117,13 @@ struct Lists {
 /// The role of a thread that must block.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// The thread follows: it is entered in the list of waiting threads under this ticket.
+    /// The thread follows another leader: it is in the list of waiting threads under this ticket.
     Follower(u64),
 }
 
 impl Leadership {
-    /// The monitor whose followers have to be woken because there is no leader; `None` if there is
-    /// one.
+    /// The monitor whose followers have to be woken so that one of them leads; `None` if there is a
+    /// leader, or if no thread waits.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -142,7 +145,8 @@ impl Reactor {
         }))
     }
 
-    /// Registers a descriptor or timer of `source`; returns its new token.
+    /// Registers `source` under a new token, and returns the token. The caller uses the token for
+    /// one descriptor or timer.
     pub(crate) fn enter(&self, source: Weak<dyn Source>) -> u64 {
         let mut registry = self.registry();
         let token = registry.next_token;
@@ -151,12 +155,13 @@ impl Reactor {
         token
     }
 
-    /// Assigns the token to another source.
+    /// Makes `source` the receiver of the events of `token`, in place of the source that had the
+    /// token.
     pub(crate) fn reassign(&self, token: u64, source: Weak<dyn Source>) {
         self.registry().sources.insert(token, source);
     }
 
-    /// Unregisters the token.
+    /// Unregisters `token`, so that its events reach no source.
     pub(crate) fn forget(&self, token: u64) {
         if self.guard.is_child() {
             return;
@@ -174,7 +179,7 @@ impl Reactor {
     }
 
     /// # Errors
-    /// None for a descriptor that is registered.
+    /// There is no error if the epoll set already contains `descriptor`.
     pub(crate) fn rewatch(
         &self,
         descriptor: impl AsFd,
@@ -185,12 +190,13 @@ impl Reactor {
     }
 
     pub(crate) fn unwatch(&self, descriptor: impl AsFd, token: u64) {
-        // Removal fails only for a descriptor that was never registered.
+        // Removing a descriptor fails only if it was never added to the epoll set.
         let _ = self.set.remove(descriptor);
         self.forget(token);
     }
 
-    /// Changes the timer of `token` from the time `old` to the time `new`.
+    /// Moves the timer of `token` from the time `old` to the time `new`; `None` means that there is
+    /// no timer.
     pub(crate) fn set_timer(&self, token: u64, old: Option<Instant>, new: Option<Instant>) {
         if old == new {
             return;
@@ -210,20 +216,22 @@ impl Reactor {
         }
     }
 
-    /// Enters `source`, if given, in the list of sources to settle before the next leader sleeps.
+    /// Adds `source`, if given, to the list of sources that have to settle before a leader sleeps.
     /// Returns whether a leader sleeps already.
     pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
-            // An external event loop has to make a turn.
+            // Only a turn of the external event loop may settle the source, so the loop is woken to
+            // make one.
             self.notify_external_loop();
         }
         registry.is_asleep
     }
 
-    /// Enters `source` in the list of sources to arm before the next leader sleeps. Returns true if
-    /// a leader sleeps already, so that the caller has to arm the source.
+    /// Adds `source` to the list of sources that have to be armed before a leader sleeps. If a
+    /// leader sleeps already, returns true and adds nothing: the caller has to arm the source
+    /// itself.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -231,7 +239,8 @@ impl Reactor {
         }
         registry.unarmed.push(source);
         if self.has_external_loop() {
-            // An external event loop has to make a turn.
+            // Only a turn of the external event loop may arm the source, so the loop is woken to
+            // make one.
             self.notify_external_loop();
         }
         false
@@ -239,30 +248,30 @@ impl Reactor {
 
     /// Wakes an external event loop, because a source has events.
     pub(crate) fn wake_external_loop(&self) {
-        // The caller holds the lock of the changed value. If a loop is not visible yet, it checks
-        // for events later, and finds the change.
+        // The caller holds the lock of the value that it changed. A loop that is not visible yet
+        // will check for events later, and then finds the change.
         if self.has_external_loop() && !self.registry().is_driven_externally {
             self.notify_external_loop();
         }
     }
 
-    /// Whether an external event loop has requested the descriptor.
+    /// Whether an external event loop has requested the reactor's descriptor.
     fn has_external_loop(&self) -> bool {
         self.external.get().is_some()
     }
 
-    /// Time at which the next timer is due.
+    /// Time at which the earliest timer is due; `None` if no timer is set.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.registry().timers.first().map(|(time, _)| *time)
     }
 
-    /// Number of times that a leader polled or blocked.
+    /// Number of turns so far, in each of which a leader polled the epoll set or blocked on it.
     pub(crate) fn turns(&self) -> u64 {
         self.registry().turns
     }
 
-    /// Makes a turn without blocking, unless there is a leader. `before` says what the thread does
-    /// afterwards.
+    /// Makes a turn without blocking, unless another thread leads. `before` says what the calling
+    /// thread does after the turn.
     ///
     /// A forked child makes no turn, because the epoll set and the doorbell belong to its parent.
     pub(crate) fn try_turn(&self, before: Before) -> io::Result<()> {
@@ -270,18 +279,18 @@ impl Reactor {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // After the doorbell is drained, this turn or the leader finds the event for which it
-            // was notified.
+            // The doorbell is drained before the turn. So this turn, or the thread that leads,
+            // finds the event for which the doorbell was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
     }
 
-    /// Wakes an external event loop that sleeps on the descriptor.
+    /// Wakes an external event loop that sleeps until the reactor's descriptor is ready.
     fn notify_external_loop(&self) {
         match self.external.get() {
-            // Notifying an intact eventfd does not fail.
+            // Notifying the reactor's own eventfd does not fail.
             Some(Some(external)) => drop(external.doorbell.notify()),
             _ => self.notify(),
         }
@@ -291,14 +300,14 @@ impl Reactor {
         Ok(External { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
-    /// Wakes a leader that sleeps.
+    /// Wakes the leader if it sleeps in `epoll_wait`.
     pub(super) fn notify(&self) {
-        // Notifying an intact eventfd does not fail.
+        // Notifying the reactor's own eventfd does not fail.
         let _ = self.doorbell.notify();
     }
 
-    /// Makes the caller the leader, or enters it as waiting at `monitor`. The caller holds the lock
-    /// of `monitor`.
+    /// Makes the calling thread the leader if there is none. Otherwise adds it to the list of
+    /// followers that wait at `monitor`. The caller holds the lock of `monitor`.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
@@ -310,12 +319,14 @@ impl Reactor {
         Role::Follower(ticket)
     }
 
-    /// Removes a follower's ticket. The follower may already have been chosen as the next leader.
+    /// Removes the follower with this `ticket` from the list of waiting threads. It may already
+    /// have been chosen as the next leader, so it has to call [`hand_over`](Self::hand_over).
     pub(super) fn leave(&self, ticket: u64) {
         self.leadership().waiting.remove(&ticket);
     }
 
-    /// Chooses the next leader if there is none. The caller must not hold the lock of any monitor.
+    /// Wakes the followers of the next monitor if there is no leader, so that one of them leads.
+    /// The caller must not hold the lock of any monitor.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
         if let Some(monitor) = next {
@@ -357,17 +368,17 @@ impl AsFd for Reactor {
     }
 }
 
-/// The leader: the only thread that may make turns. When the value is dropped, the next leader is
-/// chosen.
+/// The right to lead: only the thread that has this value may make turns. When the value is
+/// dropped, the next leader is chosen.
 pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
 }
 
 impl Leader<'_> {
-    /// Blocks until a source is ready or due or the doorbell is notified, at most until `deadline`,
-    /// and handles those sources. `woken` is called after blocking and before handling. The caller
-    /// must not hold the lock of any monitor.
+    /// Makes one turn: blocks until a source is ready, a timer is due or the doorbell is notified,
+    /// at most until `deadline`; then handles the events. Calls `woken` after blocking and before
+    /// handling. The caller must not hold the lock of any monitor.
     pub(super) fn turn(
         &mut self,
         deadline: Option<Instant>,
@@ -397,15 +408,16 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Sources were added to the lists during this turn or before it, and the external loop
-            // has to handle them.
+            // Sources are on the lists again, added during this turn or before it. The external
+            // event loop has to settle and arm them.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Settles and arms the listed sources. Then the leader counts as asleep, so that a thread that
-    /// lists a source later knows that it must notify. Returns the time of the first timer.
+    /// Settles and arms the sources on the lists. Then the leader counts as asleep, so a thread
+    /// that adds a source later knows that it must notify the leader. Returns the time at which the
+    /// turn must stop blocking.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -435,7 +447,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // Other threads have added sources to the lists again, so the turn must not block.
+        // If a list is not empty, other threads have added sources again, so the turn must not
+        // block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -443,7 +456,7 @@ impl Leader<'_> {
 
     fn handle(&self, event: Ready) {
         if event.token == DOORBELL {
-            // Draining an intact eventfd does not fail.
+            // Draining the reactor's own eventfd does not fail.
             let _ = self.reactor.doorbell.drain();
             return;
         }
@@ -453,8 +466,8 @@ impl Leader<'_> {
         }
     }
 
-    /// Handles the timers that are due now. Timers that these set are left for the next turn.
-    /// Returns the locked registry, so that the caller need not lock it again.
+    /// Handles the timers that are due now. A timer that a source sets while it is handled is left
+    /// for the next turn. Returns the locked registry, so that the caller need not lock it again.
     fn expire(&self) -> MutexGuard<'_, Registry> {
         let mut registry = self.reactor.registry();
         if registry.timers.is_empty() {
@@ -494,7 +507,7 @@ impl Drop for Leader<'_> {
 }
 
 /// Hashes tokens. Tokens count up and no peer chooses them, so a cheap hash is safe. A hash that
-/// resists attacks would cost more than everything else that is done with a token.
+/// resists attacks would cost more than all other work on a token.
 #[derive(Default)]
 struct TokenHasher(u64);
 
@@ -508,13 +521,14 @@ impl Hasher for TokenHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The factor is 2^64 divided by the golden ratio, so that the upper bits differ too, as the
-        // table requires.
+        // The factor is 2^64 divided by the golden ratio. The product of close tokens then differs
+        // in the upper bits too, as the hash table requires.
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// Maximum number of rounds in which sources are settled before the epoll set is polled.
+/// Maximum number of rounds in which a leader settles and arms sources before it polls the epoll
+/// set.
 const SETTLED_MAX: u32 = 16;
-/// Token of the reactor's own doorbell.
+/// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

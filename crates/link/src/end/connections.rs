@@ -2,9 +2,9 @@
 //! The connections of one end of a link: it handles ready sockets, due timers and new connections.
 //!
 //! ```text
-//!   ready ─▶ connected? attach : read ─▶ acknowledge ─▶ write
-//!   due   ─▶ dial, end what takes too long
-//!   ended ─▶ forget the wire; a client dials again
+//!   ready ─▶ an attempt: connected, attach; a wire: read ─▶ write ─▶ acknowledge
+//!   due   ─▶ dial; end attempts and connections that take too long to attach
+//!   ended ─▶ forget the wire of the connection; a client dials again
 //!
 //!   a connection that a server took:
 //!     greeting ─▶ peer memory mapped ─▶ transport allowed? ─▶ LinkState ─ answered ─▶ attaches
@@ -30,25 +30,27 @@ use crate::link_state::Event;
 use crate::link_state::{Answer, End, Received};
 use crate::protocol::frame::Attach;
 
-/// The connections of one end, and the dialer for a client's next connection.
+/// The connections of one end of a link, and the dialer that makes a client's next connection.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
     /// The dialer of a client; `None` at a server.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
-    /// Whether a connection was attached since the server was last notified of one.
+    /// Whether a connection was attached since the server was last told about an attached
+    /// connection.
     pub(super) is_new: bool,
-    /// Error text of the last attempt to attach; empty if it succeeded.
+    /// Error text of the last failed attempt to attach; empty if an attempt has succeeded since.
     pub(super) last_attempt: String,
 }
 
-/// A connection that a server accepted, whose ATTACH names this link.
+/// A connection that a server accepted. The client's ATTACH names the link that takes this
+/// connection over.
 pub(crate) struct Adopted {
     pub(crate) socket: Socket,
     pub(crate) token: u64,
-    /// Bytes that the client sent after ATTACH.
+    /// Bytes that the client has already sent after its ATTACH.
     pub(crate) input: BytesMut,
-    /// Descriptors that arrived with the first byte.
+    /// Descriptors that arrived with the first byte of the connection.
     pub(crate) descriptors: Vec<OwnedFd>,
     pub(crate) peer: Peer,
 }
@@ -79,16 +81,16 @@ impl ConnectionDriver<'_> {
             self.judge_conn(state, token);
         }
         if received.activated || received.has_progress {
-            // The write carries a reply to a handshake frame, an acknowledgement, or records that
+            // This write sends a reply to a handshake frame, an acknowledgement, or records that
             // could not be sent before the connection was attached.
             state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
-            // The peer has not yet received acknowledgements that the application made before
-            // BEGIN.
+            // The application may have acknowledged messages before BEGIN arrived. The peer has not
+            // received these acknowledgements yet.
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
-                // From BEGIN on this end may read the peer's acked offset. The peer sends no
-                // notification for what that offset already says.
+                // From BEGIN on this end may read the peer's acked offset in shared memory. The
+                // peer sends no notification for an offset that is already there.
                 self.end.exchange().poll_acks(state);
             }
             self.end.report_change(state);
@@ -96,8 +98,8 @@ impl ConnectionDriver<'_> {
     }
 
     /// Ends a connection whose transport or window this end does not accept. A server has checked
-    /// its client's window before; a client learns its server's window only when it attaches.
-    /// Neither end knows before that time whether memory is shared.
+    /// the client's window before the connection was attached; a client learns the server's window
+    /// only by attaching. Neither end knows before that whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;
@@ -108,7 +110,8 @@ impl ConnectionDriver<'_> {
         }
     }
 
-    /// Makes the wire with this token the present connection.
+    /// Makes the wire with this `token` the present connection, and ends the connection that was
+    /// present before.
     fn activated(&self, state: &mut Locked<'_>, token: u64) {
         state.stats.connections += 1;
         state.connections.is_new = true;
@@ -153,7 +156,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // The report that the connection ended covers all earlier changes, too.
+        // Ending the connection reports a change to all waiting threads, which covers all earlier
+        // changes, too.
         state
             .connections
             .index(token)
@@ -161,8 +165,8 @@ impl ConnectionDriver<'_> {
             .for_each(|index| self.end(state, index, end.clone()));
     }
 
-    /// Ends a connection. Frames that are still queued, such as REFUSE or LEAVE, are sent if the
-    /// kernel takes them.
+    /// Ends the connection with this `index`. Frames that are still queued, such as REFUSE or
+    /// LEAVE, are sent if the kernel takes them.
     pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
         let is_pressing = state.has_unacked();
         let mut wire = state.connections.wires.remove(index);
@@ -189,7 +193,8 @@ impl ConnectionDriver<'_> {
         self.end.report_change(state);
     }
 
-    /// Reports a failed attempt to the application, unless the last report gave the same reason.
+    /// Reports a failed attempt to attach to the application, unless the last report gave the same
+    /// reason.
     pub(super) fn attempt_failed(&self, state: &mut Locked<'_>, reason: String) {
         if state.connections.last_attempt == reason {
             return;
@@ -213,16 +218,17 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// Takes over a client's connection whose ATTACH was read; ATTACHED may carry `login`.
+    /// Takes over a client's connection on which the server has read ATTACH. The answer ATTACHED
+    /// may carry the bytes in `login`.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
-        // The peer's memory is mapped before the link is locked. Memory that exceeds the limit is
-        // not mapped.
+        // The client's memory is mapped before the link is locked. Memory that exceeds the limit of
+        // the configuration is not mapped.
         let found = attach.shares.then_some(descriptors).filter(|_| self.may_share(&socket));
         let found = found
             .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
         if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
-            // The connection is refused; the present connection stays.
+            // Only this new connection is refused; the present connection of the link stays.
             refuse(&socket, attach.nonce, refusal);
             return self.end.group.reactor.unwatch(&socket, token);
         }
@@ -233,7 +239,8 @@ impl ConnectionDriver<'_> {
         let candidates =
             state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
-            // The oldest wire that is not attached has been silent for the longest time.
+            // Wires are in the order of their arrival, so the first one that is not attached has
+            // been silent for the longest time.
             let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
@@ -266,7 +273,7 @@ impl ConnectionDriver<'_> {
         self.set_timer(&mut state);
     }
 
-    /// Begins a new epoch, which ends every connection.
+    /// Begins the given epoch, and then ends every connection of the link.
     pub(crate) fn begin_epoch(
         &self,
         epoch: u64,
@@ -282,7 +289,7 @@ impl ConnectionDriver<'_> {
         Ok(begun)
     }
 
-    /// Whether the peer at the far end of this socket may map this end's memory.
+    /// Whether the peer at the other end of this `socket` may map this end's memory.
     pub(super) fn may_share(&self, socket: &Socket) -> bool {
         let is_near = socket.family() == Family::Unix;
         if !is_near || self.end.config.transport == TransportPolicy::Socket {
@@ -291,8 +298,8 @@ impl ConnectionDriver<'_> {
         is_of_our_user(socket)
     }
 
-    /// The doorbells for a connection between a server that shares its memory and a client that has
-    /// shared its own.
+    /// Returns the doorbells for a connection over which both the server and the client have shared
+    /// their memory.
     pub(super) fn doorbells_of_server(
         &self,
         state: &mut Locked<'_>,
@@ -317,7 +324,7 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // The connection may have ended during the write.
+                // The write above may have ended the connection, so it is looked up again.
                 state
                     .connections
                     .index(token)
@@ -339,7 +346,7 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.monitor.lock();
-        // The reactor has already removed the timer that is due.
+        // The reactor has already removed this timer, because it is due.
         state.connections.timer = None;
         let now = Instant::now();
         while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {
@@ -381,22 +388,24 @@ impl Connections {
         Self { wires: Vec::new(), dialer, timer: None, is_new: false, last_attempt: String::new() }
     }
 
-    /// Index of the connection that carries records, if there is one.
+    /// Index of the connection on which records can flow, if there is one.
     #[inline]
     pub(super) fn active(&self) -> Option<usize> {
         self.wires.iter().position(|wire| wire.conn.is_active())
     }
 
-    /// Index of the connection with this token, if it still exists.
+    /// Index of the connection whose socket has this `token`, if the connection still exists.
     pub(super) fn index(&self, token: u64) -> Option<usize> {
         self.wires.iter().position(|wire| wire.token == token)
     }
 }
 
-/// Whether the peer's process on a Unix socket has the same effective user as this process.
+/// Whether the process at the other end of a Unix socket has the same effective user as this
+/// process.
 pub(crate) fn is_of_our_user(socket: &Socket) -> bool {
     let own = peer::own_euid();
-    // In a user namespace all users that it does not map share the same overflow number.
+    // A user namespace shows all users that it does not map as one overflow number, so two
+    // different users may have that number.
     own != peer::overflow_uid() && socket.peer_credentials().is_some_and(|found| found.uid == own)
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `switch_to` takes the same path while the link is attached. The present connection stays until
-//! the next one is attached:
+//! the next connection is attached:
 //!
 //! ```text
 //!   attached to A ─ switch_to(B) ─▶ dialing B, attached to A ─ attached to B ─▶ A ends, replaced
@@ -39,12 +39,14 @@ use crate::error::{Stopped, SwitchError};
 use crate::link_state::{Conn, End, LinkState};
 use crate::protocol::frame::{Names, Refusal};
 
-/// State of a client's connection attempts; the drawing at the top of the file shows it.
+/// State of a client's connection attempts, as the first drawing in the text at the top of this
+/// file shows it.
 pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
     pub(super) phase: Phase,
-    /// Number of address changes so far. A wire with a lower number was made for a former address.
+    /// Number of address changes so far. A wire with a lower number belongs to a connection to a
+    /// former address.
     pub(super) aim: u64,
     resolved: Vec<SocketAddr>,
     failures: u32,
@@ -54,7 +56,7 @@ pub(super) struct Dialer {
     last_success: Option<Instant>,
 }
 
-/// The progress of the next connection.
+/// The progress of a client's next connection.
 pub(super) enum Phase {
     Waiting(Instant),
     Connecting {
@@ -62,7 +64,7 @@ pub(super) enum Phase {
         token: u64,
         deadline: Instant,
     },
-    /// The connection was made, and its wire exists.
+    /// The connection was made, and `Connections` has its wire.
     Reached,
     Stopped,
 }
@@ -84,8 +86,8 @@ impl Dialer {
         }
     }
 
-    /// Begins a connection attempt. A host name is resolved again after all its addresses were
-    /// tried.
+    /// Begins one connection attempt. If the address is a host name, each attempt tries one of its
+    /// IP addresses. The name is resolved again after all of them were tried.
     pub(super) fn begin(&mut self) -> Result<Begun, String> {
         let begun = match &self.address {
             Address::Path(path) => begin_unix_path(path),
@@ -93,8 +95,8 @@ impl Dialer {
             Address::Tcp { .. } => {
                 if self.resolved.is_empty() {
                     self.resolved = self.address.resolve_all().map_err(|e| e.to_string())?;
-                    // Addresses are popped from the end, so the list is reversed in order to try
-                    // its first address first.
+                    // Addresses are popped from the end of the list. The list is reversed so that
+                    // the resolver's first address is tried first.
                     self.resolved.reverse();
                 }
                 match self.resolved.pop() {
@@ -107,7 +109,7 @@ impl Dialer {
         begun.map_err(|error| error.to_string())
     }
 
-    /// Changes the address for all later connections.
+    /// Changes the address to which all later connections are made.
     pub(super) fn turn_to(&mut self, address: Address) {
         self.address = address;
         self.aim += 1;
@@ -115,19 +117,20 @@ impl Dialer {
         (self.failures, self.at_once, self.expected) = (0, 0, 0);
     }
 
-    /// Records that a connection was attached.
+    /// Records that the client's connection was attached.
     pub(super) fn succeeded(&mut self) {
         self.last_success = Some(Instant::now());
         self.resolved.clear();
     }
 
-    /// Records that an attempt failed, and schedules the next attempt after a pause.
+    /// Records that a connection attempt failed, and schedules the next attempt after a pause.
+    /// `is_pressing`: messages are unacknowledged.
     pub(super) fn failed(&mut self, config: &Config, is_pressing: bool) {
         self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
     }
 
-    /// Records that a connection ended. `active_since` is the time at which the connection was
-    /// attached; `None` if it never was.
+    /// Records that a connection ended, and schedules the next attempt. `active_since` is the time
+    /// at which the connection was attached; `None` if it never was.
     pub(super) fn ended(
         &mut self,
         config: &Config,
@@ -142,8 +145,8 @@ impl Dialer {
             if lasted >= LASTED {
                 (self.at_once, self.expected) = (0, 0);
             }
-            // Two owners of the same end that replace each other also attach, but only briefly.
-            // Brief connections therefore do not reset the back-off.
+            // Two processes that own the same end in turn, each replacing the other, also attach,
+            // but only briefly. Brief connections therefore do not reset the back-off.
             if lasted >= BRIEF {
                 self.failures = 0;
             }
@@ -163,7 +166,8 @@ impl Dialer {
         self.phase = Phase::Waiting(now + self.back_off(config, is_pressing));
     }
 
-    /// A random duration between half of the back-off and all of it.
+    /// Returns the pause before the next attempt: a random duration between half of the back-off
+    /// and all of it.
     fn back_off(&mut self, config: &Config, is_pressing: bool) -> Duration {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
@@ -187,7 +191,7 @@ pub(crate) struct DialDriver<'a> {
 }
 
 impl DialDriver<'_> {
-    /// Begins the client's next connection.
+    /// Begins an attempt to make the client's next connection.
     pub(super) fn dial(&self, state: &mut Locked<'_>) {
         if state.stopped().is_some() {
             state.connections.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
@@ -239,8 +243,8 @@ impl DialDriver<'_> {
         if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
-        // This fails only if the peer has closed the connection, and then the first read fails,
-        // too.
+        // This call fails only if the peer has closed the connection, and then the first read
+        // fails, too.
         let _ = socket.set_dead_after(self.end.config.dead_after);
         match self.begin_attaching(state, socket, peer) {
             Ok(()) => self.end.connections().set_timer(state),
@@ -260,7 +264,7 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // The transport is checked before the present connection is replaced.
+        // The transport is checked now, before the new connection can replace the present one.
         self.end
             .config
             .judge_transport(doorbells.is_some())
@@ -327,12 +331,14 @@ impl DialDriver<'_> {
         self.dial(&mut state);
         self.end.connections().set_timer(&mut state);
         drop(state);
-        // Without a thread that blocks on the group, no other thread makes the connection.
+        // If no thread blocks on the group, no other thread continues the attempt, so this thread
+        // makes one turn.
         self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         Ok(())
     }
 
-    /// Aborts connection attempts to the previous address.
+    /// Aborts all connection attempts to the previous address, including connections that are not
+    /// attached yet.
     fn abandon_attempts(&self, state: &mut Locked<'_>) {
         let phase = state.connections.dialer.as_mut().map(|dialer| &mut dialer.phase);
         let phase = phase.map(|phase| std::mem::replace(phase, Phase::Reached));
@@ -350,41 +356,45 @@ impl DialDriver<'_> {
         }
     }
 
-    /// The doorbells for a client's connection, whose server has not sent its doorbell yet.
+    /// Returns the doorbells for a client's connection. The server's doorbell is missing, because
+    /// the server sends it later.
     pub(super) fn doorbells_of_client(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
         Some(Doorbells { own, peers: None, peer_bytes_max: self.end.config.peer_bytes_max() })
     }
 }
 
-/// Ends a connection that failed before any byte was sent.
+/// Ends a connection that could not be used, and on which no byte was sent.
 fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// Whether the next connection would probably end for the same reason.
+/// Whether the next connection would probably end for the same reason as this one.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }
 
-/// Minimum duration of a connection that resets the back-off.
+/// Minimum duration of a connection that resets the back-off, so that the next pause is the
+/// shortest.
 const BRIEF: Duration = Duration::from_millis(5);
-/// Minimum duration of a connection that resets the counts of consecutive connections below.
+/// Minimum duration of a connection that resets the two counts of consecutive connections, which
+/// `AT_ONCE_MAX` and `EXPECTED_MAX` limit.
 const LASTED: Duration = Duration::from_millis(100);
-/// Maximum number of consecutive connections that are made without a pause after one that ended in
-/// good order.
+/// Maximum number of consecutive connections that are made without a pause, each after a connection
+/// that ended in good order.
 const AT_ONCE_MAX: u32 = 3;
-/// Maximum number of further consecutive connections without a pause, because the two ends have to
-/// attach again.
+/// Maximum number of consecutive connections that are made without a pause, each after a connection
+/// that ended because the two ends had to attach again.
 const EXPECTED_MAX: u32 = 16;
-/// Time after a success during which no pause is longer than `RECENT_MAX`.
+/// Time after the last attached connection during which no pause is longer than `RECENT_MAX`.
 const RECENT: Duration = Duration::from_secs(10);
-/// The longest pause within `RECENT` after a success. Several such pauses together still take less
-/// than the 50 ms after which messages have to flow again.
+/// The longest pause between two attempts within `RECENT` after the last attached connection.
+/// Several such pauses together still take less than the 50 ms after which messages have to flow
+/// again.
 const RECENT_MAX: Duration = Duration::from_millis(10);
-/// The longest pause while messages are unacknowledged.
+/// The longest pause between two attempts while sent messages are unacknowledged.
 const PRESSING_MAX: Duration = Duration::from_millis(50);
-/// The shortest pause, whatever the configuration says.
+/// The shortest pause between two attempts, whatever the configuration says.
 const RETRY_LEAST: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -397,13 +407,13 @@ mod tests {
         Dialer::new(Address::Abstract("nobody".into()), names)
     }
 
-    /// The remaining pause of the dialer, from now on.
+    /// Returns how long the dialer still pauses from now on.
     fn wait(dialer: &Dialer) -> Duration {
         wait_since(dialer, Instant::now())
     }
 
-    /// The remaining pause of the dialer, counted from `then`, so that a late check does not
-    /// shorten it.
+    /// Returns how long the dialer still pauses, counted from `then`. A late check does not make
+    /// the result shorter.
     fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
         match dialer.phase {
             Phase::Waiting(until) => until.saturating_duration_since(then),

@@ -6,7 +6,8 @@
 //!                 over shared memory                          over a socket
 //!   push          notify the peer if it sleeps                write what the kernel takes
 //!   poll_…        read the peer's memory                      read the socket
-//!   acknowledge   the peer reads it; notify it if it waits    a frame, unless a record carries it
+//!   acknowledge   the peer reads our memory; a peer that      write a frame, unless a record
+//!                 waits for acknowledgements is notified      carries the acknowledgement
 //! ```
 
 use std::sync::Weak;
@@ -36,13 +37,13 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Reports this end's acked offset to the peer, if a report is due. `is_idle`: the calling
-    /// thread is about to block.
+    /// Reports this end's acked offset to the peer, if a report is due. `is_idle` says that the
+    /// calling thread is about to block.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
-            // The peer reads the acked offset from memory, but it may sleep, and then needs a
-            // notification.
+            // The peer reads the acked offset from shared memory. But the peer may sleep, and then
+            // it needs a notification.
             let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
             if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
@@ -63,8 +64,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reports an acknowledgement: now if another thread blocks on the group, else when a thread is
-    /// about to block. Until then a record may carry the acknowledgement.
+    /// Reports an acknowledgement to the peer: now if another thread already blocks on the group,
+    /// else when a thread is about to block. Until then a record may carry the acknowledgement.
     #[inline(always)]
     pub(super) fn acknowledge_later(&self, state: &mut Locked<'_>) {
         if state.is_shared() { self.notify_later(state) } else { self.send_ack_later(state) }
@@ -80,7 +81,8 @@ impl Exchange<'_> {
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
         // The calling thread may not use the link again for long, and the sleeping leader wakes
-        // only for another event. So the acknowledgement is sent now.
+        // only for another event. So the acknowledgement is sent now, unless the thread has a next
+        // message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
@@ -101,8 +103,8 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // The next record is polled only if the result matters. The peer is about to write to that
-        // cache line, and a poll would make the peer fetch the line again.
+        // The next record is polled only where the result decides. The peer is about to write that
+        // record, and a poll would take the cache line away from the peer.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),
@@ -143,7 +145,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the peer's acked offset, from its memory or from the socket.
+    /// Reads the peer's acked offset, over shared memory from the peer's memory, else from the
+    /// socket.
     pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
         if !state.is_shared() {
             return state
@@ -175,7 +178,7 @@ impl Exchange<'_> {
 
     #[cold]
     fn end_by_pull(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
-        // Only a shared connection is read here, so there is an active connection.
+        // Records are pulled only over a shared connection, so there is an active connection.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {
@@ -191,7 +194,7 @@ impl Exchange<'_> {
 pub(super) fn notify_doorbell(state: &State) {
     let wire = state.active().map(|index| &state.connections.wires[index]);
     let doorbell = wire.and_then(|wire| wire.doorbells.as_ref()?.peers.as_ref());
-    // Notifying an intact eventfd does not fail. A peer that damages its own doorbell loses only
-    // its own wake-ups.
+    // Notifying an intact eventfd does not fail. A peer that damages its own doorbell harms only
+    // itself: it misses wake-ups.
     doorbell.into_iter().for_each(|doorbell| drop(doorbell.notify()));
 }

@@ -19,12 +19,12 @@
 //! # Invariants
 //!
 //! - `core` exists until the link is closed. After that every call on the link does nothing, and
-//!   the file is free.
+//!   another owner may open the link file.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
 //! - Only the fast path takes the lock without the monitor. All other code locks the monitor, which
 //!   closes the fast path first.
-//! - Before a thread releases the lock it has notified all that may wait for its changes.
+//! - Before a thread releases the lock, it has notified all threads that may wait for its changes.
 
 mod connections;
 mod dialer;
@@ -80,42 +80,43 @@ pub(super) struct Endpoint {
     group: Arc<GroupInner>,
     config: Config,
     guard: ForkGuard,
-    /// The word of `guard`: the kernel clears it in a forked child.
+    /// The word of `guard`, which the kernel sets to 0 in a forked child.
     fork_word: &'static AtomicU64,
-    /// Its value in this process.
+    /// The value that `fork_word` has in this process; a forked child finds 0 instead.
     fork_value: u64,
-    /// Token of the endpoint's timer in the reactor.
+    /// Token of this end's timer in the reactor.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
-    /// The server of this end, which is notified when a client has attached; `None` at a client.
+    /// The server that made this end; it is notified when a client has attached. `None` at a
+    /// client.
     home: Option<Weak<dyn Home>>,
 }
 
-/// The server, as its ends of links use it.
+/// The server of a link, as the server's ends of links call it.
 pub(super) trait Home: Send + Sync {
     /// Called when a client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
-    /// Called when the application has closed this link.
+    /// Called when the application has closed the link whose end is `link`.
     fn closed(&self, link: &Endpoint);
 }
 
-/// The state of an end that its lock protects.
+/// The state of one end of a link, which the lock of its monitor protects.
 pub(super) struct State {
-    /// `None` once the link is closed.
+    /// The state of the link; `None` once the link is closed.
     core: Option<Box<LinkState>>,
     connections: Connections,
     wakeups: Wakeups,
     pacing: Pacing,
     stats: Stats,
     claim: Claim,
-    /// Whether the group lists this link as one with events.
+    /// Whether the group's list of links with events contains this link.
     is_listed: bool,
     /// Whether anything other than messages has changed since the group last reported the link to
     /// the application.
     has_change: bool,
 }
 
-/// Whether the application has a handle of the link.
+/// Whether the application has a handle of the link, or is about to get one.
 #[derive(Default)]
 struct Claim {
     is_claimed: bool,
@@ -125,25 +126,25 @@ struct Claim {
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The lock without the monitor, for the fast path.
+/// The lock of the state alone, which does not close the fast path.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
-/// A message that did not take the fast path.
+/// A message that could not be sent on the fast path, and the lock for sending it on the slow path.
 struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
-/// A reader for which no message took the fast path.
+/// A reader that got no message on the fast path, and the lock for continuing on the slow path.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
-    /// The thread has polled for a short time already.
+    /// Whether the thread has already polled for a short time.
     was_polled: bool,
 }
 
 impl Endpoint {
-    /// Makes the server's end of a link.
+    /// Makes the server's end of a link. It has no handle until the application claims it.
     pub(super) fn served(
         core: LinkState,
         key: Key,
@@ -154,7 +155,7 @@ impl Endpoint {
         Self::new(core, key, group, config, None, Some(home))
     }
 
-    /// Makes a client's end, which begins to connect.
+    /// Makes a client's end of a link, which begins to connect at once.
     pub(super) fn dialing(
         core: LinkState,
         key: Key,
@@ -211,7 +212,8 @@ impl Endpoint {
         })
     }
 
-    /// Sends a message of `len` bytes that `fill` writes; waits for room until `deadline`.
+    /// Sends a message of `len` bytes that `fill` writes. If ring or slab has no room, waits for
+    /// room until `deadline`.
     #[inline]
     pub(super) fn send_with(
         &self,
@@ -225,7 +227,7 @@ impl Endpoint {
         }
     }
 
-    /// As [`send_with`](Self::send_with), if there is room now.
+    /// Sends a message like [`send_with`](Self::send_with), but only if there is room now.
     #[inline]
     pub(super) fn try_send_with(
         &self,
@@ -238,8 +240,8 @@ impl Endpoint {
         }
     }
 
-    /// Has `read` read the next message, and acknowledges it when `read` returns. Waits for a
-    /// message until `deadline`. `None`: the peer has finished.
+    /// Calls `read` with the next message, and acknowledges the message when `read` returns. Waits
+    /// for a message until `deadline`. Returns `None` if the peer has finished its stream.
     pub(super) fn recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         deadline: Option<Instant>,
@@ -251,7 +253,8 @@ impl Endpoint {
         }
     }
 
-    /// As [`recv_with`](Self::recv_with), if there is a message now.
+    /// Passes a message to `read` like [`recv_with`](Self::recv_with), but only if there is a
+    /// message now.
     pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         read: F,
@@ -259,7 +262,7 @@ impl Endpoint {
         self.receive_driver().try_recv_with(read)
     }
 
-    /// Sends by the fast path.
+    /// Sends a message on the fast path. An error returns `fill` for the slow path.
     #[inline(always)]
     fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
         if self.may_be_child() {
@@ -282,7 +285,8 @@ impl Endpoint {
         Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
     }
 
-    /// Receives by the fast path, and polls for a short time if there is nothing.
+    /// Receives a message on the fast path. If there is none, polls for a short time. An error
+    /// returns `read` for the slow path.
     #[inline(always)]
     fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
     where
@@ -291,7 +295,9 @@ impl Endpoint {
         if self.may_be_child() {
             return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // Dropped after the lock, if `read` panics. A call within another reader panics before.
+        // If `read` panics, `reading` is dropped after the lock is released, because it was
+        // declared before the lock. A call from within another reader panics before it takes the
+        // lock.
         let reading;
         let mut locked = self.monitor.biased().lock();
         let mut was_polled = false;
@@ -301,7 +307,7 @@ impl Endpoint {
                     reading = Reading { end: self };
                     let read = FastPath::read(core, record, |bytes, token| {
                         let info = MessageInfo { token, attempt: 1, is_acked: false };
-                        // The lock of the link is held here.
+                        // This thread holds the lock of the link, so `read` must not use the link.
                         locking_nothing(|| read(bytes, &info))
                     });
                     std::mem::forget(reading);
@@ -323,14 +329,16 @@ impl Endpoint {
         }
     }
 
-    /// Whether this process may be a forked child: [`lock`](Self::lock) decides.
+    /// Whether this process may be a forked child; if so, [`lock`](Self::lock) makes sure.
     #[inline(always)]
     fn may_be_child(&self) -> bool {
-        // ORDER: Relaxed: the word guards no other memory (see `ForkGuard`).
+        // ORDER: Relaxed: the load reads only the fork word, which guards no other memory (see
+        // `ForkGuard`).
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path, and goes on under the same lock.
+    /// Closes the fast path, and returns the guard of the monitor. The lock is not released in
+    /// between.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -338,17 +346,19 @@ impl Endpoint {
         state
     }
 
-    /// Reports an acknowledgement that was made on the fast path.
+    /// Reports an acknowledgement that was made on the fast path to the peer, and closes the fast
+    /// path.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);
         self.exchange().acknowledge_later(&mut state);
     }
 
-    /// Polls for a record while the fast path stays open, unless the thread has done so before.
+    /// Polls for the next record while the fast path stays open, unless the thread has already
+    /// polled.
     ///
     /// # Errors
-    /// There is none, or the fast path was closed; it is closed now.
+    /// No record came, or the fast path was not open. It is closed now.
     #[inline(never)]
     fn poll_briefly<'a>(
         &'a self,
@@ -367,47 +377,47 @@ impl Endpoint {
         Err((state, was_polled || is_polled))
     }
 
-    /// The driver for operations that send.
+    /// Returns the driver for operations that send.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// The driver for operations that receive.
+    /// Returns the driver for operations that receive.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// The driver that moves records and acknowledgements to and from the peer.
+    /// Returns the driver that moves records and acknowledgements to and from the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// The driver for sleeping and waking.
+    /// Returns the driver that puts this end to sleep and wakes it.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// The driver for threads that block on the link.
+    /// Returns the driver that blocks threads on the link.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// The driver for the connections that exist.
+    /// Returns the driver of the connections that exist.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// The driver for a client's next connection.
+    /// Returns the driver that makes a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// The driver for closing the link.
+    /// Returns the driver that closes the link.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
@@ -433,13 +443,15 @@ impl Endpoint {
         Ok(self.monitor.lock())
     }
 
-    /// Calls `act` with the link state; an error if the link is closed.
+    /// Calls `act` with the state of the link, and returns its result; an error if the link is
+    /// closed.
     pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
     }
 
-    /// Calls `act` with the link state and the number of connections so far.
+    /// Calls `act` with the state of the link and the number of connections that were attached so
+    /// far; an error if the link is closed.
     #[cfg(feature = "tokio")]
     pub(super) fn observe<R>(&self, act: impl FnOnce(&LinkState, u64) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
@@ -447,18 +459,19 @@ impl Endpoint {
         Ok(act(state.core()?, connections))
     }
 
-    /// Claims the link for a handle; `false` if it already has a handle.
+    /// Claims the link for a handle of the application; `false` if the link already has a handle or
+    /// is closed.
     pub(super) fn claim(&self) -> bool {
         if self.guard.is_child() {
             return false;
         }
         let mut state = self.monitor.lock();
         state.claim.is_offered = false;
-        // A link that was closed in the meantime cannot be claimed.
+        // The application may have closed the link meanwhile, and a closed link cannot be claimed.
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
-    /// Releases the claim of a handle; the link stays open.
+    /// Releases the claim of the application's handle; the link stays open.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
             self.monitor.lock().claim.is_claimed = false;
@@ -493,14 +506,15 @@ impl Endpoint {
         self.monitor.lock().stats
     }
 
-    /// Wakes all threads that wait for this link, and makes the group list the link as one with
-    /// events.
+    /// Wakes all threads that wait for this link, and adds the link to the group's list of links
+    /// with events. Something other than messages has changed.
     fn report_change(&self, state: &mut Locked<'_>) {
         state.has_change = true;
         self.list_in_group(state);
     }
 
-    /// Makes the group list the link as one with events, because of messages alone.
+    /// Wakes all threads that wait for this link, and adds the link to the group's list of links
+    /// with events. Only messages have arrived.
     fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
@@ -510,7 +524,7 @@ impl Endpoint {
         state.changed();
     }
 
-    /// Reports a change if the acknowledged position differs from `acked`.
+    /// Reports a change if the peer has acknowledged more than the position `acked`.
     #[inline(always)]
     pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_deref().map(LinkState::acked) != acked {
@@ -524,8 +538,8 @@ impl Member for Endpoint {
         self.id
     }
 
-    /// Whether the application should check the link. If `is_reported`, the result is passed to the
-    /// application, and the change counts as returned.
+    /// Whether the link has events, so that the application should check it. If `is_reported`, the
+    /// caller passes the result to the application, so the change is not reported again.
     fn has_events(&self, is_reported: bool) -> bool {
         let mut state = self.monitor.lock();
         let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
@@ -540,7 +554,8 @@ impl Member for Endpoint {
 }
 
 /// Guard of a reader on the fast path, which must not be dropped while the link is locked. If the
-/// application's code panics, the message counts as delivered and comes next again, for any thread.
+/// application's code panics, the message counts as delivered. Any thread that receives next gets
+/// it again.
 struct Reading<'a> {
     end: &'a Endpoint,
 }
@@ -555,7 +570,7 @@ impl Drop for Reading<'_> {
 }
 
 impl Entered for State {
-    /// Applies the work that the fast path has put off, and closes it.
+    /// Closes the fast path if it is in use: applies to the state what was sent and received on it.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -565,8 +580,8 @@ impl Entered for State {
 }
 
 impl Claim {
-    /// Offers the link to the application; `false` if the application has a handle, or is already
-    /// being offered the link.
+    /// Records that the server offers the link to the application. `false` if the application
+    /// already has a handle of the link, or the link is already offered.
     fn offer(&mut self) -> bool {
         let is_free = !self.is_claimed && !self.is_offered;
         self.is_offered |= is_free;
@@ -584,7 +599,8 @@ impl State {
         self.core.as_deref().is_some_and(FastPath::is_open)
     }
 
-    /// Opens the fast path if this end has no pending work but messages.
+    /// Opens the fast path if this end has no other pending work than sending and receiving
+    /// messages.
     #[inline]
     fn open_fast_path(&mut self, config: &Config) {
         let messages = self.wakeups.unpolled();
@@ -597,7 +613,8 @@ impl State {
         let Some(index) = self.active() else { return };
         let opening = Opening {
             messages,
-            // The peer learns of control frames by its socket.
+            // The peer learns of control frames only through its socket, so messages must not go
+            // past queued ones.
             may_send: !self.connections.wires[index].conn.has_control(),
             may_receive: config.delivery == Delivery::AtLeastOnce
                 && !self.wakeups.are_pending_for_receiver(),
@@ -609,7 +626,7 @@ impl State {
         }
     }
 
-    /// Applies what was done on the fast path, which stays open.
+    /// Applies to the state what was sent and received on the fast path, which stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);
@@ -628,46 +645,49 @@ impl State {
         self.wakeups.set_unpolled(FastPath::close(core));
     }
 
-    /// Index of the connection that carries records, if there is one.
+    /// Index of the connection on which records can flow, if there is one.
     #[inline]
     fn active(&self) -> Option<usize> {
         self.connections.active()
     }
 
-    /// Whether no connection carries records.
+    /// Whether the link has no connection on which records can flow.
     #[inline]
     fn is_detached(&self) -> bool {
         !self.core.as_deref().is_some_and(LinkState::is_active)
     }
 
-    /// Whether this end reads the records of the present connection in the peer's memory.
+    /// Whether the present connection is over shared memory, so that this end reads records from
+    /// the peer's memory.
     #[inline]
     fn is_shared(&self) -> bool {
         self.core.as_deref().is_some_and(LinkState::is_shared)
     }
 
-    /// Whether this end is awake, so that the peer does not notify it of the next record.
+    /// Whether this end is declared awake to the peer, so that the peer does not notify it of the
+    /// next record.
     fn is_awake_for_records(&self) -> bool {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }
 
-    /// Whether the peer has acknowledged everything, so that no acknowledgement can free more room.
+    /// Whether the peer has acknowledged all sent messages, so that no acknowledgement can free
+    /// more room.
     fn is_all_acked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 
-    /// Whether a sent message is unacknowledged.
+    /// Whether the peer has not yet acknowledged some sent message.
     fn has_unacked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
     }
 
-    /// Whether bytes wait to be written to the active connection.
+    /// Whether bytes still have to be written to the socket of the active connection.
     fn has_outgoing(&self) -> bool {
         let (Some(core), Some(index)) = (&self.core, self.active()) else { return false };
         core.has_outgoing(&self.connections.wires[index].conn)
     }
 
-    /// Reason why the link no longer sends or delivers messages; `None` while it does.
+    /// Reason why the link no longer sends or delivers messages; `None` while it still does.
     #[inline]
     fn stopped(&self) -> Option<Stopped> {
         let Some(core) = &self.core else { return Some(Stopped::Closed) };

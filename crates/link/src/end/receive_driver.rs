@@ -2,10 +2,10 @@
 //! The receive path of a link: it delivers messages to the application, and acknowledges them.
 //!
 //! ```text
-//!   next ─ there ─▶ out
-//!     └ none ─▶ poll ─▶ next
-//!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next …
-//!   ack ─▶ reported to the peer at a quarter of the window, with the next record, or when a
+//!   next message ─ there ─▶ delivered to the application
+//!     └ none ─▶ poll the peer ─▶ next message
+//!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next message …
+//!   ack ─▶ reported to the peer after a quarter of the window, with the next record, or when a
 //!          thread is about to block
 //! ```
 
@@ -31,10 +31,10 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Takes the next message if one has arrived, and returns what `sink` makes of it. `None`: the
-    /// peer has finished its stream.
+    /// Takes the next message if one has arrived, and returns what `sink` makes of it. Returns
+    /// `None` if the peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // A sink that is not called must be dropped after the lock is released, because its
+        // A sink that takes no message is dropped only after the lock is released, because its
         // destructor may use the link.
         match self.next_now(self.end.lock()?, &mut sink, false) {
             Some(found) => Ok(Some(found)),
@@ -42,7 +42,7 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// As [`try_recv`](Self::try_recv), for a message that `read` reads.
+    /// Receives like [`try_recv`](Self::try_recv), and passes the message to `read`.
     pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         read: F,
@@ -54,7 +54,7 @@ impl ReceiveDriver<'_> {
         self.try_recv(ReadSink { read: Some(read) })
     }
 
-    /// Why there is no message now.
+    /// Returns the reason why there is no message now: the peer has finished (`None`), or an error.
     fn found_none<R>(&self) -> Result<Option<R>, TryRecvError> {
         let mut state = self.end.lock()?;
         self.end.exchange().acknowledge(&mut state, true);
@@ -63,11 +63,12 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // This end is returned once, so no turn that may fail comes before.
+            // The end of the peer's stream is reported only once. So no turn that may fail comes
+            // before this line, because its error would hide that report.
             return Ok(None);
         }
-        // If no thread blocks on the group, no other thread would connect, or notice that the
-        // connection broke.
+        // If no thread blocks on the group, only this call can connect, or notice that the
+        // connection broke. So it makes a turn.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if must_turn {
@@ -89,7 +90,7 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// As [`recv`](Self::recv), for a reader for which no message took the fast path.
+    /// Receives like [`recv`](Self::recv), for a reader that got no message on the fast path.
     #[inline(never)]
     pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
@@ -100,7 +101,8 @@ impl ReceiveDriver<'_> {
         let state = state?;
         if self.end.config.delivery == Delivery::AtMostOnce {
             drop(state);
-            // Acknowledged before, and so in memory of its own.
+            // The message is acknowledged before `read` runs. So it is copied into memory of its
+            // own first.
             let found = self.recv(deadline, OwnedSink)?;
             return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
         }
@@ -111,7 +113,7 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Waits for the next message, and takes it.
+    /// Waits for the next message until `deadline`, and passes it to `sink`.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -120,8 +122,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just before. Bytes that arrive from now on wake a sleeping
-            // thread.
+            // The first check need not read the socket, because it was read just before. Bytes that
+            // arrive from now on wake a sleeping thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -139,8 +141,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Takes the next message if there is one now. A caller that `may_watch` also polls for a short
-    /// time.
+    /// Passes the next message to `sink` if there is one now. If `may_watch`, also polls for a
+    /// short time.
     #[inline(always)]
     fn next_now<T: Sink>(
         &self,
@@ -159,8 +161,8 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // The turn's error is dropped so that the message is not lost; a thread that blocks
-                // gets the same error.
+                // An error of this turn is dropped, because returning it would lose the message. A
+                // thread that blocks on the group gets the same error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);
@@ -169,7 +171,7 @@ impl ReceiveDriver<'_> {
         found
     }
 
-    /// Takes the next message from the inbox, the peer's memory, or the socket.
+    /// Passes the next message to `sink`, from the inbox, the peer's memory or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_short(state, &mut sink) {
@@ -178,7 +180,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Takes the next message on the fast path, which nearly all messages over shared memory take.
+    /// Passes the next message to `sink` on the short way, which nearly all messages over shared
+    /// memory take; `None` if the next message cannot take it.
     #[inline(always)]
     fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -215,7 +218,8 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// Takes the next message from the inbox only.
+    /// Passes the next message to `sink` only if this end has already received it, without polling
+    /// the peer.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
@@ -238,7 +242,7 @@ impl ReceiveDriver<'_> {
         Some(taken)
     }
 
-    /// Counts a message of `len` bytes that was delivered to the application.
+    /// Counts a message of `len` bytes as delivered to the application.
     #[inline(always)]
     fn count_received(&self, state: &mut Locked<'_>, len: u64) {
         self.end.wakeups().arm_later(state);
@@ -255,14 +259,15 @@ impl ReceiveDriver<'_> {
         Ok(())
     }
 
-    /// Reports to the peer that a message was acknowledged.
+    /// Reports to the peer that the application acknowledged a message.
     #[inline(always)]
     fn report_ack(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
         notify_replying(state);
     }
 
-    /// Sends a reply and acknowledges its request, both or neither. Waits for room first.
+    /// Sends a reply to a message and acknowledges that message, both or neither. Waits until
+    /// `deadline` for room for the reply.
     pub(crate) fn reply(
         &self,
         token: DeliveryId,
@@ -303,7 +308,7 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // Acknowledgements of the peer free room for the reply.
+            // The peer's acknowledgements free room for the reply.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -311,7 +316,7 @@ impl ReceiveDriver<'_> {
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
-    /// Delivers again every message that was received and not acknowledged.
+    /// Makes the link deliver again every message that was delivered and not acknowledged.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.end.lock()?;
         state.core()?.rewind();
@@ -324,28 +329,30 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// A message's position, delivery count and state, without its bytes.
+/// What a reader learns of a message besides its bytes: its position, its delivery count and
+/// whether it is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
-    /// Delivery count, from 1.
+    /// How often the message has been delivered, this delivery included.
     pub(crate) attempt: u32,
     /// Whether the message was acknowledged before it was delivered.
     pub(crate) is_acked: bool,
 }
 
-/// Receives a delivered message. It is a trait instead of a closure, because a method can be marked
-/// to be inlined. Otherwise a `MessageInfo` would be stored and loaded again, which costs time.
+/// Takes one delivered message. This is a trait instead of a closure, because a method can be
+/// marked to be inlined. Without inlining, the `MessageInfo` would be stored and loaded again,
+/// which costs time.
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether `take` acknowledges the message.
+    /// Whether the message counts as acknowledged once `take` has returned.
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
 }
 
-/// Copies a delivered message into memory of its own.
+/// A sink that copies a delivered message into memory of its own.
 pub(crate) struct OwnedSink;
 
 impl Sink for OwnedSink {
@@ -357,8 +364,8 @@ impl Sink for OwnedSink {
     }
 }
 
-/// A sink that passes a message to the application's code, and acknowledges it when that code
-/// returns.
+/// A sink that passes a message to the application's code `read`. The message is acknowledged when
+/// that code returns.
 struct ReadSink<F> {
     read: Option<F>,
 }
@@ -375,7 +382,7 @@ impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        // The lock of the link is held here.
+        // This thread holds the lock of the link, so `read` must not use the link.
         locking_nothing(|| read(bytes, &info))
     }
 }
@@ -391,12 +398,12 @@ impl<T: Sink> Sink for &mut T {
     }
 }
 
-/// Guard of a message while the application's code reads it. If that code panics, the message
-/// counts as delivered, and is delivered again next.
+/// Guard that exists while the application's code reads a message. If that code panics, the message
+/// counts as delivered, and is the next one to be delivered again.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
-    /// The length of the message in bytes, once it is known.
+    /// The length of the message in bytes; `None` if no message has been found yet.
     len: Option<u64>,
 }
 
@@ -428,8 +435,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads whose reply waits for room, because the requests of those replies may be
-/// acknowledged now.
+/// Wakes threads whose reply waits for room. The requests of those replies may have been
+/// acknowledged just now, which ends the wait.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

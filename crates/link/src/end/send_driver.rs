@@ -3,7 +3,7 @@
 //! acknowledged them.
 //!
 //! ```text
-//!   put ─ fits ──▶ write to the socket what it takes now ──▶ done
+//!   put ─ fits ──▶ notify the peer, or write what the socket takes now ──▶ done
 //!    └ full ─▶ poll acknowledgements ─▶ put ─ full ─▶ spin, wait ─▶ put …
 //! ```
 
@@ -27,19 +27,19 @@ pub(crate) struct SendDriver<'a> {
 }
 
 impl SendDriver<'_> {
-    /// Sends messages if the link has room now.
+    /// Sends the messages of `load` if the link has room for them now.
     pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
         let state = self.end.lock().map_err(SendError::from)?;
         self.try_send_by(state, load.amount(), &mut { load })
     }
 
-    /// Sends messages, and waits for room until `deadline`.
+    /// Sends the messages of `load`. If there is no room, waits for room until `deadline`.
     pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
         self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
 
-    /// Sends a message of `len` bytes that did not take the fast path; waits for room until
-    /// `deadline`.
+    /// Sends a message of `len` bytes that could not be sent on the fast path. If there is no room,
+    /// waits for room until `deadline`.
     #[inline(never)]
     pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,
@@ -52,7 +52,7 @@ impl SendDriver<'_> {
         self.send_by(state?, Amount::message(len), deadline, message)
     }
 
-    /// As [`send_slow`](Self::send_slow), if there is room now.
+    /// Sends a message like [`send_slow`](Self::send_slow), but only if there is room now.
     #[inline(never)]
     pub(super) fn try_send_slow<F: FnOnce(&mut [u8])>(
         &self,
@@ -108,11 +108,11 @@ impl SendDriver<'_> {
         if let Err(refused) = self.send_now(&mut state, amount, message) {
             return self.refused(state, refused);
         }
-        // If no thread blocks on the group, no other thread would connect, or notice that the
-        // connection broke.
+        // If no thread blocks on the group, only this call can connect, or notice that the
+        // connection broke. So it makes a turn.
         if state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true) {
             drop(state);
-            // The turn's error is dropped, because the message is already sent.
+            // An error of this turn is dropped, because the message is already sent.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         } else {
             state.open_fast_path(&self.end.config);
@@ -146,7 +146,8 @@ impl SendDriver<'_> {
                 Ok(core) => core,
                 Err(stopped) => return Some(Err(stopped)),
             };
-            // Messages of an epoch that is over are acknowledged, or in the reports.
+            // If the epoch is over, its messages are either acknowledged or in the reports, so the
+            // wait ends.
             if core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
             }
@@ -155,7 +156,7 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found)
     }
 
-    /// Waits until everything that was sent before this call is in the system's buffers, or in
+    /// Waits until all messages that were sent before this call are in the system's buffers, or in
     /// memory that the peer reads.
     pub(crate) fn wait_sent(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let mut state = self.end.lock()?;
@@ -169,8 +170,8 @@ impl SendDriver<'_> {
             let wire = state.active();
             let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
             let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // An epoch that is over ends the wait, as for `wait_acked`. Without a connection the
-            // wait goes on, because a connection may still be made.
+            // The end of the epoch ends the wait, as in `wait_acked`. If the link has no
+            // connection, the wait goes on, because a connection may still be made.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
@@ -181,7 +182,8 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found?)
     }
 
-    /// Bytes of the stream that were sent and are not known to be acknowledged.
+    /// Number of bytes of the stream that were sent and that the peer is not known to have
+    /// acknowledged.
     pub(crate) fn unacked_bytes(&self) -> Result<u64, Stopped> {
         let mut state = self.end.lock()?;
         if state.is_shared() {
@@ -190,7 +192,7 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The caller wants to be notified when there are fewer such bytes.
+            // The caller wants to be notified when fewer bytes are unacknowledged.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)
@@ -205,8 +207,8 @@ impl SendDriver<'_> {
     ) -> Result<(), Refused> {
         let acked = state.core.as_deref().map(LinkState::acked);
         let taken = {
-            // The guard reports acknowledgements that the search for room found, even if the
-            // application's code panics.
+            // While the link searches for room, it may find acknowledgements. The guard reports
+            // them to waiting threads, even if the application's code panics.
             let report = AckReport { end: self.end, state, acked };
             put(report.state, message)
         };
@@ -226,7 +228,8 @@ impl SendDriver<'_> {
         self.end.exchange().push(state);
     }
 
-    /// Tries to send again, after reading acknowledgements that no thread has read yet.
+    /// Tries once more to send, after reading acknowledgements of the peer that no thread has read
+    /// yet.
     #[cold]
     fn send_again(
         &self,
@@ -260,10 +263,10 @@ impl SendDriver<'_> {
 /// The messages of one send operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Load<'a> {
-    /// One message: the concatenation of these parts.
+    /// One message, which is the concatenation of these parts.
     Message(&'a [&'a [u8]]),
-    /// Messages of these lengths, concatenated; after a restart the receiver finds all or none of
-    /// them.
+    /// Several messages: their lengths, and their bytes one after the other. After a restart the
+    /// receiver finds all or none of them.
     Batch(&'a [usize], &'a [u8]),
 }
 
@@ -272,8 +275,8 @@ pub(crate) enum Load<'a> {
 struct Amount {
     messages: u64,
     bytes: u64,
-    /// Number of batches: 1 for a batch, else 0. All three fields are whole words: copying a single
-    /// byte among them would stall on the store before.
+    /// Number of batches: 1 if the operation sends a batch, else 0. All three fields are whole
+    /// words, because copying a single byte among them would have to wait for the store before it.
     batches: u64,
 }
 
@@ -289,8 +292,8 @@ impl Load<'_> {
     }
 }
 
-/// Puts messages into the link; called again if there was no room. It is a trait instead of a
-/// closure, because a method can be marked to be inlined.
+/// Puts the messages of one send operation into the link. `put` is called again if the link had no
+/// room. This is a trait instead of a closure, because a method can be marked to be inlined.
 trait Put {
     fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault>;
 }
@@ -304,8 +307,8 @@ impl Put for Load<'_> {
     }
 }
 
-/// A message of `len` bytes that the application's code writes. `fill` is called once, when there
-/// is room.
+/// A message of `len` bytes that the application's code `fill` writes. `fill` is called once, when
+/// there is room.
 struct Filled<F> {
     len: usize,
     fill: Option<F>,
@@ -332,7 +335,8 @@ impl<'a> From<&'a [&'a [u8]]> for Load<'a> {
     }
 }
 
-/// Guard: when dropped, it reports acknowledgements that a search for room found.
+/// Guard that exists while the link searches for room. When dropped, it reports the
+/// acknowledgements that the search found to waiting threads.
 struct AckReport<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
@@ -355,7 +359,8 @@ fn put(state: &mut State, message: &mut impl Put) -> Result<(), SendFault> {
 #[inline(never)]
 fn put_batch(core: &mut LinkState, lens: &[usize], mut bytes: &[u8]) -> Result<(), SendFault> {
     for len in lens {
-        // The lengths add up to the length of `bytes`, so this split does not panic.
+        // The caller has checked that the lengths add up to the length of `bytes`, so this split
+        // does not panic.
         let (message, rest) = bytes.split_at(*len);
         bytes = rest;
         if let Err(fault) = core.append_to_batch(&[message]) {

@@ -3,15 +3,15 @@
 //! are never lost.
 //!
 //! ```text
-//!   close(deadline)   all written? ─▶ LEAVE ─▶ written ─▶ the peer's system has it ─▶ closed
+//!   close(deadline)   all written ─▶ write LEAVE ─▶ the peer's system has LEAVE ───▶ closed
 //!                       └ not in time ──────────────────────────────────────────────▶ closed
-//!   drop              as much as the kernel takes; if that is all, LEAVE ───────────▶ closed
+//!   drop              write what the kernel takes; if that is all, LEAVE too ──────▶ closed
 //! ```
 //!
-//! LEAVE says that every record was sent. Without it the peer waits for this end's return.
+//! LEAVE says that every record was sent. Without LEAVE the peer waits for this end to return.
 //!
-//! `close` then writes the file to the disk, so that it is believed after another boot (SPEC 13.8);
-//! `drop` does not.
+//! `close` then writes the link file to the disk, so that the file is trusted after a reboot (SPEC
+//! 13.8). `drop` does not write to the disk.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -33,14 +33,14 @@ pub(crate) struct Shutdown<'a> {
 }
 
 impl Shutdown<'_> {
-    /// Closes in good order. An error means that not all messages went out, or that the file could
-    /// not be written to the disk; the link is closed even then.
+    /// Closes the link in good order. An error means that not all messages went out, or that the
+    /// link file could not be written to the disk. The link is closed even then.
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         Self::close_all(&[self.end], deadline)
     }
 
-    /// Closes several links in good order, one after the other, and writes their files to the disk
-    /// together.
+    /// Closes several links in good order, one after the other, and then writes all their link
+    /// files to the disk together.
     pub(crate) fn close_all(
         ends: &[&Endpoint],
         deadline: Option<Instant>,
@@ -52,15 +52,17 @@ impl Shutdown<'_> {
             result = result.and(left);
             cores.extend(core.map(|core| *core));
         }
-        // No lock is held: this may take long.
+        // Writing the files to the disk may take long, so no lock is held here.
         let closed = LinkState::close_all(cores);
         result = result.and(closed.map_err(|error| Stopped::System(Arc::new(error)).into()));
-        // Only now may another owner open the files.
+        // Other owners may open the files only after they were written, so the servers are told
+        // only now.
         ends.iter().for_each(|end| end.shutdown().report_closed());
         result
     }
 
-    /// As [`close`](Self::close), but writes nothing to the disk. It does not wait for that.
+    /// Closes the link like [`close`](Self::close), but neither writes the link file to the disk
+    /// nor waits for that.
     #[cfg(feature = "tokio")]
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (result, core) = self.leave_in_time(deadline);
@@ -69,14 +71,15 @@ impl Shutdown<'_> {
         result
     }
 
-    /// Tells the server of the link that it is closed.
+    /// Tells the server that made this end that the link is closed.
     fn report_closed(&self) {
         if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
             home.closed(self.end);
         }
     }
 
-    /// Sends everything and LEAVE, waits for that until `deadline`, and takes the link's state.
+    /// Sends all messages and then LEAVE, waits until `deadline` for the peer's system to have
+    /// them, and takes the state out of the link.
     fn leave_in_time(
         &self,
         deadline: Option<Instant>,
@@ -87,10 +90,12 @@ impl Shutdown<'_> {
             if state.core.is_none() {
                 return Some(Err(Stopped::Closed));
             }
-            // Without a connection the wait goes on, because a connection may still be made.
+            // If the link has no connection, the wait goes on, because a connection may still be
+            // made.
             let is_out = state.active().is_some() && !state.has_outgoing();
             let is_done = is_out || state.is_all_acked() || state.stopped().is_some();
-            // Another thread may send as soon as the lock is free.
+            // LEAVE is sent before the lock is released, because another thread may send once the
+            // lock is free.
             is_done.then(|| Ok(self.leave(state)))
         });
         let gone = left.and_then(|left| match left {
@@ -102,13 +107,13 @@ impl Shutdown<'_> {
         (result, core)
     }
 
-    /// Closes the link at once, without waiting, also not for the disk.
+    /// Closes the link at once. It waits neither for the peer nor for the disk.
     pub(crate) fn abandon(&self) {
         drop(self.take());
     }
 
-    /// Ends the connections, and takes the state of the link, whose file stays owned as long as
-    /// that exists.
+    /// Ends all connections, and takes the state out of the link. The link file stays owned until
+    /// the returned state is dropped.
     fn take(&self) -> Option<Box<LinkState>> {
         if self.end.guard.is_child() {
             return None;
@@ -130,9 +135,10 @@ impl Shutdown<'_> {
         core
     }
 
-    /// Waits until the peer's system has all bytes, LEAVE included; `false` if the deadline passes
-    /// first. Closing a TCP socket while bytes arrive discards bytes that are still in flight. No
-    /// event reports that moment, so the system is asked at intervals.
+    /// Waits until the peer's system has all bytes of the connection, LEAVE included; `false` if
+    /// the deadline passes first. Closing a TCP socket while bytes arrive discards bytes that are
+    /// still in flight. No event reports when the peer's system has them, so the system is asked at
+    /// intervals.
     fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {
             let step = Instant::now() + ASKED_EVERY;
@@ -148,11 +154,11 @@ impl Shutdown<'_> {
         }
     }
 
-    /// Sends LEAVE if the kernel takes every record before it. Returns the token of the connection
-    /// that is to be closed, if there is one.
+    /// Sends all records, and LEAVE after them. The kernel may take some of these bytes only later.
+    /// Returns the token of the connection that is to be closed, if there is one.
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
         state.active()?;
-        // The dialer is removed, because it would connect again.
+        // The dialer is removed, because it would make a new connection after this one ends.
         state.connections.dialer = None;
         self.end.exchange().push(state);
         let index = state.active()?;
@@ -166,7 +172,8 @@ impl Shutdown<'_> {
         Some(token)
     }
 
-    /// Reads and discards all bytes that have arrived. `Some` if the connection may be closed.
+    /// Reads and discards all bytes that have arrived on the connection with this `token`. Returns
+    /// `Some` if the connection may be closed without losing sent bytes.
     fn discard(&self, state: &mut Locked<'_>, token: u64) -> Option<()> {
         let index = state.connections.index(token)?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
@@ -179,7 +186,7 @@ impl Shutdown<'_> {
                 Ok((0, _)) => return Some(()),
                 Ok(_) => wire.input.clear(),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    // Bytes that a Unix socket has taken are already with the peer's system.
+                    // Bytes that a Unix socket has taken have already reached the peer's system.
                     let is_taken = wire.socket.family() == Family::Unix
                         || wire.socket.untaken_bytes().is_ok_and(|bytes| bytes == 0);
                     return (is_taken && !core.has_outgoing(&wire.conn)).then_some(());
@@ -191,7 +198,7 @@ impl Shutdown<'_> {
     }
 }
 
-/// Interval at which the system is asked whether the peer has all bytes.
+/// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Maximum number of reads in one call of `discard`.
+/// Maximum number of reads from the socket in one call of `discard`.
 const DISCARDED_MAX: u32 = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that need to know whether a thread blocks.
+//! Tests of one end of a link that need to know its inner state, such as whether a thread blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -20,11 +20,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// `wait_sent` ends when another thread writes the bytes that it waits for, even if later bytes
-/// cannot be written.
+/// Rule: `wait_sent` ends when another thread writes the bytes that it waits for, even if bytes
+/// that were sent later cannot be written.
 #[test]
 fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
-    /// Far more bytes than the system buffers for a peer that does not read.
+    /// Size in bytes of both rings: far more than the system buffers for a peer that does not read.
     const RING: u64 = 32 << 20;
     let config = || {
         let config = Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
@@ -49,15 +49,16 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
         count
     };
     thread::scope(|scope| {
-        // This thread leads, and receives nothing until the end of the test.
+        // This thread leads the client's group while it waits, and receives its only message at the
+        // end of the test.
         let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
         let behind = fill(RING);
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
-        // The peer reads beyond the awaited bytes and acknowledges nothing, so no acknowledgement
-        // wakes a thread.
+        // The peer reads more than the awaited bytes, and acknowledges nothing. So only writing,
+        // and no acknowledgement, can wake the waiting thread.
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
         }
@@ -69,8 +70,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     });
 }
 
-/// The application's code panics while a thread spins. Later threads must still spin, and notice
-/// acknowledgements.
+/// Rule: if the application's code panics while its thread spins, the spinner is returned. Later
+/// threads can still spin, and notice acknowledgements.
 #[test]
 fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
@@ -98,7 +99,8 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
                     catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
                 });
                 let spins = || link.end().monitor.lock().pacing.spinner.is_none();
-                // Strategies other than `Wait::Spin` spin for too short a time to be observed.
+                // Under strategies other than `Wait::Spin` a thread spins for too short a time to
+                // be observed.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
                     served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();
@@ -111,7 +113,8 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     }
 }
 
-/// Two attached ends over shared memory, whose groups have no other thread.
+/// Returns a server and the two attached ends of a link over shared memory: the client's and the
+/// server's. Only the calling thread drives their groups.
 fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     let config = || Config::default().transport(TransportPolicy::SharedMemory);
     let address = format!("unix:@partywall-{name}-{}", std::process::id());
@@ -126,13 +129,14 @@ fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     (server, link, served)
 }
 
-/// Whether messages of this end may take the fast path now. Does not close it.
+/// Whether the fast path of this end is open. The check leaves it open.
 fn is_fast(link: &crate::Link) -> bool {
     let locked = link.end().monitor.biased().lock();
     locked.value.is_fast_path_open()
 }
 
-/// Sends messages and receives them until both ends use the fast path; returns their number.
+/// Sends and receives messages until both ends have an open fast path. Returns the number of these
+/// messages.
 fn until_fast(link: &crate::Link, served: &crate::Link) -> u64 {
     let (deadline, mut messages) = (soon(), 0);
     while !(is_fast(link) && is_fast(served)) {
@@ -150,7 +154,7 @@ fn fast_path_is_closed_and_settled_by_any_other_lock() {
     let mut messages = 0;
     for _ in 0..3 {
         messages += until_fast(&link, &served);
-        // One message at least takes the fast path here.
+        // The fast path is open at both ends, so at least this message takes it.
         link.send(b"fast").unwrap();
         served.recv_with_deadline(|message| assert_eq!(message, b"fast"), soon()).unwrap();
         messages += 1;
@@ -195,7 +199,8 @@ fn fill_that_panics_on_the_fast_path_sends_nothing() {
 fn message_kept_before_the_fast_path_is_acked_with_its_successors() {
     let (_server, link, served) = shared_pair("once");
     until_fast(&link, &served);
-    // A message that is kept is not the next one of a reader.
+    // The application keeps this message unacknowledged, so it is not the message that a later
+    // reader acknowledges on the fast path.
     link.send(b"kept").unwrap();
     let kept = served.recv().unwrap().unwrap();
     for _ in 0..40 {

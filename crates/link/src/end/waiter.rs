@@ -8,8 +8,8 @@
 //!                ─▶ check or arm ─▶ sleep, drive ─▶ check or arm …
 //!                     any number of threads
 //!
-//!   check   everything, with the lock held
-//!   poll    the word where the next record begins, until another thread wants the lock
+//!   check   ask whether the awaited event has happened, with the lock held
+//!   poll    read the word where the next record begins, until another thread wants the lock
 //! ```
 
 use std::hint::spin_loop;
@@ -24,16 +24,16 @@ use crate::error::{Stopped, WaitError};
 /// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Messages, or a change of the link's status.
+    /// The thread waits for messages, or for a change of the link's status.
     ForRecords,
-    /// Room in the ring, or acknowledgements.
+    /// The thread waits for room in the ring, or for acknowledgements.
     ForRoom,
 }
 
-/// How threads of this end spin, and how far a receiver stays behind its sender.
+/// The state by which threads of this end spin, and by which a receiver stays behind its sender.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
-    /// The spinner; `None` while a thread spins with it.
+    /// The spinner of this end; `None` while a thread uses it to spin.
     pub(super) spinner: Option<Spinner>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// Waits until `check` returns a value; `None` at the deadline. Acknowledgements are reported
-    /// first.
+    /// Waits until `check` returns a value, and returns that value; `None` if the deadline passes
+    /// first. Acknowledgements are reported to the peer before the wait.
     pub(super) fn wait_for<R>(
         &self,
         deadline: Option<Instant>,
@@ -60,7 +60,8 @@ impl Waiter<'_> {
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
-            // The lock is not held during the pause, so that the pause does not delay a sender.
+            // The lock was released before this pause, so the pause does not delay a thread that
+            // sends.
             lag.into_iter().for_each(Pause::pause);
             let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
             if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
@@ -74,13 +75,13 @@ impl Waiter<'_> {
     }
 
     /// Polls for a record for a short time, without the preparations of a longer wait. Returns
-    /// whether a record is there. If two processes spin in step, the record is there soon; and if
-    /// they run on two threads of one core, the preparations would slow the peer down. If no record
-    /// came, the caller waits as if it had not polled.
+    /// whether a record is there. If the peer spins, too, the record is there soon. If both
+    /// processes run on two threads of one core, the preparations would slow the peer down. If no
+    /// record came, the caller waits as if it had not polled.
     #[inline(always)]
     pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
-        // Only the thread that holds the spinner may spin. If the peer waits for a notification,
-        // the notification comes first.
+        // Only the thread that can take the spinner may spin. If the peer waits for a notification,
+        // it is notified first, so the thread does not poll.
         let may_watch = self.end.config.wait == Wait::Spin
             && state.pacing.spinner.is_some()
             && !state.pacing.pacer.will_pause()
@@ -91,14 +92,16 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // The short poll counts as a wait, for which the pacer sees no reason to pause.
+            // This short poll counts as a wait. The pacer would not pause before it, so its result
+            // is ignored.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
         is_there
     }
 
-    /// Calls `check` repeatedly, according to the wait strategy, until it returns a value.
+    /// Calls `check` repeatedly, as the wait strategy says, until it returns a value or the
+    /// strategy ends the spinning.
     fn spin<R>(
         &self,
         deadline: Option<Instant>,
@@ -121,8 +124,8 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The spinner's budget does not
-    /// change; holding the spinner only marks the thread that spins.
+    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The spinner is used only to
+    /// mark the thread that spins, so its budget does not change.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,
@@ -134,8 +137,8 @@ impl Waiter<'_> {
         let mut found = None;
         let mut check = || {
             if let Some(since) = since {
-                // Each check takes a cache line away from the peer, which stores its acked offset
-                // in that line.
+                // Each check reads the cache line in which the peer stores its acked offset, and so
+                // takes the line away from the peer. Therefore the thread pauses between checks.
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
@@ -145,21 +148,22 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner is returned here, where the lock is held already.
+                // The spinner is returned here, because this thread holds the lock already.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
         while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
-            // This turn drives the other links of the group, and the timers.
+            // This turn drives the other links of the group, and handles due timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;
         Ok(found)
     }
 
-    /// Calls `check`. If `check` finds nothing, arms the wake-ups, so that the thread may sleep.
+    /// Calls `check`, and returns its value. If `check` finds nothing, arms the wake-ups and
+    /// returns `None`: the thread may sleep.
     pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
@@ -168,15 +172,16 @@ impl Waiter<'_> {
     ) -> Option<R> {
         loop {
             if let Some(found) = check(state) {
-                // The message may have arrived after the link was found awake, while other threads
-                // sleep. So the link is listed to be armed before any thread sleeps again.
+                // The message may have arrived while this end was declared awake and other threads
+                // slept. So the link is listed to be armed before any thread sleeps again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
             if waits == Waits::ForRoom {
                 state.wakeups.await_room();
             }
-            // If a record arrived after the check, the thread must not sleep.
+            // Whether the thread must check again instead of sleeping: it waits for records, and
+            // this end is still declared awake because a record has arrived after the check.
             let must_look =
                 |state: &State| waits == Waits::ForRecords && state.is_awake_for_records();
             if self.end.wakeups().try_arm(state) && !must_look(state) {
@@ -207,27 +212,28 @@ impl Waiter<'_> {
 }
 
 impl Pacing {
-    /// Counts a check, and returns `is_found` unchanged.
+    /// Tells the pacer about a check for records, and returns `is_found` unchanged.
     fn checked(&mut self, waits: Waits, is_found: bool) -> bool {
         if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
     }
 }
 
 /// Polls only for the next record, at most `polls_max` times, until another thread wants the lock.
-/// A full check takes many times as long.
+/// Returns whether a record is there. A full check takes many times as long as a poll.
 #[inline]
 fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
     if waits != Waits::ForRecords {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // The poll that found the record is not counted as a miss: the caller finds the record, and
-    // counts it.
+    // The last poll, which found the record, is not counted as a miss. The caller's next check
+    // finds the same record, and counts it.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }
 
-/// The number of polls made, and whether a record is there.
+/// Polls for the next record, at most `polls_max` times. Returns the number of polls made, and
+/// whether a record is there.
 #[inline(always)]
 fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
     let mut polls = 0;
@@ -244,8 +250,8 @@ fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
     (polls, is_there)
 }
 
-/// Guard that holds the spinner and returns it when dropped, because the application's code may
-/// panic while a thread spins.
+/// Guard that holds the spinner while a thread spins, and returns it to the state when dropped. So
+/// the spinner also returns if the application's code panics.
 struct SpinTurn<'a> {
     end: &'a Endpoint,
     spinner: Option<Spinner>,
@@ -259,12 +265,13 @@ impl Drop for SpinTurn<'_> {
     }
 }
 
-/// Number of polls of the next record word between two full checks, under `Wait::Spin`.
+/// Number of polls for the next record between two full checks, under `Wait::Spin`.
 const POLLS_SPIN: u32 = 32;
-/// Number of polls before the first wait: they take about as long as an answer from another core.
+/// Number of polls for the next record before a wait begins. So many polls take about as long as an
+/// answer from another core.
 const POLLS_SOON: u32 = 64;
-/// Number of polls between two full checks, under `Wait::Adaptive`; few, because its spin budget is
-/// measured in full checks.
+/// Number of polls for the next record between two full checks, under `Wait::Adaptive`. It is
+/// small, because the spin budget of this strategy is measured in full checks.
 const POLLS_ADAPTIVE: u32 = 4;
 /// The longest pause between two checks for room. A pause is as long as the wait so far, up to this
 /// limit.

@@ -11,12 +11,13 @@
 //!
 //! # Invariants
 //!
-//! - While a connection is shared, one of three holds: the link is declared asleep for records; or
-//!   it is on the reactor's list; or it has a record that was not taken, and the group lists the
-//!   link. The thread that takes this record puts the link on the reactor's list.
-//! - A declaration stays until the peer notifies: there is one notification for each declaration.
-//! - A thread that reads a higher acked offset of the peer reports it, because other threads may
-//!   wait for it, and the peer does not notify them.
+//! - While a connection is over shared memory, one of three holds: the link is declared asleep for
+//!   records; or it is on the reactor's list; or it has a record that was not taken, and the group
+//!   lists the link. The thread that takes this record puts the link on the reactor's list.
+//! - A declaration that this end sleeps stays until the peer notifies this end: there is one
+//!   notification for each declaration.
+//! - A thread that reads a higher acked offset of the peer reports it to the other threads: they
+//!   may wait for it, and the peer does not notify them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,51 +29,53 @@ use super::{Endpoint, Locked, State};
 use crate::drive::Source;
 use crate::link_state::LinkState;
 
-/// The wake-ups of one end: its doorbell, what is armed, and the numbers of waiting threads.
+/// The wake-ups of one end: its doorbell, what the peer notifies it of, and the numbers of waiting
+/// threads.
 #[derive(Default)]
 pub(super) struct Wakeups {
-    /// The doorbell of this end, and its token in the reactor.
+    /// The doorbell that the peer notifies, and the token of this doorbell in the reactor.
     doorbell: Option<(Arc<Doorbell>, u64)>,
     for_records: bool,
     for_room: bool,
     awaits_room: bool,
-    /// Whether the reactor's list of sources to arm contains this end.
+    /// Whether this end is on the reactor's list of sources to arm.
     is_listed: bool,
-    /// Whether the reactor's list of sources to settle contains this end, because it has to report
-    /// an acknowledgement.
+    /// Whether this end is on the reactor's list of sources to settle, because it has to report an
+    /// acknowledgement.
     pub(super) is_unsettled: bool,
-    /// Whether a leader already slept when this end was put on the list of sources to settle.
+    /// Whether a leader already slept when this end was added to the list of sources to settle, so
+    /// that no turn settles it soon.
     pub(super) is_late: bool,
-    /// Number of threads whose reply waits for room. Another thread's acknowledgement of the
-    /// request ends such a wait.
+    /// Number of threads whose reply waits for room. Such a wait also ends when another thread
+    /// acknowledges the reply's request.
     pub(super) replying: u32,
-    /// Number of threads that wait until sent bytes are in the system's buffers; each write
-    /// notifies them.
+    /// Number of threads that wait until sent bytes are in the system's buffers. Each write wakes
+    /// them.
     pub(super) awaiting_writes: u32,
     polls: PollClock,
 }
 
-/// Decides when a thread that finds all its messages in memory also polls the socket: once in each
-/// tick of the coarse clock.
+/// Decides when a thread that finds all its messages in shared memory polls the socket, too: once
+/// in each tick of the coarse clock.
 #[derive(Default)]
 struct PollClock {
     /// The tick in which the socket was polled last.
     polled_at: Duration,
-    /// Number of reads of the clock since that tick.
+    /// Number of times that the clock was read since the tick `polled_at` began.
     reads: u32,
-    /// Number of following calls that do not read the clock.
+    /// Number of next calls that need not read the clock.
     skips: u32,
 }
 
-/// Arms and checks the wake-ups of one end of a link.
+/// Arms the wake-ups of one end of a link, and handles notifications of the peer.
 #[derive(Clone, Copy)]
 pub(crate) struct WakeupDriver<'a> {
     pub(super) end: &'a Endpoint,
 }
 
 impl WakeupDriver<'_> {
-    /// The doorbell of this end, created and registered on first use. `None` if the process has no
-    /// descriptor left.
+    /// Returns the doorbell of this end, which is created and registered on first use; `None` if
+    /// the process has no descriptor left.
     pub(super) fn own_doorbell(&self, state: &mut Locked<'_>) -> Option<Arc<Doorbell>> {
         if let Some((doorbell, _)) = &state.wakeups.doorbell {
             return Some(Arc::clone(doorbell));
@@ -87,15 +90,15 @@ impl WakeupDriver<'_> {
         Some(doorbell)
     }
 
-    /// Whether `token` is that of this end's doorbell; if so, handles the notification.
+    /// Whether `token` is the token of this end's doorbell. If so, handles the peer's notification.
     pub(super) fn is_notified(&self, state: &mut Locked<'_>, token: u64) -> bool {
         let State { core, wakeups: rest, .. } = &mut **state;
         let Some((doorbell, own)) = &rest.doorbell else { return false };
         if *own != token {
             return false;
         }
-        // Draining an intact eventfd does not fail. A doorbell that the peer damaged has at least
-        // been notified.
+        // Draining an intact eventfd does not fail. If the peer damaged the doorbell, the
+        // notification itself still counts.
         let _ = doorbell.drain();
         (rest.for_records, rest.for_room) = (false, false);
         let acked = core.as_mut().map(|core| {
@@ -103,8 +106,8 @@ impl WakeupDriver<'_> {
             core.acked()
         });
         self.end.exchange().poll_acks(state);
-        // Only a change of the acked offset ends a wait for room: without one the thread still
-        // waits.
+        // Only a higher acked offset ends a wait for room. If the offset is unchanged, the thread
+        // still waits.
         let has_acks = state.core.as_deref().map(LinkState::acked) != acked;
         state.wakeups.awaits_room &= !has_acks;
         self.end.report_change(state);
@@ -118,7 +121,8 @@ impl WakeupDriver<'_> {
         self.arm_later(state);
     }
 
-    /// Puts the link on the reactor's list, so that it is armed before any thread sleeps.
+    /// Puts this end on the reactor's list of sources to arm, so that it is armed before any thread
+    /// sleeps.
     #[inline]
     pub(super) fn arm_later(&self, state: &mut Locked<'_>) {
         let rest = &state.wakeups;
@@ -133,21 +137,23 @@ impl WakeupDriver<'_> {
         }
     }
 
-    /// Declares the link asleep. Whatever arrived meanwhile is reported to all waiting threads.
+    /// Declares this end asleep to the peer. If records or acknowledgements arrive at that moment,
+    /// all waiting threads are woken, and the declaration is tried again.
     pub(super) fn arm(&self, state: &mut Locked<'_>) {
         while !self.try_arm(state) {
             self.end.exchange().poll_acks(state);
         }
     }
 
-    /// Arms a link of the reactor's list, for a leader that is about to sleep.
+    /// Arms this end, which was on the reactor's list, for a leader that is about to sleep.
     pub(super) fn arm_listed(&self, state: &mut Locked<'_>) {
         state.wakeups.is_listed = false;
         self.arm(state);
     }
 
-    /// Declares the link asleep, where it is not declared so yet. `false` if a record or
-    /// acknowledgement arrived at that moment: all waiting threads have to check again.
+    /// Declares this end asleep to the peer for records, and for room if a thread waits for room.
+    /// Returns `false` if a record or acknowledgement arrived at that moment: all waiting threads
+    /// have to check again.
     pub(super) fn try_arm(&self, state: &mut Locked<'_>) -> bool {
         if !state.is_shared() {
             return true;
@@ -164,7 +170,8 @@ impl WakeupDriver<'_> {
         rest.for_records |= for_records;
         rest.for_room |= for_room;
         if !rest.for_records && !state.is_listed {
-            // The peer does not notify for the record that is already there.
+            // A record has already arrived, and the peer sends no notification for it. So the group
+            // lists the link as one with events.
             self.end.list_in_group(state);
         }
         true
@@ -178,8 +185,8 @@ impl WakeupDriver<'_> {
         self.arm_later(state);
     }
 
-    /// Whether a thread that finds all its messages in memory has to poll the socket, too.
-    /// `is_busy`: the thread will use the link again soon.
+    /// Whether the socket has to be polled by a thread that finds all its messages in shared
+    /// memory. `is_busy` says that the thread will use the link again soon.
     #[inline(always)]
     pub(super) fn is_poll_due(&self, state: &mut Locked<'_>, is_busy: bool) -> bool {
         if is_busy && state.wakeups.polls.skip() {
@@ -193,8 +200,9 @@ impl WakeupDriver<'_> {
         state.is_shared() && state.wakeups.polls.is_tick_over(clock::coarse())
     }
 
-    /// Closes the doorbell of this end. The peer has a descriptor of the doorbell too, so the epoll
-    /// set must forget it first: closing it alone would leave it registered.
+    /// Closes the doorbell of this end. The peer also has a descriptor of this doorbell. So the
+    /// epoll set must forget the doorbell first: closing our descriptor alone would leave the
+    /// doorbell registered.
     pub(super) fn forget_doorbell(&self, state: &mut Locked<'_>) {
         if let Some((doorbell, token)) = state.wakeups.doorbell.take() {
             self.end.group.reactor.unwatch(&*doorbell, token);
@@ -203,35 +211,39 @@ impl WakeupDriver<'_> {
 }
 
 impl Wakeups {
-    /// Whether the peer will be notified before any thread sleeps.
+    /// Whether the reactor will settle this end, and so notify the peer, before any thread sleeps.
     #[inline]
     pub(super) fn is_settled_in_time(&self) -> bool {
         self.is_unsettled && !self.is_late
     }
 
-    /// Whether a message that is received and acknowledged gives this end anything else to do.
+    /// Whether this end has other work to do after a message is received and acknowledged, so that
+    /// the message cannot take the fast path.
     pub(super) fn are_pending_for_receiver(&self) -> bool {
         let is_armed_in_time = self.is_listed || self.is_declared();
         self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()
     }
 
-    /// Whether the peer notifies this end of everything that a thread waits for.
+    /// Whether the peer will notify this end of everything that a thread of this end waits for.
     #[inline]
     const fn is_declared(&self) -> bool {
         self.for_records && (self.for_room || !self.awaits_room)
     }
 
-    /// Messages of frequent callers until the socket is polled as well.
+    /// Number of messages that a frequent caller may still send or receive before the socket is
+    /// polled as well.
     pub(super) const fn unpolled(&self) -> u32 {
         self.polls.skips
     }
 
-    /// Sets that number: the fast path takes them over, and gives back those that are left.
+    /// Sets the number of messages before the socket is polled. The fast path takes this number
+    /// over when it opens, and gives back the rest when it closes.
     pub(super) const fn set_unpolled(&mut self, messages: u32) {
         self.polls.skips = messages;
     }
 
-    /// Records that a thread waits for room, or for acknowledgements.
+    /// Records that a thread waits for room or for acknowledgements, so that the peer must be asked
+    /// to notify.
     pub(super) const fn await_room(&mut self) {
         self.awaits_room = true;
     }
@@ -243,7 +255,7 @@ impl Wakeups {
 }
 
 impl PollClock {
-    /// Uses up one of the calls that do not read the clock; `false` if none is left.
+    /// Uses up one of the next calls that need not read the clock; `false` if none is left.
     #[inline(always)]
     fn skip(&mut self) -> bool {
         let has_skip = self.skips > 0;
@@ -253,21 +265,21 @@ impl PollClock {
         has_skip
     }
 
-    /// Whether `now` lies in another tick than the last poll; `now` then becomes the tick of the
-    /// last poll.
+    /// Whether `now` lies in another tick than the last poll of the socket. `now` then becomes the
+    /// tick of the last poll.
     fn is_tick_over(&mut self, now: Duration) -> bool {
         let is_over = std::mem::replace(&mut self.polled_at, now) != now;
-        // Only a thread that polled often within the last tick is likely to poll again soon.
+        // Only a thread that asked often within the present tick is likely to ask again soon.
         self.reads = if is_over { 0 } else { self.reads.saturating_add(1) };
         self.skips = if self.reads >= READS_MIN { SKIPS_MAX } else { 0 };
         is_over
     }
 }
 
-/// Number of clock reads that are skipped after each read: reading the clock costs 10 % of sending
+/// Number of clock reads that are skipped after each read. Reading the clock costs 10 % of sending
 /// a short message.
 const SKIPS_MAX: u32 = 7;
-/// Number of clock reads within one tick from which on reads are skipped.
+/// Number of clock reads within one tick after which further reads are skipped.
 const READS_MIN: u32 = 16;
 
 #[cfg(test)]

@@ -5,12 +5,13 @@
 //!   socket ─ read ──▶ input ─▶ LinkState::receive
 //!                       └ whole records and frames are taken at once: at most one stays in part
 //!   LinkState::outgoing ─▶ write ─▶ LinkState::sent
-//!   over shared memory only frames; the first byte each way carries memory and doorbell
+//!   over shared memory: the socket carries only frames; the first byte in each direction brings
+//!                       the descriptors of the sender's memory and doorbell
 //! ```
 //!
 //! # Invariants
 //!
-//! - The socket waits for EPOLLOUT only while a write would block.
+//! - The reactor watches the socket for EPOLLOUT only while a write would block.
 //! - The socket is read whether or not the application receives, so that acknowledgements get
 //!   through. The window bounds the bytes that accumulate.
 
@@ -34,31 +35,32 @@ use crate::protocol::frame::{Frame, Refusal};
 use crate::status::Transport;
 use partywall::Peer;
 
-/// One connection and its socket.
+/// One connection of a link, with its socket.
 pub(super) struct Wire {
     pub(super) socket: Socket,
-    /// Token of the socket in the reactor.
+    /// Token of the connection's socket in the reactor.
     pub(super) token: u64,
     pub(super) conn: Conn,
     pub(super) input: BytesMut,
     pub(super) peer: Peer,
-    /// The connection is closed at this time unless it is attached by then.
+    /// Time at which the connection is closed, unless it has been attached by then.
     pub(super) deadline: Instant,
     /// The time at which the connection was attached; `None` before.
     pub(super) active_since: Option<Instant>,
     /// At a client: the value of the dialer's `aim` for which the connection was made.
     pub(super) aim: u64,
-    /// The doorbells of both ends, if this end offered its memory.
+    /// The doorbells of both ends; `None` if this end did not offer its memory.
     pub(super) doorbells: Option<Doorbells>,
     pub(super) is_write_blocked: bool,
 }
 
-/// Doorbells of the two ends.
+/// The doorbells of the two ends of a connection.
 pub(super) struct Doorbells {
     pub(super) own: Arc<Doorbell>,
     /// The peer's doorbell; `None` until its descriptor has arrived.
     pub(super) peers: Option<Doorbell>,
-    /// Limit in bytes for the peer's memory, whose descriptor arrives with the first byte.
+    /// Maximum size in bytes of the peer's memory that this end maps. Its descriptor arrives with
+    /// the first byte.
     pub(super) peer_bytes_max: u64,
 }
 
@@ -85,8 +87,8 @@ impl Wire {
         }
     }
 
-    /// Reads the bytes that have arrived, and adds the results to `received`, including those of
-    /// bytes before an error. Returns whether there were bytes.
+    /// Reads the bytes that have arrived, and adds their results to `received`. If there is an
+    /// error, the results of the bytes before it are added, too. Returns whether there were bytes.
     pub(super) fn read(
         &mut self,
         core: &mut LinkState,
@@ -115,7 +117,8 @@ impl Wire {
         Ok(has_bytes)
     }
 
-    /// Makes the first read at a client: the server's descriptors arrive with this read, or never.
+    /// Makes the first read of a client's connection. The descriptors of the server's memory and
+    /// doorbell arrive with this read, or never.
     fn read_first(&mut self) -> io::Result<(usize, usize)> {
         let mut buffer = [0; FIRST_BYTES];
         let received = self.socket.receive(&mut buffer, true)?;
@@ -131,7 +134,7 @@ impl Wire {
         Ok((received.bytes, FIRST_BYTES))
     }
 
-    /// Takes all complete records and frames from `input`.
+    /// Takes all complete records and frames from `input`, and adds their results to `received`.
     fn take(&mut self, core: &mut LinkState, received: &mut Received) -> Result<(), End> {
         let taken = core.receive_into(&mut self.conn, &mut self.input, received);
         if received.activated && self.active_since.is_none() {
@@ -142,15 +145,15 @@ impl Wire {
             // read only to notice that the peer closes it.
             self.input.clear();
         }
-        // The limit ensures that a length that the peer merely announces does not allocate more
-        // than this.
+        // The limit bounds the memory that is allocated for a length that the peer has only
+        // announced.
         let missing = received.needed.saturating_sub(self.input.len());
         self.input.reserve(missing.min(RESERVE_MAX));
         taken
     }
 
-    /// Reads everything that is left of a connection that can no longer be written to: the peer may
-    /// have sent many bytes before it closed.
+    /// Reads everything that has arrived on a connection that can no longer be written to. The peer
+    /// may have sent many bytes before it closed the connection.
     pub(super) fn drain(&mut self, core: &mut LinkState, received: &mut Received, why: End) -> End {
         for _ in 0..DRAINS_MAX {
             match self.read(core, received) {
@@ -162,7 +165,7 @@ impl Wire {
         why
     }
 
-    /// Writes as many bytes as the kernel takes.
+    /// Writes as many of the connection's unsent bytes as the kernel takes.
     ///
     /// # Errors
     /// An error means that the connection cannot be written to. The caller still has to
@@ -173,7 +176,7 @@ impl Wire {
             return Err(End::Replaced);
         }
         while core.has_outgoing(&self.conn) {
-            // Usually the unsent bytes are one short message.
+            // The unsent bytes are usually one short message, for which few slices are enough.
             let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
                 true => self.write_some::<FEW_SLICES>(core)?,
                 false => self.write_some::<WRITE_SLICES>(core)?,
@@ -185,7 +188,8 @@ impl Wire {
         self.watch_writing(reactor, false)
     }
 
-    /// Makes one write of at most `SLICES` slices; `false` if the kernel takes no bytes now.
+    /// Makes one write of at most `SLICES` slices of unsent bytes; `false` if the kernel takes no
+    /// bytes now.
     fn write_some<const SLICES: usize>(&mut self, core: &mut LinkState) -> Result<bool, End> {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
@@ -202,14 +206,15 @@ impl Wire {
         match written {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // The system may forbid sending descriptors, or too many are in flight.
+            // The descriptors could not be sent: the system may forbid that, or too many
+            // descriptors are in flight. The connection goes on without shared memory.
             Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
         Ok(true)
     }
 
-    /// The transport of this connection, for `Status`.
+    /// The transport of this connection, as [`Status`](crate::Status) reports it.
     pub(super) fn transport(&self) -> Transport {
         match self.socket.family() {
             _ if self.conn.is_shared() => Transport::SharedMemory,
@@ -218,7 +223,7 @@ impl Wire {
         }
     }
 
-    /// Whether attaching has taken longer than allowed.
+    /// Whether the connection is not attached yet, although its deadline has passed.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.active_since.is_none() && self.deadline <= now
     }
@@ -239,16 +244,18 @@ impl Wire {
     }
 }
 
-/// Sends the reason why the connection is refused. The caller closes the socket.
+/// Sends a client the reason why its connection is refused. The caller closes the socket.
 pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
     let mut bytes = Vec::new();
     codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
-    // The frame fits into the socket's empty buffer. A client that does not receive it tries again.
+    // The frame fits into the socket's empty buffer. A client that does not receive the frame tries
+    // again.
     let _ = socket.write(&[IoSlice::new(&bytes)], true);
     let _ = socket.shutdown_write();
 }
 
-/// Maps the memory and takes the doorbell that two descriptors give; `None` unless both are valid.
+/// Maps the peer's memory and takes the peer's doorbell, from the two descriptors that arrived;
+/// `None` unless both are valid.
 pub(super) fn map_peer_memory(
     descriptors: Vec<OwnedFd>,
     bytes_max: u64,
@@ -258,7 +265,8 @@ pub(super) fn map_peer_memory(
     Some((mapping, Doorbell::from_peer(doorbell).ok()?))
 }
 
-/// Makes one read; returns the number of bytes read and the size of the buffer.
+/// Makes one read from `socket`, and adds the bytes to `input`. Returns the number of bytes read
+/// and the size of the read buffer.
 pub(crate) fn read_some(socket: &Socket, input: &mut BytesMut) -> io::Result<(usize, usize)> {
     SCRATCH.with_borrow_mut(|scratch| {
         if scratch.is_empty() {
@@ -271,27 +279,29 @@ pub(crate) fn read_some(socket: &Socket, input: &mut BytesMut) -> io::Result<(us
 }
 
 thread_local! {
-    /// The buffer for all reads of this thread. One buffer for each connection would use as much
-    /// memory for ten thousand idle connections, and have to be zeroed for each read. Bytes copied
-    /// from this buffer are in the cache.
+    /// The buffer for all reads of this thread. If each connection had a buffer, ten thousand idle
+    /// connections would use much memory, and each read would have to zero its buffer. The bytes
+    /// that are copied from this buffer are in the cache.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Size in bytes of the read that may bring descriptors; further bytes are read afterwards.
+/// Size in bytes of the buffer of a client's first read, with which descriptors may arrive. Later
+/// reads take further bytes.
 const FIRST_BYTES: usize = 4 << 10;
-/// Maximum number of bytes of one read.
+/// Size in bytes of the buffer for one read from a socket.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum number of bytes that are allocated ahead for an announced length.
+/// Maximum number of bytes that are allocated for a length that the peer has only announced.
 const RESERVE_MAX: usize = 1 << 20;
 /// Maximum number of reads of one connection before other sources have their turn.
 const READS_MAX: u32 = 16;
-/// Maximum number of reads while draining, which is more than any window needs.
+/// Maximum number of reads while draining a connection. So many reads take more bytes than any
+/// window allows.
 const DRAINS_MAX: u32 = 1 << 11;
 /// Approximate number of bytes handed to the kernel in one write.
 const WRITE_BYTES: usize = 256 << 10;
 /// Maximum number of slices handed to the kernel in one write.
 const WRITE_SLICES: usize = 64;
-/// So few bytes of the ring are a few records, and mostly few slices. If there are more slices, as
-/// BLOBs have, the next call writes the others.
+/// If no more than this number of bytes are unsent, they are a few records, and mostly `FEW_SLICES`
+/// slices or fewer. If there are more slices, as BLOBs have, the next write takes the others.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

@@ -2,14 +2,14 @@
 //! The accept loop of a server. It handles connections until it is known to which link they belong.
 //!
 //! ```text
-//!   listener ─ accept ─▶ greeting ─ ATTACH ─▶ judged ─▶ its link, or refused
+//!   listener ─ accept ─▶ greeting ─ ATTACH ─▶ judged ─▶ given to its link, or refused
 //!                           └ too late, malformed, or silent while others wait ─▶ closed
 //! ```
 //!
 //! # Invariants
 //!
-//! - There are at most `handshakes_max` connections that have not sent their ATTACH (greetings).
-//!   While none of these may be closed, further connections wait in the backlog.
+//! - A greeting is a connection that has not sent its ATTACH. There are at most `handshakes_max`
+//!   greetings. While all of them must be kept, further connections wait in the backlog.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl Source for ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The reactor has already removed the timer that is due.
+            // The reactor has already removed this timer, because it is due.
             state.timer = None;
             let now = Instant::now();
             state.resting_until = state.resting_until.filter(|until| *until > now);
@@ -70,7 +70,7 @@ impl Source for ServerShared {
 }
 
 impl ServerShared {
-    /// Accepts new connections, as many as may be waiting for their ATTACH.
+    /// Accepts new connections, until as many as `handshakes_max` wait for their ATTACH.
     fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
@@ -95,8 +95,8 @@ impl ServerShared {
             if let Some(token) = silent {
                 self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
             }
-            // This fails only if the peer has closed the connection, and then the first read fails,
-            // too.
+            // This call fails only if the peer has closed the connection, and then the first read
+            // fails, too.
             let _ = socket.set_dead_after(self.config.dead_after);
             self.greet(&mut state, socket, is_abstract);
         }
@@ -143,8 +143,8 @@ impl ServerShared {
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
-                    // A client on another host must not learn the file's name and owner from the
-                    // refusal.
+                    // The text of this refusal names the link file and its owner, which a client on
+                    // another host must not learn.
                     Refusal::Busy(_) if greeting.transport() == Transport::Tcp => {
                         Refusal::Busy(BUSY.to_owned())
                     }
@@ -163,7 +163,8 @@ impl ServerShared {
         }
     }
 
-    /// Pauses or resumes the listeners, and sets the timer, as the present greetings require.
+    /// Pauses the listeners if no further connection may be accepted now, resumes them otherwise,
+    /// and sets the server's timer.
     pub(super) fn arrange(&self) {
         let mut state = self.monitor.lock();
         let is_full = state.greetings.len() >= self.config.handshakes_max;
@@ -193,8 +194,8 @@ impl ServerState {
         self.last_refusal = Some(why);
     }
 
-    /// The connection that may be closed in favour of a new one. Tokens rise, so the first silent
-    /// connection is the oldest.
+    /// Token of the oldest connection that has sent nothing and may be closed in favour of a new
+    /// one, if there is one. Tokens rise, so the first such connection is the oldest.
     fn oldest_silent(&self) -> Option<u64> {
         let now = Instant::now();
         let silent = |(_, greeting): &(&u64, &Greeting)| {
@@ -203,19 +204,21 @@ impl ServerState {
         self.greetings.iter().find(silent).map(|(token, _)| *token)
     }
 
-    /// Time at which the next silent connection may be closed.
+    /// Time from which one of the connections that have sent nothing may be closed; `None` if there
+    /// is no such connection.
     fn next_silent(&self) -> Option<Instant> {
         let silent = self.greetings.values().filter(|greeting| greeting.is_silent());
         silent.map(|greeting| greeting.spared_until).min()
     }
 }
 
-/// Text of the refusal for a client on another host whose link cannot be opened; `last_refusal` has
-/// the details.
+/// Text of the refusal for a client on another host whose link cannot be opened. The server's
+/// `last_refusal` has the details.
 const BUSY: &str = "the server cannot open this link at the moment";
 /// Maximum number of connections accepted in one turn, before other sources are handled.
 const ADMITTED_MAX: usize = 64;
-/// Time for which every connection may be silent, however many others wait.
+/// Time for which an accepted connection may send nothing before it may be closed in favour of
+/// another.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 /// Pause of a listener after `accept` failed because descriptors or memory were exhausted.
 const REST: Duration = Duration::from_millis(100);

@@ -31,7 +31,7 @@ impl<'a> Batch<'a> {
         Self { link, lens: Vec::new(), bytes: Vec::new() }
     }
 
-    /// Appends a message.
+    /// Appends a message to the batch.
     pub fn send(&mut self, message: &[u8]) -> &mut Self {
         self.lens.push(message.len());
         self.bytes.extend_from_slice(message);
@@ -50,7 +50,7 @@ impl<'a> Batch<'a> {
         self.lens.is_empty()
     }
 
-    /// Sends all messages; waits until the link has room for all.
+    /// Sends all messages of the batch; waits until the link has room for all.
     ///
     /// # Errors
     /// [`SendError`] lists the reasons; then no message was sent.
@@ -66,7 +66,8 @@ impl<'a> Batch<'a> {
         self.link.send_driver().send(self.load(), Some(deadline))
     }
 
-    /// Sends all messages if the link has room for all now; otherwise the batch stays unchanged.
+    /// Sends all messages of the batch if the link has room for all now. Otherwise the batch keeps
+    /// its messages.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.

@@ -14,7 +14,7 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Opens links to servers.
+/// Opens links of one named end to servers.
 ///
 /// ```
 /// use partywall_link::{Client, Config, Storage, Server};
@@ -51,7 +51,8 @@ impl Client {
     /// Makes a client called `name`, which keeps its links in `storage`.
     ///
     /// # Errors
-    /// [`OpenError`]: a setting, the name, or the directory is not possible.
+    /// [`OpenError`] if a setting is impossible, the name is empty or too long, or the directory is
+    /// not fit for link files.
     pub fn new(storage: Storage, name: &str, config: Config) -> Result<Self, OpenError> {
         config.sizes()?;
         Key::new(name, "server", "link")?;
@@ -60,7 +61,8 @@ impl Client {
     }
 
     /// Opens the link called `link` to the server called `server` at `address`, without waiting for
-    /// the network. Messages sent while no connection exists are kept until the next one.
+    /// the network. Messages that are sent while no connection exists are kept until a connection
+    /// is attached.
     ///
     /// The system resolves a host name in the address each time a connection is begun. That may
     /// take long and delay the links of the same group: write the IP address where that matters.

@@ -3,9 +3,9 @@
 //! is read.
 //!
 //! ```text
-//!   bytes ─▶ header? ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server asks its application
-//!              ├ of versions that are not ours ─▶ REFUSE version
-//!              └ a record, another kind, a rule broken ─▶ closed without an answer
+//!   bytes ─▶ frame header ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server judges it
+//!              ├ the client supports only other versions ─▶ REFUSE with our versions
+//!              └ a record, another frame, or a broken rule ─▶ closed without an answer
 //! ```
 
 use std::fmt;
@@ -24,35 +24,37 @@ use crate::protocol::frame::{Attach, Frame, Names};
 use crate::status::Transport;
 use partywall::{Peer, Trust};
 
-/// A connection until its ATTACH has arrived completely.
+/// An accepted connection whose ATTACH has not arrived completely.
 pub(crate) struct Greeting {
     pub(crate) socket: Socket,
-    /// Whether the listener has an abstract address.
+    /// Whether the listener that accepted the connection has an abstract address.
     pub(crate) is_abstract: bool,
-    /// Bytes that were read but not yet decoded.
+    /// Bytes of the client that were read and not decoded yet.
     pub(crate) input: BytesMut,
-    /// The time at which the connection is closed, unless its ATTACH has arrived.
+    /// Time at which the connection is closed, unless its ATTACH has arrived by then.
     pub(crate) deadline: Instant,
-    /// From this time on a silent connection may be closed in favour of a new one.
+    /// Time from which the connection may be closed in favour of a new one, if it has sent nothing.
     pub(crate) spared_until: Instant,
-    /// Descriptors that arrived with the first byte.
+    /// Descriptors that arrived with the connection's first byte, of the client's memory and
+    /// doorbell.
     pub(crate) descriptors: Vec<OwnedFd>,
     credentials: Option<Credentials>,
     has_received: bool,
 }
 
-/// The contents of a client's ATTACH.
+/// The contents of a client's ATTACH, by which it asks to attach to a link.
 pub(crate) struct Asked {
     pub(crate) attach: Attach,
     pub(crate) names: Names,
     pub(crate) login: Vec<u8>,
 }
 
-/// Reason to close the connection.
+/// Reason to close a connection because of its first bytes.
 pub(crate) enum Unfit {
     /// The bytes are no valid ATTACH: the connection is closed without an answer.
     Foreign,
-    /// The client supports only other versions, and gets a REFUSE with this nonce.
+    /// The client supports only the versions from `min` to `max`, which this end does not. The
+    /// client gets a REFUSE with this nonce.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 
@@ -97,7 +99,8 @@ impl Greeting {
         }
     }
 
-    /// Reads the bytes that have arrived; returns the ATTACH once it is complete.
+    /// Reads the bytes that have arrived on the connection. Returns the contents of ATTACH once it
+    /// is complete.
     pub(crate) fn receive(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
@@ -118,14 +121,15 @@ impl Greeting {
         Ok(Some(Asked { attach, names, login }))
     }
 
-    /// Passes on the connection with this token to the link that its ATTACH names.
+    /// Turns this connection, whose socket has this `token`, into the form that the link takes
+    /// over.
     pub(crate) fn into_adopted(self, token: u64) -> Adopted {
         let peer = self.peer();
         let Self { socket, input, descriptors, .. } = self;
         Adopted { socket, token, input, descriptors, peer }
     }
 
-    /// Whether the client has sent no bytes.
+    /// Whether the client has sent no bytes on this connection.
     pub(crate) const fn is_silent(&self) -> bool {
         !self.has_received
     }
@@ -137,7 +141,8 @@ impl Greeting {
         }
     }
 
-    /// The peer, with the credentials that the system vouches for.
+    /// The client at the other end of the connection, with the credentials that the system vouches
+    /// for.
     pub(crate) fn peer(&self) -> Peer {
         let (credentials, label) = (self.credentials, self.socket.peer_label());
         Peer::new(credentials, Trust::Untrusted, label)
@@ -149,8 +154,8 @@ impl Greeting {
         }
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
         let received = self.socket.receive(&mut buffer, true)?;
-        // Two descriptors of our own user, a memory and a doorbell, are kept until ATTACH is
-        // complete; any others are closed.
+        // If a process of our own user sent two descriptors, of its memory and its doorbell, they
+        // are kept until ATTACH is complete. Any other descriptors are closed.
         if received.fds.len() == 2 && !received.truncated && is_of_our_user(&self.socket) {
             self.descriptors = received.fds;
         }

@@ -19,13 +19,13 @@ use crate::handle::message::{Message, Token};
 use crate::handle::message_ref::{MessageRef, RefBuffer};
 use crate::handle::view::MessageView;
 
-/// The sending direction of a link. Clones send into the same link.
+/// The sending direction of a link. All clones of a sender send into the same link.
 #[derive(Clone, Debug)]
 pub struct Sender {
     handle: Arc<Handle>,
 }
 
-/// The receiving direction of a link.
+/// The receiving direction of a link. There is one receiver for each split link.
 #[derive(Debug)]
 pub struct Receiver {
     handle: Arc<Handle>,
@@ -151,8 +151,8 @@ impl Receiver {
         Self { handle, buffer: RefBuffer::new() }
     }
 
-    /// Receives the next message, which is borrowed until the next receive; waits for a message.
-    /// `None` means the same as for [`Link::recv`].
+    /// Receives the next message, and waits for one if none has arrived. The message is borrowed
+    /// until the next receive. `None` means the same as for [`Link::recv`].
     ///
     /// ```
     /// # use partywall_link::{Receiver, RecvError};

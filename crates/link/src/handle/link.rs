@@ -4,15 +4,15 @@
 //! ```text
 //!   Link ── split ──▶ halves.rs ─▶ Handle ─▶ Endpoint
 //!     └─────────────────────────────▲
-//!   last of them dropped: a client's link is closed, a server's stays with the server
+//!   when the last of these is dropped: a client's link is closed, a server's stays with the server
 //!
-//!   sent_position     the next message begins here      ┐ both are in the link's memory, and so
-//!   acked_position    acknowledged messages end here    ┘ in the file of an end that was killed
+//!   sent_position     where the next message begins     ┐ both are in the link's memory, and so
+//!   acked_position    where acknowledged messages end   ┘ in the file of an end that was killed
 //! ```
 //!
 //! An application may store one of these positions before it sends, or before it works on a
-//! message. After a restart the present position shows whether the message was sent or
-//! acknowledged: then it has risen.
+//! message. After a restart it compares the present position with the stored one. If the position
+//! has risen, the message was sent or acknowledged.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -52,11 +52,11 @@ pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// Keeps the link open for the application.
+/// The application's claim of a link, which all objects of the application for the link share.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,
-    /// Whether the link stays open with its server when the handle is dropped.
+    /// Whether the link stays open at its server when this handle is dropped.
     is_served: bool,
 }
 
@@ -75,7 +75,8 @@ impl Link {
         &self.handle.end
     }
 
-    /// The end of the link, for an observer that does not keep the link open.
+    /// The end of the link, for an observer, which may outlive this handle without keeping the link
+    /// open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
@@ -87,7 +88,7 @@ impl Link {
         (Sender::new(Arc::clone(&self.handle)), Receiver::new(self.handle))
     }
 
-    /// The three names of the link.
+    /// The three names of the link: those of its local end, its remote end, and the link itself.
     #[must_use]
     pub fn key(&self) -> &Key {
         self.end().key()
@@ -105,7 +106,7 @@ impl Link {
     /// [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
-    /// [`SendError`] lists the reasons. A lost connection is none.
+    /// [`SendError`] lists the reasons. A lost connection is no reason.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
@@ -198,7 +199,7 @@ impl Link {
         self.end().send_driver().send(Load::Message(parts), None)
     }
 
-    /// Begins a batch: messages that are sent all or none.
+    /// Begins a batch: messages of which either all or none are sent.
     ///
     /// ```
     /// # use partywall_link::{Client, Config, Storage};
@@ -337,7 +338,7 @@ impl Link {
         self.end().receive_driver().ack_to(&token.0)
     }
 
-    /// Delivers again every message that was received and not acknowledged.
+    /// Makes this end deliver again every message that was received and not acknowledged.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -366,8 +367,8 @@ impl Link {
         self.end().send_driver().wait_sent(Some(deadline))
     }
 
-    /// Bytes of the stream between the acknowledged position and its end: sent messages, with 16 to
-    /// 103 bytes for each.
+    /// Number of bytes of the stream from the position that the peer has acknowledged to its end.
+    /// They contain the unacknowledged messages, and 16 to 103 further bytes for each.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -383,8 +384,8 @@ impl Link {
         self.end().waiter().wait_attached(Some(deadline))
     }
 
-    /// Begins a new epoch: both directions are empty again. Unacknowledged messages are dropped,
-    /// and both ends report them.
+    /// Begins a new epoch: both directions of the link are then empty. Unacknowledged messages are
+    /// dropped, and both ends report them.
     ///
     /// # Errors
     /// [`EpochError`] lists the reasons.
@@ -392,8 +393,8 @@ impl Link {
         Ok(self.end().connections().begin_epoch(epoch)??)
     }
 
-    /// The epoch of this end; 0 before the first call of [`begin_epoch`](Self::begin_epoch) at
-    /// either end.
+    /// The number of this end's epoch; 0 before the first call of
+    /// [`begin_epoch`](Self::begin_epoch) at either end.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -412,8 +413,8 @@ impl Link {
         std::iter::from_fn(|| self.try_event()).collect()
     }
 
-    /// Reports of ranges that were skipped or dropped, each once, oldest first. The link keeps them
-    /// until [`acknowledge_reports`](Self::acknowledge_reports).
+    /// Returns the reports of all ranges of messages that were skipped or dropped, oldest first.
+    /// The link keeps them until [`acknowledge_reports`](Self::acknowledge_reports).
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -436,7 +437,7 @@ impl Link {
         self.end().with_core(|core| core.reports_seen(|report| is_seen(&report.into()), 0))
     }
 
-    /// Number of reports that were dropped because the link had no room for them.
+    /// Number of reports that were dropped because the link had no room for more reports.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -444,7 +445,7 @@ impl Link {
         self.end().with_core(|core| core.reports_dropped())
     }
 
-    /// Subtracts `count` from the number of dropped reports.
+    /// Subtracts `count` from the number that [`reports_dropped`](Self::reports_dropped) returns.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -452,7 +453,8 @@ impl Link {
         self.end().with_core(|core| core.reports_seen(|_| false, count))
     }
 
-    /// Number of owners of this end so far, this process included. It is 1 without a file.
+    /// Number of processes that have owned this end so far, this process included. For a link
+    /// without a file the number is 1.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -460,7 +462,8 @@ impl Link {
         self.end().with_core(|core| core.provenance().incarnation.0)
     }
 
-    /// At a client, the server's login reply for the last connection; empty before the first one.
+    /// At a client, the server's reply to the client's login on the last connection; empty before
+    /// the first connection.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -534,7 +537,7 @@ impl Link {
     /// ```
     ///
     /// # Errors
-    /// [`SwitchError`] lists the reasons. An address without a server is none.
+    /// [`SwitchError`] lists the reasons. An address at which no server answers is no error.
     pub fn switch_to<A>(&self, address: A) -> Result<(), SwitchError>
     where
         A: TryInto<Address>,
@@ -544,7 +547,7 @@ impl Link {
         self.end().dial().switch_to(address)
     }
 
-    /// Present status of the link.
+    /// The present status of the link: whether it is attached, and if not, why.
     #[must_use]
     pub fn status(&self) -> Status {
         self.end().status()
@@ -560,8 +563,9 @@ impl Link {
     /// Messages that the peer has not acknowledged stay in the file for the next owner. Without a
     /// file they are lost, so call [`wait_acked`](Self::wait_acked) first.
     ///
-    /// The file is then written to the disk, which may last beyond `deadline`. Only a file that was
-    /// closed like this is believed after another boot; dropping a link does not write to the disk.
+    /// The link file is then written to the disk, which may last beyond `deadline`. Only a file
+    /// that was closed like this is trusted after a reboot; dropping a link does not write to the
+    /// disk.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`]: not all messages went out before `deadline`. [`Stopped::System`]:
@@ -583,14 +587,14 @@ impl Handle {
     }
 }
 
-/// A position in one stream.
+/// A position in one stream of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamPosition {
-    /// The id of the stream: a random number, never 0. Another epoch, or a new file, has another
-    /// stream.
+    /// The id of the stream: a random number, never 0. A new epoch and a new link file each begin a
+    /// stream with another id.
     pub stream: u64,
-    /// Number of bytes of the stream before this position, counted as in a ring. It rises with each
-    /// message.
+    /// Number of bytes of the stream before this position, counted as in a ring. The position rises
+    /// with each message.
     pub position: u64,
 }
 
@@ -601,13 +605,13 @@ pub enum EpochError {
     /// The number of the new epoch must be higher than that of the present one.
     #[error(transparent)]
     NotHigher(#[from] StaleEpoch),
-    /// The link does nothing more, for the reason given.
+    /// The link does nothing more in this process, for the reason given.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Wraps the application's code, which is called while the link is locked: using a link in it
-/// panics.
+/// Wraps code of the application that is called while the link is locked. If that code uses a link,
+/// it panics.
 #[inline]
 pub(crate) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
     |room| locking_nothing(|| fill(room))

@@ -86,8 +86,8 @@ impl Message {
         self.info.is_poison(&self.link)
     }
 
-    /// A token for this message and all before it, to be given to [`ack_to`](crate::Link::ack_to),
-    /// even after a restart.
+    /// A token for this message and all messages before it. The application may pass it to
+    /// [`ack_to`](crate::Link::ack_to) later, even after a restart.
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.info.token)
@@ -99,8 +99,9 @@ impl Message {
         self.bytes.clone()
     }
 
-    /// Acknowledges this message and all before it. With [`Delivery::AtMostOnce`](crate::Delivery)
-    /// the message was already acknowledged when it was received.
+    /// Acknowledges this message and all messages that were received before it. With
+    /// [`Delivery::AtMostOnce`](crate::Delivery) the message was already acknowledged when it was
+    /// received.
     ///
     /// The peer receives the acknowledgement with the next message, or when any thread waits for a
     /// link of the group; at once if a thread already waits.
@@ -113,7 +114,7 @@ impl Message {
     }
 
     /// Sends `answer` over the same link, and acknowledges this message and all before it. After a
-    /// crash both have happened, or neither. Waits for room first.
+    /// crash both have happened, or neither. If the link has no room for `answer`, waits for room.
     ///
     /// # Errors
     /// [`ReplyError`] lists the reasons; then nothing was sent and nothing acknowledged.
@@ -129,9 +130,9 @@ impl Message {
         self.info.reply(&self.link, answer, Some(deadline))
     }
 
-    /// Replies like [`reply`](Self::reply), but without waiting:
-    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. The message
-    /// can then be used again.
+    /// Replies like [`reply`](Self::reply), but does not wait: returns
+    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. After that
+    /// error the message can be used again.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(Instant::now()))
@@ -186,10 +187,10 @@ impl fmt::Debug for Message {
 pub struct Token(pub(crate) DeliveryId);
 
 impl Token {
-    /// Length of a stored token in bytes.
+    /// Length in bytes of a token in the form in which it is stored.
     pub const BYTES: usize = 24;
 
-    /// Returns the bytes to store.
+    /// Returns the token as bytes, which the application can store.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let words = [self.0.stream.0.get(), self.0.start.0, self.0.end.0];
@@ -200,7 +201,8 @@ impl Token {
         bytes
     }
 
-    /// Restores a token from stored bytes; `None` if the bytes are no token.
+    /// Restores a token from the bytes that [`to_bytes`](Self::to_bytes) returned; `None` if the
+    /// bytes are no token.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let mut words = [0; 3];

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   recv_ref ─▶ RefBuffer, in the receiver: short messages copied, long ones shared ◀── MessageRef
-//!   again    ─▶ the borrow has ended, and the buffer is used again
+//!   next recv_ref ─▶ the borrow has ended, and the buffer takes the next message
 //! ```
 //!
 //! `message.rs` has the operations on messages.
@@ -32,15 +32,16 @@ pub struct MessageRef<'a> {
     link: &'a Endpoint,
 }
 
-/// The message that was received last, while it is borrowed.
+/// The memory of the message that a receiver received last. The application borrows the message
+/// from this buffer.
 #[derive(Debug)]
 pub(crate) struct RefBuffer {
-    /// Copy of a short message.
+    /// The bytes of the message, if it is short: a copy.
     copied: Vec<u8>,
-    /// The bytes of a long message; then `copied` is not used.
+    /// The bytes of the message, if it is long; `copied` is then not used.
     shared: Option<Bytes>,
-    /// The description of the message stays in this buffer and is not returned by value. A load of
-    /// several words that were stored one by one would stall the processor.
+    /// The description of the message. It stays in this buffer and is not returned by value: a load
+    /// of several words that were stored one by one would stall the processor.
     info: MessageInfo,
 }
 
@@ -74,7 +75,7 @@ impl<'a> MessageRef<'a> {
         Token(self.buffer.info.token)
     }
 
-    /// Returns the bytes in memory of their own; a short message is copied.
+    /// Returns the bytes of the message in memory of their own; a short message is copied.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let copied = || Bytes::copy_from_slice(&self.buffer.copied);
@@ -139,13 +140,13 @@ impl fmt::Debug for MessageRef<'_> {
 }
 
 impl RefBuffer {
-    /// A buffer without a message.
+    /// Makes a buffer that contains no message.
     pub(crate) const fn new() -> Self {
         Self { copied: Vec::new(), shared: None, info: NOTHING }
     }
 
-    /// Ends the borrow and releases a long message, so that it is not kept while the receiver waits
-    /// for the next one.
+    /// Ends the borrow of the message. Releases the memory of a long message, so that it is not
+    /// kept while the receiver waits for the next one.
     #[inline]
     pub(crate) fn end(&mut self) {
         if self.shared.is_some() {
@@ -159,7 +160,7 @@ impl RefBuffer {
     }
 }
 
-/// A sink that shares the bytes of a long message, and copies those of a short one.
+/// This sink shares the bytes of a long message, and copies the bytes of a short message.
 impl Sink for RefBuffer {
     type Output = ();
 
@@ -176,7 +177,7 @@ impl Sink for RefBuffer {
     }
 }
 
-/// The description before the first message.
+/// The description in a buffer that has not contained a message yet.
 const NOTHING: MessageInfo = MessageInfo {
     token: DeliveryId {
         start: Position::START,

@@ -2,14 +2,14 @@
 //! Read-only view of a link for the async front end: it can be polled but never blocks.
 //!
 //! ```text
-//!   Link ─ handle ─▶ Endpoint ◀─ Observer    is not a handle, so it does not keep the link open
+//!   Link ─ handle ─▶ Endpoint ◀─ Observer    an observer is no handle: the link may be closed
 //! ```
 //!
 //! # Invariants
 //!
-//! - If two snapshots are equal, nothing happened between them for which a future could wait,
-//!   except messages and events. A field that has changed never returns to a former value unless
-//!   `connections` has risen.
+//! - If two snapshots of a link are equal, nothing happened between them for which a future could
+//!   wait, except messages and events. A field that has changed never returns to a former value
+//!   unless `connections` has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::error::{Stopped, WaitError};
 use crate::group::MemberId;
 use crate::handle::link::Link;
 
-/// An observer that polls one end of a link.
+/// Reads the state of one end of a link, without keeping the link open.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
     end: Arc<Endpoint>,
@@ -29,25 +29,25 @@ pub(crate) struct Observer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
-    /// Position up to which the peer has acknowledged.
+    /// Position up to which the peer has acknowledged the sent messages.
     pub(crate) acked: u64,
-    /// Whether a connection carries records.
+    /// Whether the link has a connection on which records can flow.
     pub(crate) is_attached: bool,
     pub(crate) connections: u64,
     is_fenced: bool,
     is_quarantined: bool,
 }
 
-/// A snapshot, together with further values of the same moment.
+/// A snapshot of a link, together with further values that were read at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
-    /// Position of the end of the sent messages.
+    /// Position at which the sent messages end.
     pub(crate) tail: u64,
-    /// Whether the inbox has a message that was not delivered.
+    /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,
-    /// Whether the peer closed its end in good order, and no `recv` has returned `None` for that
-    /// yet.
+    /// Whether the peer closed its end in good order, and the application has not been told: no
+    /// `recv` has returned `None` for it yet.
     pub(crate) has_finished: bool,
 }
 
@@ -60,10 +60,10 @@ impl Observer {
         self.end.id()
     }
 
-    /// The present state of the link.
+    /// Returns the present state of the link.
     ///
     /// # Errors
-    /// The link is closed.
+    /// There is an error if the link is closed.
     pub(crate) fn observe(&self) -> Result<Observation, Stopped> {
         self.end.observe(|core, connections| Observation {
             snapshot: Snapshot {
@@ -80,11 +80,11 @@ impl Observer {
         })
     }
 
-    /// Reads the peer's acked offset. Unless everything is acknowledged, the group lists the link
-    /// at the next acknowledgement.
+    /// Reads the peer's acked offset. If some sent message is unacknowledged, the next
+    /// acknowledgement makes the group list the link as one with events.
     ///
     /// # Errors
-    /// The link is closed.
+    /// There is an error if the link is closed.
     pub(crate) fn await_acks(&self) -> Result<(), Stopped> {
         self.end.send_driver().unacked_bytes().map(drop)
     }
@@ -94,7 +94,7 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
-    /// As [`close`](Self::close), but writes nothing to the disk.
+    /// Closes the link like [`close`](Self::close), but writes nothing to the disk.
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close_unsynced(deadline)
     }
@@ -106,7 +106,8 @@ impl Observer {
 }
 
 impl Snapshot {
-    /// Reason why the link no longer sends or delivers messages; `None` while it does.
+    /// Reason why the link no longer sends or delivers messages, other than that it is closed;
+    /// `None` while it still does.
     pub(crate) fn stopped(&self) -> Option<Stopped> {
         if self.is_fenced {
             return Some(Stopped::Fenced);

@@ -2,9 +2,9 @@
 //! The server, which accepts links.
 //!
 //! ```text
-//!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ name? window? admitted? login? ─ no ─▶ REFUSE
-//!                                                  └ yes ─▶ the link of that key ─▶ Endpoint
-//!   accept ◀── attached links without a handle        open ◀── any link, whether attached or not
+//!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ are name, window, peer, login fit? ─ no ─▶ REFUSE
+//!                                                  └ yes ─▶ the link of these names ─▶ Endpoint
+//!   accept ◀── attached links without a handle        open ◀── any link, attached or not
 //! ```
 //!
 //! `accept_loop.rs` handles connections until it is known to which link they belong.
@@ -56,15 +56,15 @@ pub(super) struct ServerShared {
     pub(super) config: Config,
     pub(super) address: Address,
     pub(super) guard: ForkGuard,
-    /// Token of the server's timer in the reactor.
+    /// Token of the server's timer in the reactor of its group.
     pub(super) timer_token: u64,
-    /// Locked while a link is searched for and opened.
+    /// Locked while a thread searches for a link and opens it, so that no link is opened twice.
     pub(super) opening: Mutex<()>,
     pub(super) monitor: Arc<Monitor<ServerState>>,
 }
 
 pub(super) struct ServerState {
-    /// The listeners, by their tokens.
+    /// The server's listeners, by their tokens in the reactor.
     pub(super) listeners: BTreeMap<u64, Listening>,
     pub(super) greetings: BTreeMap<u64, Greeting>,
     pub(super) links: HashMap<Key, Arc<Endpoint>>,
@@ -72,7 +72,8 @@ pub(super) struct ServerState {
     pub(super) timer: Option<Instant>,
     /// Whether the listeners are paused; `None` if some of them are paused and others not.
     pub(super) is_paused: Option<bool>,
-    /// End of the pause after `accept` failed because descriptors or memory were exhausted.
+    /// Time until which all listeners pause because `accept` failed: descriptors or memory were
+    /// exhausted. `None` if they need not pause for that reason.
     pub(super) resting_until: Option<Instant>,
     pub(super) refused: u64,
     pub(super) last_refusal: Option<String>,
@@ -80,7 +81,7 @@ pub(super) struct ServerState {
 
 impl Entered for ServerState {}
 
-/// A listener, with the address that it has bound.
+/// A listener, with the address to which it is bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,
@@ -129,9 +130,9 @@ impl Server {
         Ok(Self { shared })
     }
 
-    /// Serves the same links at one more address, which is returned; if port 0 was requested, with
-    /// the port that the system chose. Clients connect to any of the addresses, and may
-    /// [switch](Link::switch_to) between them.
+    /// Serves the same links at one more address, and returns that address. If port 0 was
+    /// requested, the returned address has the port that the system chose. Clients connect to any
+    /// of the addresses, and may [switch](Link::switch_to) between them.
     ///
     /// # Errors
     /// The errors of [`bind`](Self::bind).
@@ -151,21 +152,22 @@ impl Server {
         Ok(bound)
     }
 
-    /// Address of the server. If port 0 was requested, it contains the port that the system chose.
+    /// The address to which the server was bound first. If port 0 was requested, it contains the
+    /// port that the system chose.
     #[must_use]
     pub fn local_address(&self) -> &Address {
         &self.shared.address
     }
 
-    /// The group of all links of the server.
+    /// The group that drives all links of the server.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.shared.group
     }
 
-    /// Returns the next link that a client has attached and that has no handle yet; waits for one.
-    /// A client that attaches again uses its existing link, which `accept` returns only once while
-    /// it has a handle.
+    /// Returns the next link that a client has attached and that has no handle yet. Waits if there
+    /// is no such link. A client that attaches again uses its existing link, which `accept` returns
+    /// only once while it has a handle.
     ///
     /// # Errors
     /// [`AcceptError`] lists the reasons.
@@ -206,13 +208,13 @@ impl Server {
         if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
     }
 
-    /// Number of connections that the server refused, or that closed before they attached.
+    /// Number of connections that the server refused, or that ended before their ATTACH arrived.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.monitor.lock().refused
     }
 
-    /// Reason of the server's last refusal, if it refused any connection.
+    /// Reason of the server's last refusal; `None` if it has refused no connection.
     #[must_use]
     pub fn last_refusal(&self) -> Option<String> {
         self.shared.monitor.lock().last_refusal.clone()
@@ -265,7 +267,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The next turn sets whether the new listener is watched, as for the other listeners.
+            // `None` makes `arrange` set for all listeners, and so for the new one too, whether
+            // they are watched.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -278,13 +281,15 @@ impl ServerShared {
             return Err(AcceptError::Forked);
         }
         let found = self.monitor.wait_for(deadline, |state| {
-            // A link that the application opened in the meantime is not returned a second time.
+            // A link that the application has opened meanwhile has a handle already, so it is not
+            // returned a second time.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Decides whether a client may attach; if so, returns its link and the login reply.
+    /// Decides whether a client may attach. If so, returns the client's link, its ATTACH and the
+    /// login reply of the application.
     pub(super) fn judge(
         &self,
         greeting: &Greeting,
@@ -311,8 +316,8 @@ impl ServerShared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            // Over TCP no callback is needed only if anonymous clients are allowed: otherwise
-            // `listen` has refused the address.
+            // A server without a callback may accept this client even over TCP: `listen` has
+            // refused TCP addresses unless anonymous clients are allowed.
             return Ok(Vec::new());
         };
         match (on_login.0)(request) {
@@ -325,7 +330,7 @@ impl ServerShared {
         }
     }
 
-    /// The link of this key, which is opened if it is not open yet.
+    /// Returns the link with this `key`, and opens it if it is not open yet.
     fn link(&self, key: Key) -> Result<Arc<Endpoint>, OpenError> {
         if self.guard.is_child() {
             return Err(OpenError::Forked);

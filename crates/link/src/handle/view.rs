@@ -5,7 +5,7 @@
 //! ```text
 //!   recv_with ─▶ noted as delivered ─▶ MessageView ─▶ read() ─ returns ─▶ acked   under the lock
 //!                                                       └ panics ─▶ received next again
-//!   AtMostOnce ─▶ acked, and copied ─▶ lock released ─▶ MessageView ─▶ read()
+//!   with AtMostOnce: acked, and copied ─▶ lock released ─▶ MessageView ─▶ read()
 //! ```
 
 use std::fmt;
@@ -14,7 +14,7 @@ use std::ops::Deref;
 use crate::end::{Endpoint, MessageInfo};
 use crate::handle::message::Token;
 
-/// A message, while the closure given to [`recv_with`](crate::Link::recv_with) reads it.
+/// A message that the closure given to [`recv_with`](crate::Link::recv_with) reads.
 pub struct MessageView<'a> {
     bytes: &'a [u8],
     info: &'a MessageInfo,
@@ -26,7 +26,7 @@ impl<'a> MessageView<'a> {
         Self { bytes, info, link }
     }
 
-    /// Returns the bytes, which may be used until the closure returns.
+    /// Returns the bytes of the message, which may be used until the closure returns.
     #[must_use]
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  client                                server
-//!  attach ────────── ATTACH ──────────▶  answer_attach  stores nothing
-//!  on_attached ◀──── ATTACHED ─────────                 has reconciled server→client
+//!  attach ────────── ATTACH ──────────▶  answer_attach  stores nothing; reconciles the
+//!  on_attached ◀──── ATTACHED ─────────                 stream from server to client
 //!   one commit, then
-//!         ─── SHARE?, CONFIRM ────────▶  on_confirm     one commit; now it replaces its connection
+//!         ── maybe SHARE, CONFIRM ────▶  on_confirm     one commit; ends its old connection
 //!  on_begin ◀─────── BEGIN ────────────
 //! ```
 //!
@@ -37,37 +37,41 @@ use super::peer_memory::PeerMapping;
 use crate::protocol::frame::{Attach, Frame, Names, Refusal, Window};
 use crate::store::Quarantine;
 
-/// How this owner is attached to its peer. None of this state survives the owner.
+/// The state of the attachment of one owner to its peer. A later owner gets none of this state.
 #[derive(Debug, Default)]
 pub(super) struct Attachment {
-    /// The number of the client's last connection; a server takes it from its client's ATTACH.
+    /// The number of the client's last connection, which a server takes from the client's ATTACH.
     pub(super) connection_number: ConnectionNumber,
-    /// The connection that the server confirmed last.
+    /// The connection that the server confirmed last, which is the present one.
     pub(super) present: Present,
-    /// The present connection, while it carries records.
+    /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
-    /// The owner of the peer's store on the last connection: a stream may continue only with the
-    /// same owner.
+    /// The process that owned the peer's store on the last connection. A stream may continue only
+    /// if the same process attaches again.
     pub(super) peer: Option<Peer>,
-    /// The position up to which this end has acknowledged on the present connection.
+    /// Position up to which the peer has received this end's acknowledgements on the present
+    /// connection.
     pub(super) acked: Position,
-    /// The position that the open batch will acknowledge once it is published.
+    /// The position that this end will have acknowledged by a record of the open batch, once the
+    /// batch is published.
     pub(super) acked_by_batch: Option<Position>,
-    /// The first position of the peer's records whose `ack_pos` refers to our present stream;
-    /// `None` until the peer has sent that position.
+    /// Position in the peer's stream from which on the peer's records acknowledge our present
+    /// stream (by `ack_pos`). `None` until the peer has sent that position.
     pub(super) acks_from: Option<Position>,
-    /// The first position of our records that acknowledge what the present connection delivers.
+    /// Position in our stream from which on our records acknowledge what arrives on the present
+    /// connection.
     pub(super) fresh_from: Position,
-    /// A skip that this end decided as a sender, and that the peer may not have applied.
+    /// A skip in our stream that this end decided as the sender. The peer may not have applied it
+    /// yet.
     pub(super) decided: Option<Skip>,
-    /// Whether a later owner has replaced this one, which then attaches no more.
+    /// Whether a later owner of this end has replaced this process, which then attaches no more.
     pub(super) is_fenced: bool,
-    /// The end of the received stream when the peer closed its end; `None` once the application was
-    /// informed.
+    /// The stream and the position at which the peer's messages end, once the peer has closed its
+    /// end in good order. `None` before, and after the application was told.
     pub(super) finished_at: Option<(Option<StreamId>, Position)>,
-    /// The number of connections so far.
+    /// Number of connections that this process has begun so far; it gives each connection its id.
     connections: u64,
-    /// The login data from the peer's application.
+    /// The login data that the peer's application sent.
     pub(super) login: Vec<u8>,
 }
 
@@ -77,7 +81,7 @@ impl Attachment {
         ConnId(self.connections)
     }
 
-    /// Ends the present connection if it is `id`; returns whether it was.
+    /// Ends the present connection if its id is `id`. Returns whether that was so.
     pub(super) fn end(&mut self, id: ConnId) -> bool {
         if self.active != Some(id) {
             return false;
@@ -89,41 +93,42 @@ impl Attachment {
         true
     }
 
-    /// Whether the peer that attaches is the same owner as on the last connection.
+    /// Whether the peer that attaches is the same process as the peer on the last connection.
     fn is_continuous(&self, claim: &Identity) -> bool {
         self.peer == Some(Peer::of(claim))
     }
 }
 
-/// A server's answer to an ATTACH, queued in a connection.
+/// A server's answer to an ATTACH, with the connection in whose queue the answer is.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The queue contains ATTACHED.
+    /// The queue of the connection contains ATTACHED.
     Attached(Conn),
-    /// The queue contains REFUSE, after which the connection is closed.
+    /// The queue of the connection contains REFUSE. The driver has to close the connection
+    /// afterwards.
     Refused(Conn, End),
 }
 
-/// The effect of a frame on its connection.
+/// The effect of a control frame on the connection on which it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
-    /// The state of the connection is unchanged.
+    /// The frame has not made the connection the present one.
     Unchanged,
-    /// The connection has become the present one: the driver closes any other.
+    /// The connection has become the present one. The driver has to close any other connection.
     Activated,
 }
 
-/// The new epoch is not higher than the present one.
+/// Reason why an epoch was not begun: its number is not higher than that of the present epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the link is in epoch {present}: a new one must be higher")]
 pub struct StaleEpoch {
-    /// The present epoch of the link.
+    /// The number of the present epoch of the link.
     pub present: u64,
 }
 
 impl LinkState {
-    /// Begins a client's connection, whose queue contains ATTACH. `None` if this end is fenced or
-    /// in quarantine.
+    /// Begins a client's connection, in whose queue is ATTACH. Returns `None` if this end is fenced
+    /// or in quarantine.
     pub(crate) fn attach(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         self.attach_with(names, login, None)
     }
@@ -159,10 +164,11 @@ impl LinkState {
         Some(conn)
     }
 
-    /// Answers the ATTACH of a client that the server's application admits. `login` is for the
-    /// client's application.
+    /// Answers the ATTACH of a client that the server's application has accepted. The answer
+    /// carries `login` to the client's application.
     ///
-    /// `mapping` is the memory that a client of the same user on this machine sent with its ATTACH.
+    /// `mapping` is the mapped memory that a client of the same user on this machine sent with its
+    /// ATTACH.
     pub(crate) fn answer_attach(
         &mut self,
         attach: Attach,
@@ -179,8 +185,8 @@ impl LinkState {
         let decision = self.decide(&attach.receiving);
         let mapping = mapping.filter(|_| attach.shares);
         let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
-        // This end offers its memory only to a client whose memory belongs to the store that the
-        // client names.
+        // This end offers its memory only to a client that has sent the memory of the store that it
+        // names in ATTACH.
         conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
         conn.shares = conn.peer_memory.is_some();
@@ -192,7 +198,7 @@ impl LinkState {
         Answer::Attached(conn)
     }
 
-    /// Applies a frame that arrived on the connection.
+    /// Applies a control frame that arrived on the connection `conn`.
     pub(super) fn on_frame(&mut self, conn: &mut Conn, frame: Frame) -> Result<Handled, End> {
         match frame {
             Frame::Attached { attach, echo, decision, login } => {
@@ -206,7 +212,8 @@ impl LinkState {
             Frame::Attach { .. } => Err(End::violation(Violation::OutOfPlace("ATTACH"))),
             Frame::Leave if conn.is_active() => Err(End::Left),
             Frame::Leave => Err(End::violation(Violation::OutOfPlace("LEAVE"))),
-            // Frames of any connection but the present one change nothing.
+            // A connection that is not the present one may change nothing, so a frame on it ends
+            // it.
             _ if self.attachment.active != Some(conn.id()) => Err(End::Replaced),
             Frame::Begin { stream, consumed, tail } => self.on_begin(stream, consumed, tail),
             Frame::Ack { stream, consumed } => {
@@ -216,7 +223,7 @@ impl LinkState {
         }
     }
 
-    /// The client handles ATTACHED.
+    /// Handles ATTACHED, the server's answer, at the client.
     fn on_attached(
         &mut self,
         conn: &mut Conn,
@@ -235,8 +242,8 @@ impl LinkState {
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
-        // The skip is learned even if the epochs differ, because an epoch change may later forget
-        // this end's own streams.
+        // The skip that the server reports is noted even if the epochs differ. A change of the
+        // epoch may later forget this end's own streams, to which the skip refers.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -251,11 +258,11 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // The server answered a view of an epoch that is over.
+            // The server answered a view that this end made in an epoch that is over.
             return Err(End::Moved);
         }
-        // The server's decision about its records must follow from the two views, even if it
-        // decides that no stream resumes.
+        // The server decided where its stream goes on. That decision must follow from the two
+        // views, even if it is that no stream resumes.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -275,14 +282,16 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // If more was consumed since the view was made, an ACK is due at once.
+        // If the application has acknowledged more messages since `given` was made, an ACK is due
+        // at once.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
         Ok(Handled::Activated)
     }
 
-    /// The server handles CONFIRM.
+    /// Handles CONFIRM at the server. The frame has the client's decision about the client's
+    /// stream.
     fn on_confirm(
         &mut self,
         conn: &mut Conn,
@@ -310,8 +319,8 @@ impl LinkState {
         if given.epoch() != epoch || attach.identity.epoch < epoch {
             return Err(End::EpochAdopted);
         }
-        // An honest client may have trimmed, or begun an epoch, since it made its view, so a
-        // mismatch is no violation.
+        // An honest client may have trimmed its ring, or begun an epoch, since it made its view. So
+        // a decision that does not match the view is no violation.
         if theirs.check(&attach.sending, &given).is_err() {
             return Err(End::Moved);
         }
@@ -341,7 +350,7 @@ impl LinkState {
         Ok(Handled::Activated)
     }
 
-    /// The client handles BEGIN: the server has applied the client's decision.
+    /// Handles BEGIN at the client: the server has applied the client's decision.
     fn on_begin(
         &mut self,
         stream: Option<StreamId>,
@@ -357,15 +366,15 @@ impl LinkState {
         Ok(Handled::Unchanged)
     }
 
-    /// Either end handles REFUSE.
+    /// Handles REFUSE at either end, and returns the reason why the connection ends.
     pub(super) fn on_refuse(&mut self, conn: &Conn, echo: Nonce, refusal: Refusal) -> End {
         if !conn.nonce.is_echoed_by(echo) {
             return End::NotFresh;
         }
         let own = self.attachment.connection_number;
         match &refusal {
-            // The store of this end cannot have made so many connections. If the number were
-            // believed, no higher number might be left.
+            // This end's store cannot have made so many connections. If the false number were
+            // believed, no higher number might be left for later connections.
             Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
@@ -379,7 +388,7 @@ impl LinkState {
         End::Refused { by_us: false, refusal }
     }
 
-    /// The frame fields that describe this end.
+    /// Returns the fields that describe this end in ATTACH and ATTACHED.
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.store.provenance();
         let identity = Identity {
@@ -418,8 +427,8 @@ impl LinkState {
         reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
-    /// Whether either decision is impossible. Then the link goes into quarantine, and both ends
-    /// keep all bytes until an operator decides.
+    /// Whether one of the two decisions is that no stream can resume. Then the link goes into
+    /// quarantine, and both ends keep all bytes until an operator decides.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
@@ -429,7 +438,8 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// Returns the receiver's state after the decision, if the decision may be applied now.
+    /// Applies the peer's decision to this end's state as a receiver, and returns the new state, if
+    /// the decision still fits. The caller stores that state.
     fn fits(
         &self,
         answer: &Attach,
@@ -444,8 +454,8 @@ impl LinkState {
         })
     }
 
-    /// Stores the outcome of an attach in one commit: the applied decision, the peer's identity,
-    /// the range that the peer skipped, the end of the previous epoch, and the reports of both.
+    /// Stores the outcome of an attach in one commit: the new acked offset, the peer's identity,
+    /// the ranges that were skipped, the settled end of the previous epoch, and all reports.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
@@ -480,48 +490,52 @@ impl LinkState {
         self.push_event(Event::Attached { resumed: !is_new_stream });
     }
 
-    /// The sender resumes at the position that it decided, or at its base if that is higher by now.
+    /// Begins to send on the connection, at the position that this end decided as the sender, or at
+    /// its base if that is higher by now.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
-            // The decision implies that the acked offset belongs to the same stream and is not
-            // beyond the tail.
+            // The decision to resume implies that the peer's acked offset belongs to our stream and
+            // is not beyond its tail. So this call does not fail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
-        // No acknowledgement is believed until the peer says from which record on they refer to the
-        // present stream.
+        // No acknowledgement in the peer's records is believed until the peer says from which
+        // record on they refer to our present stream.
         self.attachment.acks_from = None;
         if let (true, Some(peer_memory)) = (conn.is_shared, conn.peer_memory.take()) {
             conn.begin(None);
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
                 // A reply or a skip may have changed the acked offset without storing it in the
-                // consumed slots.
+                // consumed slots, which the peer now reads.
                 self.store.consume(acked_offset);
             }
             return;
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
-        // `from` is a boundary: the receiver's acked offset, whose digest was found there, or the
-        // base.
+        // `from` is the boundary of a record: either the peer's acked offset, whose digest matched
+        // there, or our base.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
 
-    /// Begins an epoch, as the application asks: both streams are empty, and every connection ends.
+    /// Begins an epoch because the application asks for it. Both streams are then empty, and every
+    /// connection ends.
     pub(crate) fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), StaleEpoch> {
         let present = self.store.durable.epoch;
         if epoch <= present {
             return Err(StaleEpoch { present: present.0 });
         }
-        // Over shared memory the peer sends no ACK frame: its memory contains its acked offset.
+        // Over shared memory the peer sends no ACK frame, so its acked offset is read from its
+        // memory once more.
         self.poll_acked();
         let settlement = epoch::leave(self.past(), self.store.durable.past);
         self.enter(epoch, settlement.past, settlement.reports);
         Ok(())
     }
 
-    /// Adopts the higher epoch of the peer.
+    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` is what the
+    /// peer has kept of the epoch before.
     fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
         self.poll_acked();
         let settlement = epoch::adopt(self.past(), self.store.durable.past, theirs);
@@ -541,7 +555,8 @@ impl LinkState {
         durable.outgoing = Some(Outgoing::new(stream));
         durable.base_digest = RecordDigest::START;
         self.retained.end(stream);
-        // From this commit on the ring belongs to the new stream, whatever records still lie in it.
+        // From this commit on the ring belongs to the new stream, although records of the former
+        // stream still lie in it.
         self.store.commit();
         self.store.publish_stream(stream);
         self.retained.begin(stream);
@@ -554,7 +569,8 @@ impl LinkState {
         self.push_event(Event::Epoch { epoch: epoch.0 });
     }
 
-    /// The past that the present epoch leaves behind.
+    /// Returns the past that the present epoch leaves behind: how far each direction was sent,
+    /// acknowledged and consumed.
     fn past(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -565,16 +581,16 @@ impl LinkState {
         Past { epoch: self.store.durable.epoch, sending, receiving, settled: false }
     }
 
-    /// Stores a skip that the peer has made in the outgoing stream, in a commit of its own, if the
-    /// skip is new.
+    /// Notes a skip that the peer has applied to our outgoing stream. If the skip is new, it and
+    /// its reports are committed.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
             self.commit_state();
         }
     }
 
-    /// Does the work of [`learn`](Self::learn) for a caller that commits; returns whether the skip
-    /// is new.
+    /// Notes a skip like [`learn`](Self::learn), but leaves the commit to the caller. Returns
+    /// whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);
@@ -586,7 +602,7 @@ impl LinkState {
         true
     }
 
-    /// Puts the link into quarantine: all bytes are kept until an operator decides.
+    /// Puts the link into quarantine, and reports it: all bytes are kept until an operator decides.
     fn quarantine(&mut self, direction: Direction, why: Impossible) {
         if self.store.durable.quarantine.is_some() {
             return;
@@ -603,7 +619,8 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// Draws an id of a stream whose records are distinct from those of the present stream.
+    /// Draws the id of a new stream, such that no record of the present stream can be taken for a
+    /// record of the new one.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();
@@ -614,7 +631,7 @@ impl LinkState {
     }
 }
 
-/// The server handles SHARE, which comes before CONFIRM.
+/// Handles SHARE at the server: the client reads the server's memory. SHARE comes before CONFIRM.
 fn on_share(conn: &mut Conn) -> Result<Handled, End> {
     let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
     if !is_in_place || conn.is_shared {
@@ -633,7 +650,7 @@ pub(super) fn new_stream() -> StreamId {
     }
 }
 
-/// A random number that an attacker cannot guess.
+/// Draws a random number that an attacker cannot guess.
 fn random() -> u64 {
     let bytes = nonce();
     u64::from_le_bytes([
@@ -641,6 +658,6 @@ fn random() -> u64 {
     ])
 }
 
-/// The largest number of connections that an older copy of this end's file may lack: a client
-/// believes no higher connection number.
+/// Maximum distance between this end's connection number and one that a peer reports. An older copy
+/// of this end's file cannot lack more connections, so a client believes no higher number.
 const STEP_MAX: u64 = 1 << 32;

@@ -6,8 +6,8 @@
 //!  client:  Asked ── ATTACHED ──▶ Active           server:  Answered ── CONFIRM ──▶ Active
 //!              └── anything unfit ──▶ Over                   └── anything unfit ──▶ Over
 //!
-//!  out:  at the end of a record    control frames ▶ record ▶ record ▶ …   from ring and slab
-//!        within a record           the rest of the record alone; then the control frames
+//!  to write, between two records:  control frames ▶ record ▶ record ▶ …   from ring and slab
+//!  to write, within a record:      the rest of the record alone; then the control frames
 //! ```
 
 use std::io::IoSlice;
@@ -22,7 +22,7 @@ use crate::protocol::codec;
 use crate::protocol::frame::{Attach, Frame, Window};
 use crate::retained::{Retained, SendCursor, Stuck};
 
-/// Identifies a connection among all connections of its link.
+/// Identifies a connection among all connections that one process has made for a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnId(pub u64);
 
@@ -31,50 +31,55 @@ pub(crate) struct ConnId(pub u64);
 pub(crate) struct Conn {
     id: ConnId,
     pub(super) connection_number: ConnectionNumber,
-    /// The random number that this end drew for the connection.
+    /// The random number that this end drew for the connection. The peer has to repeat it.
     pub(super) nonce: Nonce,
     pub(super) stage: Stage,
-    /// The window of the peer, which its ATTACH or ATTACHED stated; `None` before.
+    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` before
+    /// that frame.
     pub(super) window: Option<Window>,
-    /// The bytes of control frames in the queue, some of which may be written already.
+    /// The bytes of the queued control frames. The first `control_sent` of them are already
+    /// written.
     pub(super) control: Vec<u8>,
-    /// The offset in `control` of the last frame, if that frame is an ACK.
+    /// The offset in `control` of the last queued frame, if that frame is an ACK.
     pub(super) last_ack: Option<usize>,
-    /// Number of bytes of `control` that are written.
+    /// Number of bytes of `control` that are already written.
     pub(super) control_sent: usize,
-    /// The next record to write, while the connection is active and uses the socket.
+    /// The next record to write. `None` if the connection is not active, or no record goes over its
+    /// socket.
     pub(super) cursor: Option<SendCursor>,
-    /// Whether the connection ends in good order: the record in progress and the control frames are
-    /// still written, but no further record.
+    /// Whether this end is closing the connection in good order. The record in progress and the
+    /// control frames are still written, but no further record.
     pub(super) is_leaving: bool,
-    /// Whether an ACK is due, which may wait for a record that carries it.
+    /// Whether an ACK has to be sent. It may wait for a record that carries the acknowledgement.
     pub(super) is_ack_due: bool,
-    /// Whether this end's ATTACH or ATTACHED says that descriptors come with it.
+    /// Whether this end's ATTACH or ATTACHED says that descriptors of its memory and doorbell come
+    /// with the frame.
     pub(super) shares: bool,
-    /// The descriptor of this end's memory, until the first byte is written.
+    /// The descriptor of this end's memory, until it is sent with the first byte that is written.
     pub(super) descriptor: Option<OwnedFd>,
-    /// The peer's mapped memory, which is not yet checked.
+    /// The mapped memory of the peer, whose header is not checked yet.
     pub(super) peer_mapping: Option<PeerMapping>,
-    /// The peer's checked memory, until the connection becomes the present one.
+    /// The checked memory of the peer, until the connection becomes the present one and takes it.
     pub(super) peer_memory: Option<PeerMemory>,
-    /// Whether no record goes over the socket, because each end reads the other's memory.
+    /// Whether each end reads the other's memory, so that no record goes over the socket.
     pub(super) is_shared: bool,
 }
 
-/// The progress of the handshake.
+/// The progress of the handshake on a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The client has sent ATTACH with this view.
+    /// This end is a client, and has sent ATTACH with this view of the stream that it receives.
     Asked(ReceiverView),
-    /// The server has answered the ATTACH with ATTACHED.
+    /// This end is a server, and has answered the client's ATTACH with ATTACHED.
     Answered(Box<Answered>),
-    /// The handshake is complete, and records flow.
+    /// The handshake is complete, and records can flow.
     Active,
-    /// The rest of `control` is being written; nothing is read any more.
+    /// The connection has ended: the rest of `control` is still written, but nothing is read any
+    /// more.
     Over,
 }
 
-/// The state that a server keeps from its ATTACHED until CONFIRM.
+/// The state that a server keeps from the time it sends ATTACHED until CONFIRM arrives.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) attach: Attach,
@@ -109,30 +114,32 @@ impl Conn {
         }
     }
 
-    /// The descriptor of this end's memory, which goes with the first byte, before the doorbell's.
+    /// The descriptor of this end's memory, if it still has to be sent. It goes with the first
+    /// byte, before the doorbell's descriptor.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Withdraws the offer of memory, because its descriptor cannot be sent: the connection uses
-    /// the socket.
+    /// Withdraws the offer of this end's memory, because its descriptor cannot be sent. The
+    /// connection then uses the socket.
     pub(crate) fn drop_descriptor(&mut self) {
         self.descriptor = None;
     }
 
-    /// Stores the server's memory that came with the first byte of its answer, before that answer
-    /// is handled.
+    /// Stores the mapped memory of the server, whose descriptor came with the first byte of its
+    /// answer. The caller does so before the answer is handled.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
 
-    /// Whether no record goes over the socket; final once the connection is active.
+    /// Whether each end reads the other's memory, so that no record goes over the socket. The value
+    /// is final once the connection is active.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Whether control frames wait to be written.
+    /// Whether control frames still have to be written.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         self.control_sent < self.control.len()
@@ -143,23 +150,24 @@ impl Conn {
         self.id
     }
 
-    /// The window of the peer, which its ATTACH or ATTACHED stated; `None` before.
+    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` before
+    /// that frame.
     pub(crate) fn window(&self) -> Option<Window> {
         self.window
     }
 
-    /// Whether the connection carries records.
+    /// Whether the handshake is complete, so that records can flow on the connection.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Active)
     }
 
-    /// Whether nothing more is read from the connection.
+    /// Whether the connection has ended, so that nothing more is read from it.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
-    /// Queues a frame to be written.
+    /// Queues a control frame to be written.
     ///
     /// An ACK replaces an unwritten ACK before it, so a peer that reads nothing does not make the
     /// queue longer.
@@ -175,7 +183,8 @@ impl Conn {
     pub(super) fn end(&mut self, end: End) -> End {
         self.stage = Stage::Over;
         if self.is_within_record() {
-            // No frame can follow in the middle of a record, so the queued frames are dropped.
+            // A record was written in part, and no frame can follow in the middle of a record. So
+            // the queued frames are dropped.
             self.control.clear();
             self.control_sent = 0;
             self.last_ack = None;
@@ -187,19 +196,19 @@ impl Conn {
         end
     }
 
-    /// Whether a record is written in part.
+    /// Whether the next record has been written in part.
     fn is_within_record(&self) -> bool {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
 
-    /// Makes the connection active: records are written from `cursor` on; `None` if no record goes
-    /// over the socket.
+    /// Makes the connection active. Records are written to the socket from `cursor` on; `None`
+    /// means that no record goes over the socket.
     pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
     }
 
-    /// Whether a frame or record waits to be written.
+    /// Whether a control frame or a record still has to be written.
     #[inline]
     pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
         let writes_records = !self.is_leaving || self.is_within_record();
@@ -207,28 +216,31 @@ impl Conn {
         self.has_control() || (writes_records && has_record())
     }
 
-    /// Number of ring bytes that are not written yet. A BLOB counts only with its ring record,
-    /// however long its message is.
+    /// Number of bytes of the ring that still have to be written. A BLOB counts only with its ring
+    /// record, however long its message is.
     #[inline]
     pub(super) fn unsent_bytes(&self, retained: &Retained) -> u64 {
         self.cursor(retained).map_or(0, |at| retained.tail().since(at.next()))
     }
 
-    /// Whether everything up to `tail` is written, or the peer may read it in memory and knows so.
+    /// Whether all records up to the position `tail` are written to the socket. Over shared memory:
+    /// whether the peer can read them and knows that it may.
     pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
         let is_read_in_memory = self.is_shared && !self.has_control();
         is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
     }
 
-    /// Identifies the next byte to write; the value changes with each byte written.
+    /// Identifies the next byte to write on the connection. The value changes with each byte
+    /// written.
     pub(super) fn next_outgoing(&self, retained: &Retained) -> (usize, usize, Option<SendCursor>) {
         (self.control.len(), self.control_sent, self.cursor(retained))
     }
 
-    /// The next record to write.
+    /// Returns the place of the next byte to write in our records.
     ///
     /// The receiver may have acknowledged more between its view and its decision where to resume
-    /// (SPEC 12.2); its frame states that position.
+    /// (SPEC 12.2); the frame with that decision states the higher position. So the place moves
+    /// forward to the base.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -238,11 +250,11 @@ impl Conn {
         Some(cursor)
     }
 
-    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns the number
-    /// of slices used.
+    /// Fills `slices` with the next bytes to write on the connection, at most about `bytes_max`.
+    /// Returns the number of slices used.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// An error means that the connection has to be closed, for that reason.
     pub(super) fn outgoing<'a>(
         &'a self,
         retained: &'a Retained,
@@ -264,21 +276,23 @@ impl Conn {
         if self.is_leaving && !within {
             return Ok(used);
         }
-        // If frames wait, only the record in progress is continued, which takes at most two slices.
+        // If control frames wait for the end of a record, only that record is continued, with one
+        // slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
         records.map(|records| used + records).map_err(|stuck| match stuck {
-            // Stuck as in `cursor`, but in the middle of a record, whose room may be used again.
+            // The next byte lies before the base, as in `cursor`, but in the middle of a record.
+            // The room of that record may already have other contents.
             Stuck::Passed => End::Moved,
             stuck => End::Broken(stuck.to_string()),
         })
     }
 
-    /// Advances by `bytes`, which were written.
+    /// Notes that the next `bytes` bytes were written.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// An error means that the connection has to be closed, for that reason.
     pub(super) fn sent(&mut self, retained: &Retained, mut bytes: usize) -> Result<(), End> {
         if bytes > 0 {
             self.descriptor = None;

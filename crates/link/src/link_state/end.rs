@@ -11,28 +11,32 @@ use crate::protocol::frame::Refusal;
 /// Reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The peer refused to attach, or this end did.
+    /// One end refused the attach: this end if `by_us`, else the peer.
     Refused { by_us: bool, refusal: Refusal },
-    /// One end adopted the epoch of the other: both attach again.
+    /// One end has adopted the epoch of the other, so both ends have to attach again.
     EpochAdopted,
-    /// A decision no longer fits the state for which it was made: both ends attach again.
+    /// A decision about a stream no longer fits the state of the end for which it was made, so both
+    /// ends have to attach again.
     Moved,
-    /// The peer did not prove that it is alive on this connection.
+    /// The peer did not repeat this end's nonce, so it did not prove that it is alive on this
+    /// connection.
     NotFresh,
-    /// A newer connection has replaced this one.
+    /// A newer connection of the link has replaced this one.
     Replaced,
-    /// The views contradict each other: both ends keep all bytes.
+    /// The views of the two ends contradict each other, so both ends keep all bytes until an
+    /// operator decides.
     Quarantined,
     /// The peer closed its end in good order.
     Left,
-    /// The peer broke the protocol.
+    /// The peer broke the protocol in this way.
     Violation(Violation),
     /// The network failed, for the reason given.
     Broken(String),
 }
 
 impl End {
-    /// The end of a connection because of this violation by the peer.
+    /// Returns the reason for a connection that ends because the peer broke the protocol in this
+    /// way.
     pub(super) fn violation(violation: impl Into<Violation>) -> Self {
         Self::Violation(violation.into())
     }
@@ -61,28 +65,29 @@ impl fmt::Display for End {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// A control frame is malformed, for the reason given.
+    /// A control frame of the peer is malformed, for the reason given.
     #[error("a frame cannot be read: {0}")]
     Frame(#[from] FrameFault),
-    /// A record contradicts its own header, prefix or checksum.
+    /// A record of the peer contradicts its own header, prefix or checksum, as the error says.
     #[error("a record is invalid: {0}")]
     Record(#[from] RecordFault),
-    /// The bytes of a BLOB, which begins at this position, differ from those that were sent.
+    /// The bytes of a BLOB differ from those that were sent. The BLOB's record begins at this
+    /// position.
     #[error("the BLOB of the record at position {0} has another checksum")]
     BlobCrc(u64),
-    /// A record at this position leaves a gap, or overlaps the records before it.
+    /// The record at this position leaves a gap after the records before it, or overlaps them.
     #[error("the record at position {0} is not the next one")]
     OutOfOrder(u64),
-    /// The peer acknowledged this position, which is beyond the tail.
+    /// The peer acknowledged up to this position, which is beyond the end of our sent messages.
     #[error("it acknowledged position {0}, which was never sent")]
     AckBeyondTail(u64),
-    /// The peer has sent more than its window without an acknowledgement.
+    /// The peer has sent more without an acknowledgement than its ring and slab can hold.
     #[error("more messages are unread than its ring and slab can hold")]
     Overfull,
-    /// The peer's decision does not follow from the two views.
+    /// The peer's decision where a stream goes on does not follow from the views of the two ends.
     #[error("its decision does not follow from the views of the two sides")]
     Decision,
-    /// A frame or record, which the text names, is not allowed at this point.
+    /// The frame or record that the text names is not allowed at this point of the connection.
     #[error("{0} is out of place")]
     OutOfPlace(&'static str),
 }

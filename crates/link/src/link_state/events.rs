@@ -13,41 +13,42 @@ use super::end::End;
 pub enum Event {
     /// The link is attached, and records flow again.
     Attached {
-        /// Whether the peer's stream continues where it was; if not, it is the first stream or a
-        /// new one.
+        /// Whether the peer's stream continues where it was on the last connection. If not, the
+        /// stream is the first one or a new one.
         resumed: bool,
     },
     /// The connection has ended; a client attaches again by itself.
     Detached {
-        /// The reason, as text for an operator.
+        /// The reason why the connection ended, as text for an operator.
         reason: String,
     },
     /// An attempt to attach failed; a client tries again by itself.
     Refused {
-        /// The reason, as text for an operator.
+        /// The reason why the attempt failed, as text for an operator.
         reason: String,
     },
     /// Both ends are now in this epoch, or will be once they attach.
     Epoch {
-        /// The number of the epoch.
+        /// The number of the new epoch.
         epoch: u64,
     },
-    /// The peer has met a later owner of this end, so this owner attaches no more.
+    /// A later process has opened this end, and the peer has met it. So this process attaches no
+    /// more.
     Fenced,
     /// The stores of the two ends contradict each other: both keep all bytes until an operator
     /// decides.
     Quarantined,
-    /// The file of this end is of another boot, and was not closed whole: messages that this end
-    /// had sent may be lost. See [`AfterReboot`](crate::AfterReboot).
+    /// The link file of this end was last owned before a reboot, and was not closed in good order.
+    /// Messages that this end had sent may be lost. See [`AfterReboot`](crate::AfterReboot).
     LossPossible,
-    /// The file of this end is of another boot, and was not closed whole: messages that this end
-    /// had received and acknowledged may come again.
+    /// The link file of this end was last owned before a reboot, and was not closed in good order.
+    /// Messages that this end had received and acknowledged may come again.
     RepeatPossible,
 }
 
 impl Event {
-    /// Whether the event says that the peer has closed its end in good order: everything that it
-    /// had sent has arrived before.
+    /// Whether this is the event that the peer has closed its end in good order. Everything that
+    /// the peer had sent has arrived before this event.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
         matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
@@ -85,7 +86,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Queues an event, or counts it as dropped if the queue is full.
+    /// Adds an event to the queue, or counts it as dropped if the queue is full.
     pub(super) fn push(&mut self, event: Event) {
         if self.queue.len() >= EVENTS_MAX {
             self.dropped += 1;
@@ -94,19 +95,20 @@ impl Events {
         self.queue.push_back(event);
     }
 
-    /// Takes the oldest event.
+    /// Takes the oldest event out of the queue.
     pub(super) fn pop(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }
 
-    /// The newest event, for tests.
+    /// The newest event in the queue, for tests.
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn last(&self) -> Option<&Event> {
         self.queue.back()
     }
 }
 
-/// Maximum number of queued events. Reports are not among them: the state keeps these.
+/// Maximum number of events in the queue. Reports of skipped or dropped messages are not in the
+/// queue: the state of the link keeps them.
 const EVENTS_MAX: usize = 1024;
 
 #[cfg(test)]

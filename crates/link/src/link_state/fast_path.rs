@@ -6,8 +6,9 @@
 //!     ▲                                                                                  │
 //!     └── close: the link's monitor locks the link for other work, or N messages passed ─┘
 //!
-//!   send      room? ─▶ record into the own ring, publish ─▶ peer asleep?
-//!   receive   word0 ─ compact? ─▶ copy ─ crc, same stream? ─▶ note delivery ─▶ read ─▶ acknowledge
+//!   send      if there is room: write the record into our ring, publish ─▶ notify a sleeping peer
+//!   receive   if word0 begins a compact record: copy it ─▶ check its crc and stream
+//!             ─▶ note the delivery ─▶ the application reads the message ─▶ acknowledge
 //! ```
 //!
 //! Many conditions decide whether a message needs no other work, and they change rarely. `open`
@@ -37,12 +38,12 @@ pub(crate) struct FastPath {
     /// The number of messages that may still take the fast path; 0 while the path is closed.
     left: u32,
     may_send: bool,
-    /// `None` if messages of the peer may not take the fast path.
+    /// The reader of the peer's records; `None` if messages of the peer may not take the fast path.
     reader: Option<Reader>,
-    /// The consumed position: messages of the peer before it were received and acknowledged.
+    /// The position up to which the peer's messages were received and acknowledged.
     consumed: Position,
     traffic: Traffic,
-    /// A copy of the record that the receiver reads: its header, then its message.
+    /// A copy of the record that is being received: its header, then its message.
     copied: Vec<u8>,
 }
 
@@ -50,18 +51,19 @@ pub(crate) struct FastPath {
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     stream: StreamId,
-    /// The tag of `stream`, which each of its compact records carries.
+    /// The tag of the peer's stream, which each compact record of that stream carries.
     tag: u32,
     next: Position,
-    /// The digest of the record that ends at `next`.
+    /// The digest of the peer's record that ends at `next`.
     digest: RecordDigest,
-    /// The receiver must notify the peer when the consumed position reaches this position.
+    /// When the consumed position reaches this position, the peer must be notified.
     notify_at: Position,
-    /// More records are likely to lie behind the next one.
+    /// Whether the receiver is behind its sender, so that more records are likely to follow the
+    /// next one.
     is_behind: bool,
 }
 
-/// Counts of the messages that took the fast path, and of their bytes.
+/// Numbers of the messages that took the fast path, and of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages_sent: u64,
@@ -70,28 +72,30 @@ pub(crate) struct Traffic {
     pub(crate) bytes_received: u64,
 }
 
-/// Conditions for the fast path that the driver knows, and the link state does not.
+/// Conditions for the fast path that only the driver of the link knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
-    /// The number of messages that may take the fast path before it closes.
+    /// Maximum number of messages that may take the fast path before it closes.
     pub(crate) messages: u32,
-    /// The driver has no control frame to send.
+    /// Whether messages may be sent on the fast path: the driver has no control frame to send.
     pub(crate) may_send: bool,
-    /// A message that is received and acknowledged gives the driver no other work.
+    /// Whether messages may be received on the fast path: a message that is received and
+    /// acknowledged gives the driver no other work.
     pub(crate) may_receive: bool,
-    /// The receiver lags behind the peer: the ring probably holds more messages.
+    /// Whether the receiver is behind the peer, so that the peer's ring probably holds more
+    /// messages.
     pub(crate) is_behind: bool,
 }
 
 impl FastPath {
-    /// Opens the fast path for sending, receiving or both, as the state of the link allows.
-    /// Returns `false` if the state allows neither.
+    /// Opens the fast path for sending, receiving or both, as the state of the link allows. Returns
+    /// `false` if the state allows neither, and leaves the path closed.
     pub(crate) fn open(link: &mut LinkState, opening: Opening) -> bool {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // An open batch's ack and consumed bytes of the slab need an acknowledgement, which the
-        // fast path never sends.
+        // Two conditions need an acknowledgement, which the fast path never sends: an open batch
+        // carries one, or bytes of the peer's slab were consumed.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -106,28 +110,28 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the fast path, after the caller has settled it. Returns how many messages might still
-    /// have taken the path.
+    /// Closes the fast path; the caller has settled it. Returns how many more messages might have
+    /// taken it.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
         std::mem::take(&mut path.left)
     }
 
-    /// Whether a message may take the fast path.
+    /// Whether the fast path is open, so that a message may take it.
     pub(crate) fn is_open(link: &LinkState) -> bool {
         link.fast_path.left > 0
     }
 
-    /// Whether a message may take the fast path, or messages that took it are not settled yet.
+    /// Whether the fast path is open, or messages that took it are not settled yet.
     #[inline]
     pub(crate) fn is_in_use(link: &LinkState) -> bool {
         let Self { left, traffic, .. } = &link.fast_path;
         *left > 0 || traffic.messages_sent > 0 || traffic.messages_received > 0
     }
 
-    /// Stores the received and the acknowledged position in the inbox and the durable state.
-    /// Returns the traffic since the last call.
+    /// Hands the work of the fast path to its owners: stores the received and acknowledged position
+    /// in the inbox and the durable state. Returns the traffic since the last call.
     pub(crate) fn settle(link: &mut LinkState) -> Traffic {
         let path = &mut link.fast_path;
         if let Some(reader) = &mut path.reader {
@@ -136,8 +140,8 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // A caller that settles an open path polls for the next record afterwards: the receiver
-            // has caught up.
+            // The caller of `settle` that leaves the path open polls for the next record
+            // afterwards. It does so because the receiver has caught up with its sender.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)
@@ -147,7 +151,7 @@ impl FastPath {
     /// peer must be notified.
     ///
     /// # Errors
-    /// Returns `fill` if the message cannot take the fast path; the link is unchanged.
+    /// The error is `fill`, if the message cannot take the fast path; the link is then unchanged.
     #[inline(always)]
     pub(crate) fn send<F: FnOnce(&mut [u8])>(
         link: &mut LinkState,

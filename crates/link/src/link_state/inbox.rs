@@ -2,13 +2,13 @@
 //! Messages that have arrived, and that the application has not acknowledged.
 //!
 //! ```text
-//!   consumed          delivered         received
-//!   ├─────────────────┼───────────────────┤ position
-//!   │ until acknowledged │ for the application
+//!   consumed             delivered         received
+//!   ├────────────────────┼─────────────────┤ position
+//!   │ to be acknowledged │ to be delivered │
 //!
-//!   in flight   one short message, delivered while the queue is empty
-//!                ├─ acknowledged ──▶ gone
-//!                └─ anything else ─▶ moved to the queue, where all others are
+//!   in flight   one short message that was delivered while the queue was empty
+//!                ├─ acknowledged next     ──▶ dropped
+//!                └─ something else is next ─▶ moved to the queue, where all other messages are
 //! ```
 //!
 //! The inbox holds at most the peer's window, which is the size of the peer's ring and slab.
@@ -41,34 +41,36 @@ use partywall_reconcile::{
 use super::end::{End, Violation};
 use crate::protocol::frame::Window;
 
-/// A message that has arrived.
+/// A message that has arrived, for the queue of the inbox.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) start: Position,
     pub(super) end: Position,
     pub(super) digest: RecordDigest,
     pub(super) bytes: Stored,
-    /// Whether the bytes of the message lay in the peer's slab.
+    /// Whether the bytes of the message lay in the peer's slab, so that they count against its
+    /// window.
     pub(super) in_slab: bool,
 }
 
-/// The memory of a message's bytes.
+/// Where the bytes of a message are stored.
 #[derive(Debug)]
 pub(super) enum Stored {
     /// The bytes are in the log of the inbox.
     Logged(Entry),
-    /// The bytes have an allocation of their own.
+    /// The bytes have a memory allocation of their own.
     Own(Bytes),
 }
 
-/// A message in the queue. The fields are not nested, because the message is assembled in place.
+/// A message in the queue of the inbox. The fields are not nested, because the message is assembled
+/// in place.
 #[derive(Debug)]
 struct Queued {
     start: Position,
     end: Position,
     digest: RecordDigest,
     in_slab: bool,
-    /// The place of the bytes in the log, unless `own` contains them.
+    /// The place of the message's bytes in the log, unless `own` contains the bytes.
     entry: Entry,
     own: Option<Bytes>,
 }
@@ -79,8 +81,8 @@ struct Queued {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     start: Position,
-    /// The end of the message. No message ends at the start of a stream, so that position stands
-    /// for "none".
+    /// Position at which the message's record ends. No record ends at the start of a stream, so
+    /// that position means that no message is in flight.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
@@ -100,16 +102,16 @@ impl InFlight {
     }
 }
 
-/// The bytes of a message for the application.
+/// The bytes of a message that is delivered to the application.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
-    /// Bytes that have to be copied.
+    /// Bytes in memory that the link uses again, so they have to be copied.
     Short(&'a [u8]),
-    /// Bytes that can be shared.
+    /// Bytes in memory of their own, so they can be shared.
     Own(&'a Bytes),
 }
 
-/// The next message for the application.
+/// The next message that is delivered to the application.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     pub(super) start: Position,
@@ -120,12 +122,12 @@ pub(super) struct Next<'a> {
 /// The result of taking the record at the front of a socket's input.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// The record is incomplete: it has this many bytes in total.
+    /// The record is incomplete: it has this length in bytes once it has arrived.
     Incomplete(usize),
-    /// The record was a PAD, or had arrived before.
+    /// The record was dropped, because it is a PAD or had arrived before.
     Dropped,
-    /// The record's message is in the inbox; the record at this position carries this
-    /// acknowledgement.
+    /// The record's message is now in the inbox. The record begins at this position, and carries
+    /// this acknowledgement.
     Message(Position, Ack),
 }
 
@@ -137,10 +139,11 @@ pub(super) struct Inbox {
     in_flight: InFlight,
     messages: Queue<Queued>,
     log: Log,
-    /// Number of messages in the queue that were delivered to the application.
+    /// Number of messages in the queue that were already delivered to the application.
     delivered: usize,
     slab_bytes: u64,
-    /// Bytes of the peer's slab that were consumed since the peer was last sent an acknowledgement.
+    /// Number of bytes of the peer's slab that were consumed since the peer last got to know this
+    /// end's acked offset.
     slab_unacked: u64,
 }
 
@@ -159,13 +162,13 @@ impl Inbox {
         }
     }
 
-    /// Continues a stream at an acked offset, and drops all messages, which may belong to another
-    /// stream.
+    /// Begins to receive a stream at `acked_offset`. All messages in the inbox are dropped, because
+    /// they may belong to another stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }
 
-    /// Drops all messages, because no stream is received any more.
+    /// Drops all messages in the inbox, because no stream is received any more.
     pub(super) fn forget(&mut self) {
         *self = Self::new(None);
     }
@@ -189,17 +192,19 @@ impl Inbox {
         self.incoming.received()
     }
 
-    /// Bytes of the peer's slab that were consumed since the peer was last sent an acknowledgement.
+    /// Number of bytes of the peer's slab that were consumed since the peer last got to know this
+    /// end's acked offset.
     pub(super) const fn slab_unacked(&self) -> u64 {
         self.slab_unacked
     }
 
-    /// Resets that number, because the peer was sent the acked offset, or can read it.
+    /// Sets that number of slab bytes to 0, because the peer was sent the acked offset, or can read
+    /// it.
     pub(super) const fn slab_acked(&mut self) {
         self.slab_unacked = 0;
     }
 
-    /// The log, into which short messages are copied.
+    /// The log into which the bytes of short messages are copied.
     pub(super) const fn log(&mut self) -> &mut Log {
         &mut self.log
     }
@@ -210,10 +215,12 @@ impl Inbox {
         self.delivered == self.messages.len()
     }
 
-    /// Counts the record at position `at` as received; it must be the next one.
+    /// Counts the record at position `at` as received. It must begin where the received records
+    /// end.
     ///
     /// # Errors
-    /// A violation: the record leaves a gap or overlaps others.
+    /// There is a violation if the record leaves a gap after the received records, or overlaps
+    /// them.
     #[inline]
     pub(super) fn arrive_next(&mut self, at: Position, footprint: u64) -> Result<(), End> {
         match self.arrive(at, footprint) {
@@ -222,14 +229,15 @@ impl Inbox {
         }
     }
 
-    /// Counts a record as received. `Known`: the record had arrived before.
+    /// Counts the record at position `at` as received. The result is `Known` if the record had
+    /// already arrived.
     #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Notes that every record up to `position` arrived and was consumed, while the inbox held no
-    /// message.
+    /// Notes that every record up to `position` arrived and was acknowledged, while the inbox held
+    /// no message.
     pub(super) fn passed(&mut self, position: Position) {
         debug_assert!(self.is_empty(), "messages are consumed in order");
         let received = self.received();
@@ -238,11 +246,12 @@ impl Inbox {
         debug_assert!(arrived.is_ok() && consumed.is_ok(), "positions only rise");
     }
 
-    /// Takes the record at the front of `input`, whose first word is `first`. `window` is that of
-    /// the peer.
+    /// Takes the record at the front of a socket's `input`, whose first word is `first`. `window`
+    /// has the sizes of the peer's ring and slab.
     ///
     /// # Errors
-    /// A violation: the connection has to be closed, and nothing of the record is kept.
+    /// The error is a violation of the peer: the connection has to be closed, and nothing of the
+    /// record is kept.
     pub(super) fn take_record(
         &mut self,
         input: &mut BytesMut,
@@ -258,7 +267,8 @@ impl Inbox {
         let checked = match LinkRecord::check(at, tag, size, input) {
             Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
             Err(fault) => return Err(End::violation(fault)),
-            // Impossible, because bit 0 of the first word is set: there is a record.
+            // `check` returns `None` only if bit 0 of the first word is clear, but the caller has
+            // found this bit set.
             Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
             Ok(Some(checked)) => checked,
         };
@@ -300,12 +310,13 @@ impl Inbox {
         Ok(Taken::Message(start, ack))
     }
 
-    /// Takes a record and its slab bytes out of `input`, and stores the message's bytes.
+    /// Takes a record of `record` bytes and its `slab` bytes out of `input`, and stores the bytes
+    /// of its message.
     fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
         let whole = record + slab;
         let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
-        // A message of the slab gets an allocation of its own, whose length counts against the
-        // slab's window.
+        // A message of the slab gets an allocation of its own. Its length then counts as bytes of
+        // the slab.
         if whole <= LOGGED_MAX as usize && slab == 0 {
             let entry = self.log.append(|room| {
                 room.extend_from_slice(&input[before..whole]);
@@ -318,15 +329,15 @@ impl Inbox {
         Stored::Own(bytes.freeze())
     }
 
-    /// Whether the inbox is empty, so that the next message may be [delivered](Self::deliver) on
-    /// arrival.
+    /// Whether the inbox holds no message, so that the next message may be
+    /// [delivered](Self::deliver) when it arrives.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.in_flight.is_none()
     }
 
-    /// Delivers a message that is in the log, while the queue is empty; `arrive` has counted its
-    /// record as the next.
+    /// Delivers a message whose bytes are in the log, without the queue; the inbox is empty. The
+    /// caller has counted the message's record as received with `arrive`.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
@@ -340,7 +351,7 @@ impl Inbox {
         self.log.get(entry)
     }
 
-    /// The acked offset at the end of the message in flight; `None` if no message is in flight.
+    /// The acked offset that acknowledges the message in flight; `None` if no message is in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> Option<AckedOffset> {
         let InFlight { end, digest, .. } = self.in_flight;
@@ -364,10 +375,11 @@ impl Inbox {
         self.delivered = 1;
     }
 
-    /// Queues a message; `arrive` has counted its record as the next.
+    /// Adds a message to the queue. The caller has counted the message's record as received with
+    /// `arrive`.
     ///
     /// # Errors
-    /// A violation: the inbox would exceed `window`.
+    /// There is a violation if the inbox would hold more than the peer's `window`.
     pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), End> {
         self.queue_in_flight();
         if message.in_slab {
@@ -384,7 +396,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Queues a message like [`keep`](Self::keep), but one whose bytes are in the log.
+    /// Adds a message to the queue like [`keep`](Self::keep); its bytes are in the log.
     ///
     /// # Errors
     /// The errors of [`keep`](Self::keep).
@@ -405,8 +417,8 @@ impl Inbox {
 
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
-        // The place in the queue is blank, so the fields "in a slab" and "own bytes" are unset
-        // already.
+        // An unused place of the queue is blank, so its fields `in_slab` and `own` are already
+        // unset.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -418,7 +430,7 @@ impl Inbox {
         if is_within { Ok(()) } else { Err(overfull()) }
     }
 
-    /// The next message that was not delivered, which now counts as delivered.
+    /// Takes the next message that was not delivered. It now counts as delivered.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
         let Queued { start, end, entry, own, .. } = self.messages.get(self.delivered)?;
@@ -430,19 +442,20 @@ impl Inbox {
         Some(Next { start: *start, end: *end, payload })
     }
 
-    /// Makes every unacknowledged message be delivered again.
+    /// Makes the inbox deliver again every message that it still holds.
     pub(super) fn rewind(&mut self) {
         self.queue_in_flight();
         self.delivered = 0;
     }
 
-    /// Makes the last delivered message be delivered again, as the next one.
+    /// Makes the inbox deliver the last delivered message again, as the next one.
     pub(super) fn undeliver(&mut self) {
         self.queue_in_flight();
         self.delivered = self.delivered.saturating_sub(1);
     }
 
-    /// The digest of the message that ends at `end`, if it was delivered and is not acknowledged.
+    /// The digest of the message whose record ends at `end`, if that message was delivered and is
+    /// not acknowledged.
     #[inline(always)]
     pub(super) fn digest_at(&self, stream: StreamId, end: Position) -> Option<RecordDigest> {
         if self.stream != Some(stream) {
@@ -456,7 +469,8 @@ impl Inbox {
 
     #[inline(never)]
     fn digest_in_queue(&self, end: Position) -> Option<RecordDigest> {
-        // The message sought is usually the first of the queue, or the last delivered one.
+        // The caller usually looks for the first message of the queue, or for the last delivered
+        // one.
         let index = match self.messages.front() {
             Some(first) if first.end == end => (self.delivered > 0).then_some(0)?,
             _ => {
@@ -467,15 +481,16 @@ impl Inbox {
         Some(self.messages.get(index)?.digest)
     }
 
-    /// The acked offset at the end of the message that was delivered last.
+    /// The acked offset that acknowledges the message that was delivered last; `None` if no message
+    /// was.
     pub(super) fn last_delivered(&mut self) -> Option<AckedOffset> {
         self.queue_in_flight();
         let last = self.messages.get(self.delivered.checked_sub(1)?)?;
         Some(AckedOffset { stream: self.stream?, position: last.end, digest: last.digest })
     }
 
-    /// Drops the messages up to an acked offset whose digest [`digest_at`](Self::digest_at)
-    /// returned.
+    /// Drops all messages up to `acked_offset`, because they are acknowledged.
+    /// [`digest_at`](Self::digest_at) has returned the digest of this offset.
     #[inline(always)]
     pub(super) fn consume(&mut self, acked_offset: AckedOffset) {
         if self.incoming.consume(acked_offset.position).is_err() {
@@ -533,7 +548,7 @@ impl Blank for Queued {
 }
 
 impl Stored {
-    /// The bytes after the first `count` bytes.
+    /// The bytes of the message without the first `count` bytes.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -555,7 +570,7 @@ impl Stored {
 }
 
 impl Payload<'_> {
-    /// The bytes in memory that outlives the link.
+    /// The bytes of the message in memory that outlives the link; a short message is copied.
     pub(crate) fn to_bytes(&self) -> Bytes {
         match self {
             Self::Short(bytes) => Bytes::copy_from_slice(bytes),
@@ -578,8 +593,8 @@ impl Payload<'_> {
 /// ```text
 ///   begin            head                                 end
 ///   ├────────────────┼──────────────┬──────────┬──────────┤ offset, rising for ever
-///   │ consumed       │ message      │ message  │ message  │
-///   └ given back when it is the larger part; all at once when nothing is kept
+///   │ unused         │ message      │ message  │ message  │
+///   └ the unused part is given back when it is the larger one, or when no message is kept
 /// ```
 ///
 /// A message that is acknowledged before the next one arrives costs a copy, but no allocation and
@@ -599,14 +614,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry of an empty message.
+    /// The entry of a message whose bytes are not in the log.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The entry without its first `bytes` bytes.
+    /// The entry without the first `bytes` bytes of its message.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -614,7 +629,8 @@ impl Entry {
 }
 
 impl Log {
-    /// Adds the bytes that `write` appends; `write` must do nothing else.
+    /// Calls `write` to append bytes to the log, and returns the entry of these bytes. `write` must
+    /// only append.
     #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let start = self.bytes.len();
@@ -622,38 +638,38 @@ impl Log {
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
     }
 
-    /// The memory to which the caller may append a message itself; [`since`](Self::since) then
-    /// returns its entry.
+    /// The memory of the log, to which the caller may append a message itself.
+    /// [`since`](Self::since) then returns the entry of that message.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The entry of the bytes appended since the log [ended](Self::end) at `end`.
+    /// The entry of the bytes that were appended since the log [ended](Self::end) at `end`.
     #[inline(always)]
     pub(super) fn since(&self, end: u64) -> Entry {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of an entry that was not released.
+    /// The bytes of an `entry`, which must not be released yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// The offset at which the next message will lie.
+    /// The offset in the log at which the next message will lie.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.begin + self.bytes.len() as u64
     }
 
-    /// Drops the bytes appended since the log [ended](Self::end) at `end`.
+    /// Drops the bytes that were appended since the log [ended](Self::end) at `end`.
     pub(super) fn cut(&mut self, end: u64) {
         let kept = end.saturating_sub(self.begin);
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases an entry and all before it.
+    /// Releases the bytes of `entry` and of all entries before it.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -664,7 +680,7 @@ impl Log {
         }
     }
 
-    /// Releases all entries.
+    /// Releases the bytes of all entries.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -699,9 +715,9 @@ struct Queue<T> {
     end: usize,
 }
 
-/// An item that can be blank, so that it may stand in an unused place of the queue.
+/// An item of the queue that can be blank, so that it may stand in an unused place.
 trait Blank {
-    /// A blank item.
+    /// Makes a blank item.
     fn blank() -> Self;
 
     /// Makes the item blank, and frees what it holds.
@@ -723,7 +739,7 @@ impl<T: Blank> Queue<T> {
         self.end == self.gone
     }
 
-    /// Appends a blank item, which the caller fills.
+    /// Appends a blank item to the queue, and returns it for the caller to fill.
     #[inline(always)]
     fn push_back(&mut self) -> &mut T {
         if self.end == self.items.len() {
@@ -748,12 +764,12 @@ impl<T: Blank> Queue<T> {
         self.items[..self.end].get(self.gone + index)
     }
 
-    /// The first `count` items, or all items if there are fewer.
+    /// The first `count` items of the queue, or all items if there are fewer.
     fn first(&self, count: usize) -> &[T] {
         &self.items[self.gone..self.end.min(self.gone + count)]
     }
 
-    /// Drops the front item, if there is one.
+    /// Drops the front item of the queue, if there is one.
     #[inline]
     fn pop_front(&mut self) {
         if self.is_empty() {
@@ -774,14 +790,16 @@ impl<T: Blank> Queue<T> {
     }
 }
 
-/// The first two words of a frame or record; `None` if `input` is shorter.
+/// The first two words of the frame or record at the front of `input`; `None` if `input` is
+/// shorter.
 pub(super) fn header_words(input: &[u8]) -> Option<(u64, u64)> {
     let (first, rest) = input.split_first_chunk::<8>()?;
     let (second, _) = rest.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
 }
 
-/// The length in bytes of the record that begins in `input`, as far as its header has arrived.
+/// The length in bytes of the record at the front of `input`; as long as its header is incomplete,
+/// the length of the header.
 fn needed(input: &[u8]) -> usize {
     let len = header_words(input).map_or(0, |(_, second)| second & 0xffff_ffff);
     HEADER + as_usize(len)
@@ -793,16 +811,16 @@ pub(super) fn as_usize(bytes: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 pub(super) const HEADER: usize = HEADER_BYTES as usize;
-/// The bits of `word0` that do not belong to the position.
+/// The bits of a record's first word that do not belong to its position.
 const POSITION_LOW: u64 = 63;
 /// Maximum length in bytes of a record that is copied into the log; a longer one gets an allocation
 /// of its own.
 pub(super) const LOGGED_MAX: u32 = 1 << 10;
-/// If the log has fewer unused bytes than this, they are not worth moving the others.
+/// The log moves its messages to the front only if it has at least this number of unused bytes.
 const UNUSED_MIN: usize = 16 << 10;
-/// Bytes of memory that an empty log keeps for later messages.
+/// Number of bytes of memory that an empty log keeps for later messages.
 const CAPACITY_KEPT: usize = 4 << 10;
-/// If the queue has fewer blank places than this, they are not worth moving the items.
+/// The queue moves its items to the front only if it has at least this number of blank places.
 const BLANK_MIN: usize = 64;
 /// Number of places that an empty queue keeps for later messages.
 const PLACES_KEPT: usize = 32;
@@ -829,8 +847,8 @@ mod tests {
             } else {
                 kept.push_back((number, entry));
             }
-            // The log is never empty in this test, so that bytes are released only when they are
-            // the larger part.
+            // The log keeps at least one message in this test. So it gives bytes back only when
+            // they are the larger part.
             while kept.len() > 1 + number as usize % 90 {
                 let (number, entry) = kept.pop_front().unwrap();
                 assert_eq!(log.get(entry), bytes(number), "message {number}");
@@ -868,7 +886,8 @@ mod tests {
         let mut random = 1_u64;
         for number in 0..100_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
-            // The queue grows, shrinks and becomes empty in turns.
+            // With this probability of an append, the queue grows, shrinks and becomes empty in
+            // turns.
             if (random >> 33) % 100 < 35 + number / 1000 % 30 {
                 let item = Rc::new(number);
                 let place = queue.push_back();

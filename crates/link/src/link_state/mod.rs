@@ -10,10 +10,10 @@
 //!   mod.rs          LinkState: messages out and in, and the two sleeps
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
 //!   fast_path.rs    short messages over shared memory, while no other work is pending
-//!   conn.rs         one connection: its handshake, and the bytes that go out
+//!   conn.rs         one connection: its handshake, and the bytes to be written
 //!   inbox.rs        messages that arrived, until they are acknowledged
 //!   peer_memory.rs  the peer's memory, as the present connection reads it (SPEC 16)
-//!   events.rs       what the application may want to know;  end.rs  why a connection ends
+//!   events.rs       events for the application;  end.rs  why a connection ends
 //! ```
 //!
 //! `LinkState` has no socket, no clock and no thread. Its driver (`end/`) passes bytes in both
@@ -38,9 +38,9 @@
 //!             each Err goes to ended(conn, end).  offer_short does both at once
 //!     write   send, publish; ack_to, reply: nothing goes to the socket; acknowledge does nothing
 //!             then is_doorbell_due ─ true ─▶ ring the peer's doorbell, before any wait
-//!     full    send polls by itself whether there is room
-//!     acked?  poll_acked, then acked() ≥ tail()
-//!     spin    pull_present; poll_acked: each loads one word as long as there is nothing
+//!     full    send checks by itself whether the peer has freed room
+//!     acked?  poll_acked; all is acknowledged if then acked() ≥ tail()
+//!     spin    pull_present; poll_acked: each loads one word as long as nothing is new
 //!     sleep   prepare_sleep ─ false ─▶ pull_present, send again
 //!                           └ true ──▶ wait for own doorbell and socket ─▶ notified: drain it,
 //!                                      cancel_sleep ─▶ pull_present, send again
@@ -107,7 +107,7 @@ pub(crate) use self::fast_path::{FastPath, Opening};
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::peer_memory::PeerMapping;
 
-/// One end of a link.
+/// The state of one end of a link, without its sockets.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     store: Store,
@@ -115,17 +115,17 @@ pub(crate) struct LinkState {
     inbox: Inbox,
     attachment: Attachment,
     events: Events,
-    /// The peer's memory, if the present connection uses shared memory.
+    /// The peer's memory, if the present connection is over shared memory.
     peer_memory: Option<PeerMemory>,
     fast_path: FastPath,
 }
 
 impl LinkState {
-    /// Takes over a store: reads which records its ring holds, and the acked offset of earlier
-    /// owners.
+    /// Takes over a store for a new owner: reads which records its ring holds, and the acked offset
+    /// that earlier owners left.
     ///
     /// # Errors
-    /// The store is damaged.
+    /// There is an error if the store is damaged.
     pub(crate) fn open(parts: StoreParts) -> Result<Self, Damage> {
         let StoreParts { provenance, state, consumed, ring_size, ring, slab, .. } = parts;
         let StoreParts { inline_max, export, is_adopted, .. } = parts;
@@ -150,7 +150,7 @@ impl LinkState {
         });
         if let Some(outgoing) = &durable.outgoing {
             // `DurableState::read` has checked that the acknowledged position is not beyond the
-            // tail.
+            // tail. So this call does not fail.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let inbox = Inbox::new(durable.acked_offset);
@@ -160,8 +160,9 @@ impl LinkState {
         let mut link = Self { store, retained, inbox, attachment, events, peer_memory, fast_path };
         link.count_attempts();
         link.commit_state();
-        // The delivered position is erased only after the commit. If the owner is killed in
-        // between, the previous owner is counted twice, which is better than not at all.
+        // The delivered position is erased only after the commit that counts the attempt. If the
+        // owner is killed in between, one attempt is counted twice, which is better than not at
+        // all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -171,11 +172,11 @@ impl LinkState {
         Ok(link)
     }
 
-    /// The file of this end, and what its owner leaves in it, once nothing changes it any more;
-    /// `None` if it is kept in memory.
+    /// Returns the link file of this end, and what its owner records in it when it closes the file.
+    /// Nothing may change the file afterwards. `None` if the end is kept in memory.
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
-        // From here on the state has the acked offset, wherever it was.
+        // From this commit on the state contains the acked offset, wherever it was stored before.
         self.commit_state();
         let tail = self.retained.tail();
         let tail_digest = self.retained.digest_at(tail).unwrap_or_default();
@@ -192,13 +193,14 @@ impl LinkState {
         Some((self.store.file()?, closing))
     }
 
-    /// Gives up the stores of links, so that their files are believed after another boot: writes
-    /// each to the disk, stores that it is whole, and writes that to the disk, too.
+    /// Closes the stores of several links, so that their files are trusted after a reboot. Each
+    /// file is written to the disk, then marked as whole, and the mark is written to the disk, too.
     ///
     /// Many files of one file system are written together.
     ///
     /// # Errors
-    /// The first error. The files that it concerns are closed as by a process that was killed.
+    /// Returns the first error. The files that it concerns are closed as if the process had been
+    /// killed.
     pub(crate) fn close_all(mut links: Vec<Self>) -> io::Result<()> {
         let mut of_devices: BTreeMap<u64, Vec<(&FileHandle, Closing)>> = BTreeMap::new();
         let mut closed = Ok(());
@@ -219,7 +221,7 @@ impl LinkState {
         closed
     }
 
-    /// Counts one more attempt for the messages that the previous owner delivered and did not
+    /// Counts one more attempt for each message that the previous owner delivered and did not
     /// acknowledge.
     fn count_attempts(&mut self) {
         let durable = &mut self.store.durable;
@@ -231,45 +233,47 @@ impl LinkState {
         }
     }
 
-    /// Commits everything that a later owner must know.
+    /// Commits to the store everything that a later owner must know.
     fn commit_state(&mut self) {
         self.commit_base(self.retained.base_boundary());
     }
 
-    /// Commits like [`commit_state`](Self::commit_state), with a higher base.
+    /// Commits like [`commit_state`](Self::commit_state), but with a higher base of the outgoing
+    /// stream.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
         self.store.commit();
     }
 
-    /// The watermarks of the outgoing stream, with this base.
+    /// The base, acked position and tail of the outgoing stream, with this `base`.
     fn outgoing_from(&self, base: Position) -> Outgoing {
         let (stream, acked, tail) =
             (self.retained.stream(), self.retained.acked(), self.retained.tail());
-        // `Retained` ensures base ≤ acked ≤ tail, so `found` succeeds.
+        // `Retained` ensures base ≤ acked ≤ tail, so `found` returns a value.
         Outgoing::found(stream, base, acked, tail).unwrap_or_else(|| Outgoing::new(stream))
     }
 
-    /// The view of the outgoing stream.
+    /// The sender's view of this end, by which a decision about the outgoing stream is made.
     fn sender_view(&self) -> SenderView {
         SenderView::of(self.store.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
-    /// The view of the received stream.
+    /// The receiver's view of this end, by which a decision about the received stream is made.
     fn receiver_view(&self) -> ReceiverView {
         let DurableState { epoch, acked_offset, skip, .. } = self.store.durable;
         ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
     }
 
-    /// Appends a message and publishes it. Its record carries an acknowledgement, too.
+    /// Appends a message to the ring and publishes it. Its record carries an acknowledgement, too,
+    /// unless the peer reads our acked offset in memory.
     #[inline(always)]
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         self.send_with(len_of(parts), |room| join(parts, room))
     }
 
-    /// Sends like [`send`](Self::send) a message of `len` bytes, every one of which `fill` writes.
-    /// `fill` is called only if there is room.
+    /// Sends a message like [`send`](Self::send). The message has `len` bytes, and `fill` must
+    /// write all of them. `fill` is called only if the link has room.
     #[inline(always)]
     pub(crate) fn send_with(
         &mut self,
@@ -310,14 +314,14 @@ impl LinkState {
         }
     }
 
-    /// Prepares ring memory for the next message. Callers do so after they have notified the peer
-    /// of the last one.
+    /// Prepares ring memory for the next message. Callers do so only after they have notified the
+    /// peer of the last message.
     #[inline]
     pub(crate) fn prepare_ahead(&mut self) {
         self.retained.prepare_ahead();
     }
 
-    /// Discards the open batch.
+    /// Discards all messages of the open batch.
     pub(crate) fn abort(&mut self) {
         self.attachment.acked_by_batch = None;
         self.retained.abort();
@@ -326,9 +330,9 @@ impl LinkState {
     /// Returns the carrier of this end's acknowledgement for a message that is no reply.
     ///
     /// While the peer reads this end's memory, the consumed record contains the acked offset,
-    /// whatever changed it (SPEC 16.5). Each ack stores the offset there first, and each reply
-    /// before it returns. [`flow`](Self::flow) stored the offset of a skip or a recovery before the
-    /// connection became active.
+    /// whatever changed it (SPEC 16.5). Each acknowledgement stores the offset in that record
+    /// first. Each reply stores the offset there before the call returns. [`flow`](Self::flow)
+    /// stored the offset of a skip or a recovery before the connection became active.
     #[inline(always)]
     fn ack_carrier(&self) -> AckCarrier {
         if self.is_shared() {
@@ -356,8 +360,8 @@ impl LinkState {
         self.append_any(len, fill, carries)
     }
 
-    /// Appends any kind of record like [`append`](Self::append); if there is no room, it trims
-    /// first.
+    /// Appends a message like [`append`](Self::append), as a record of any kind. If there is no
+    /// room, frees acknowledged records and tries again.
     #[inline(never)]
     fn append_any(
         &mut self,
@@ -370,12 +374,13 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // A short compact record is among the places that `place` may return.
+            // `place` may also return the place of a short compact record.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
                     if !may_be_compact {
-                        // The record carries the acknowledgement on the present connection.
+                        // This record carries the acknowledgement to the peer if a connection is
+                        // present.
                         let acked = self.attachment.active.and(ack).map(|ack| ack.position);
                         self.attachment.acked_by_batch = acked.or(self.attachment.acked_by_batch);
                     }
@@ -389,11 +394,11 @@ impl LinkState {
         }
     }
 
-    /// Frees the acknowledged records, in one commit; `false` if there are none.
+    /// Frees all acknowledged records of the ring, in one commit; `false` if there are none.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
-        // `durable.acked_offset` is up to date, so an acked offset that only a freed reply
-        // contained is now in the state.
+        // Some acked offset may have been stored only in a reply, whose record is now freed.
+        // `durable.acked_offset` has that offset, so this commit keeps it.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }
@@ -401,30 +406,31 @@ impl LinkState {
         true
     }
 
-    /// The position up to which the peer is known to have acknowledged.
+    /// The position in our stream up to which the peer is known to have acknowledged.
     #[inline]
     pub(crate) fn acked(&self) -> Position {
         self.retained.acked()
     }
 
-    /// The position at which the sent messages end.
+    /// The position in our stream at which the sent messages end.
     #[inline]
     pub(crate) fn tail(&self) -> Position {
         self.retained.tail()
     }
 
-    /// The id of the outgoing stream, and the position at which the sent messages end.
+    /// The id of our outgoing stream, and the position at which the sent messages end.
     pub(crate) fn sent_to(&self) -> (StreamId, Position) {
         (self.retained.stream(), self.retained.tail())
     }
 
-    /// The acked offset of this end as a receiver; `None` before any stream of this epoch is known.
+    /// The acked offset of this end as a receiver; `None` before this end has received a stream in
+    /// this epoch.
     pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
         self.store.durable.acked_offset
     }
 
-    /// Delivers the next message, if there is one: `take` gets its bytes, its id and its delivery
-    /// count.
+    /// Delivers the next message of the inbox, if there is one: calls `take` with its bytes, its id
+    /// and its delivery count.
     ///
     /// The delivery count is 1, plus one for each earlier owner that was delivered the message and
     /// did not acknowledge it.
@@ -435,7 +441,8 @@ impl LinkState {
     ) -> Option<B> {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
-        // The delivery is noted before `take` runs, because the message may crash its receiver.
+        // The delivery is recorded in the store before `take` runs, because the message may crash
+        // its receiver.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -449,8 +456,8 @@ impl LinkState {
     }
 
     /// Delivers the next message straight from the peer's memory, as
-    /// [`pull_present`](Self::pull_present) and [`offer`](Self::offer) would do together. `None`:
-    /// nothing changed, and those two may still find a message.
+    /// [`pull_present`](Self::pull_present) and [`offer`](Self::offer) would do together. If it
+    /// returns `None`, nothing has changed, and those two calls may still find a message.
     ///
     /// `is_behind`: more messages are likely to follow in the peer's memory, so
     /// [`prefetch`](Self::prefetch) pays.
@@ -458,7 +465,7 @@ impl LinkState {
     /// ```text
     ///   inbox empty ─ a short compact record ─ copied ─ crc ─ same stream? ─▶ in flight, delivered
     ///          └ no           └ no                       └ no       └ no
-    ///                          pull_present, offer: they find it, or what is wrong
+    ///                          pull_present and offer then find the message, or its fault
     /// ```
     #[inline(always)]
     pub(crate) fn offer_short(&mut self, is_behind: bool) -> Option<Delivered<'_>> {
@@ -485,26 +492,27 @@ impl LinkState {
         Some(Delivered { bytes, token: DeliveryId { start, stream, end }, attempt })
     }
 
-    /// Whether the inbox has a message that was not delivered.
+    /// Whether the inbox has a message that was not delivered to the application.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         !self.inbox.is_drained()
     }
 
-    /// Makes every unacknowledged message be delivered again.
+    /// Makes the inbox deliver again every message that was delivered and not acknowledged.
     pub(crate) fn rewind(&mut self) {
         self.inbox.rewind();
     }
 
-    /// Makes the last delivered message be delivered again, as the next one.
+    /// Makes the inbox deliver the last delivered message again, as the next one.
     pub(crate) fn undeliver(&mut self) {
         self.inbox.undeliver();
     }
 
-    /// Acknowledges the message of `token` and all before it.
+    /// Acknowledges the message that `token` names, and all messages before it.
     #[inline(always)]
     pub(crate) fn ack_to(&mut self, token: &DeliveryId) -> Result<(), AckFault> {
-        // The fields are passed one by one, so that the compiler need not assemble them in memory.
+        // The fields of the token are passed one by one, so that the compiler need not assemble
+        // them in memory.
         let Some(digest) = self.inbox.digest_at(token.stream, token.end) else {
             return Err(self.not_acked(token));
         };
@@ -512,15 +520,15 @@ impl LinkState {
         Ok(())
     }
 
-    /// Acknowledges the last delivered message, and all before it.
+    /// Acknowledges the last delivered message, and all messages before it.
     pub(crate) fn ack_last_delivered(&mut self) {
         if let Some(acked_offset) = self.inbox.last_delivered() {
             self.store_acked(acked_offset);
         }
     }
 
-    /// As [`ack_last_delivered`](Self::ack_last_delivered), for a message that
-    /// [`offer_short`](Self::offer_short) just delivered.
+    /// Acknowledges a message like [`ack_last_delivered`](Self::ack_last_delivered). The message
+    /// was just delivered by [`offer_short`](Self::offer_short).
     #[inline(always)]
     pub(crate) fn ack_in_flight(&mut self) {
         if let Some(acked_offset) = self.inbox.in_flight() {
@@ -537,7 +545,8 @@ impl LinkState {
         self.consumed(acked_offset);
     }
 
-    /// Sends a reply and acknowledges its request, by one store.
+    /// Sends a reply to the message that `token` names, and acknowledges that message. Both take
+    /// effect by one store.
     pub(crate) fn reply(
         &mut self,
         token: DeliveryId,
@@ -550,7 +559,8 @@ impl LinkState {
         if seeded_fault("link_reply_in_two_steps") {
             self.store.consume(acked_offset);
         }
-        // A reply is never a compact record, because its own record stores the acked offset.
+        // The record of a reply must store the acked offset itself, so it is never a compact
+        // record.
         let carries = match seeded_fault("link_compact_of_reply") {
             true => AckCarrier::ConsumedRecord,
             false => AckCarrier::Message(Some(acked_offset)),
@@ -560,8 +570,8 @@ impl LinkState {
             .map_err(ReplyFault::Send)?;
         self.consumed(acked_offset);
         if self.peer_memory.is_some() {
-            // The peer may wait for room, without reading the reply: the consumed record shows the
-            // acknowledgement.
+            // The peer may wait for room without reading the reply. So the consumed record shows it
+            // the acknowledgement, too.
             self.store.consume(acked_offset);
         }
         Ok(end)
@@ -583,10 +593,11 @@ impl LinkState {
 
     /// Takes the next message of the present connection out of the peer's memory.
     ///
-    /// `false` if no message has arrived, or the connection uses the socket.
+    /// Returns `false` if no message has arrived, or the connection uses the socket.
     ///
     /// # Errors
-    /// The connection has ended: the caller calls [`ended`](Self::ended).
+    /// An error means that the connection has to end: the caller passes the error to
+    /// [`ended`](Self::ended).
     #[inline(always)]
     pub(crate) fn pull_present(&mut self) -> Result<bool, End> {
         let Some(stream) = self.inbox.stream() else { return Ok(false) };
@@ -603,7 +614,8 @@ impl LinkState {
         }
     }
 
-    /// Prefetches the peer's next records, for a receiver that is behind its sender.
+    /// Prefetches the peer's next records from its memory, for a receiver that is behind its
+    /// sender.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some((memory, at)) = self.next_pulled() {
@@ -611,8 +623,8 @@ impl LinkState {
         }
     }
 
-    /// Reads the peer's acked offset in its memory; `true` if it has risen, so that there may be
-    /// room.
+    /// Reads the peer's acked offset from its memory. Returns `true` if the offset has risen, so
+    /// that the link may have room.
     #[inline]
     pub(crate) fn poll_acked(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
@@ -642,15 +654,15 @@ impl LinkState {
     #[inline]
     fn on_ack(&mut self, stream: StreamId, position: Position) -> Result<(), End> {
         if stream != self.retained.stream() {
-            // The acknowledgement is from before an epoch or a loss.
+            // The acknowledgement is of a stream that an epoch or a loss has ended.
             return Ok(());
         }
         let acked = self.retained.acknowledged(position);
         acked.map_err(|_| End::violation(Violation::AckBeyondTail(position.0)))
     }
 
-    /// The peer's memory on the present connection, and the position of the next record there;
-    /// `None` if the memory must not be read.
+    /// The peer's memory on the present connection, and the position of the next record there.
+    /// Returns `None` if the memory must not be read.
     #[inline]
     fn next_pulled(&self) -> Option<(&PeerMemory, Position)> {
         self.attachment.acks_from?;
@@ -662,8 +674,8 @@ impl LinkState {
     /// Announces to the peer that this end is about to sleep until there is a record, room, or
     /// either, and polls once more.
     ///
-    /// `false`: there is a record or room, and this end is announced awake for both. `true`: the
-    /// peer notifies once for each.
+    /// Returns `false` if there is a record or room: this end is then announced awake for both. If
+    /// it returns `true`, the peer notifies this end once for each announcement.
     pub(crate) fn prepare_sleep(&mut self, for_records: bool, for_room: bool) -> bool {
         if self.peer_memory.is_none() {
             return true;
@@ -678,14 +690,15 @@ impl LinkState {
         true
     }
 
-    /// Announces to the peer that this end is awake.
+    /// Announces to the peer that this end is awake, so that the peer does not notify it.
     pub(crate) fn cancel_sleep(&mut self) {
         if self.peer_memory.is_some() {
             self.store.disarm();
         }
     }
 
-    /// Whether records of the present connection are read in the peer's memory.
+    /// Whether the present connection is over shared memory, so that its records are read from the
+    /// peer's memory.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         let active = self.attachment.active;
@@ -698,14 +711,15 @@ impl LinkState {
         self.peer_memory.as_ref().is_some_and(|memory| memory.fault.is_some())
     }
 
-    /// Whether [`pull_present`](Self::pull_present) will find a message, or an end; loads one word.
+    /// Whether [`pull_present`](Self::pull_present) will find a message, or the end of the
+    /// connection. The check loads one word.
     #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
         self.next_pulled().is_some_and(|(memory, at)| memory.is_ready(at))
     }
 
-    /// Loads the word of [`is_pull_ready`](Self::is_pull_ready) while `goes_on` returns true;
-    /// returns whether there is a message or an end.
+    /// Checks [`is_pull_ready`](Self::is_pull_ready) again and again while `goes_on` returns true.
+    /// Returns whether there is a message, or the end of the connection.
     #[inline]
     pub(crate) fn watch(&self, mut goes_on: impl FnMut() -> bool) -> bool {
         let Some((memory, at)) = self.next_pulled() else { return false };
@@ -717,8 +731,8 @@ impl LinkState {
         false
     }
 
-    /// Whether the peer sleeps, and must be notified of what was published or consumed since the
-    /// last call.
+    /// Whether the peer sleeps, and must be notified of what this end has published or acknowledged
+    /// since the last call.
     ///
     /// If true, the caller MUST notify the peer: true is returned only once for each sleep.
     #[inline]
@@ -729,8 +743,8 @@ impl LinkState {
         memory.is_notify_due(tail, consumed)
     }
 
-    /// Whether records are read in the peer's memory, none has arrived, and the peer knows this
-    /// end's acked offset.
+    /// Whether three conditions hold: records are read from the peer's memory, none has arrived,
+    /// and the peer knows this end's acked offset.
     ///
     /// Then only polling for the next record is left to do.
     #[inline]
@@ -740,8 +754,8 @@ impl LinkState {
         !self.has_next() && is_notified && !memory.is_ready(at)
     }
 
-    /// When to call [`is_doorbell_due`](Self::is_doorbell_due) because of acknowledgements: at the
-    /// times at which an ACK would be due over a socket.
+    /// When acknowledgements require a call of [`is_doorbell_due`](Self::is_doorbell_due). The
+    /// times are those at which an ACK would be due over a socket.
     #[inline]
     pub(crate) fn notify_due(&self) -> NotifyDue {
         let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
@@ -757,11 +771,12 @@ impl LinkState {
         if memory.is_room_awaited() { NotifyDue::Drained } else { NotifyDue::Idle }
     }
 
-    /// Handles every complete frame and record in `input`, and adds the results to `received`.
+    /// Handles every complete frame and record in the `input` of the connection, and adds the
+    /// results to `received`.
     ///
     /// # Errors
-    /// The connection has ended: the driver sends its last frames if possible, and closes it.
-    /// Everything that arrived before the end is kept, and counted in `received`.
+    /// An error means that the connection has ended: the driver sends its last frames if possible,
+    /// and closes it. Everything that arrived before the end is kept, and counted in `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,
@@ -779,7 +794,7 @@ impl LinkState {
         Ok(())
     }
 
-    /// Handles one frame or record; `false` if none is complete.
+    /// Handles the frame or record at the front of `input`; `false` if it is incomplete.
     fn receive_one(
         &mut self,
         conn: &mut Conn,
@@ -816,7 +831,8 @@ impl LinkState {
             return Err(End::violation(Violation::OutOfPlace("a record")));
         };
         if self.attachment.active != Some(conn.id()) {
-            // Records of any connection but the present one are refused.
+            // A record may arrive only on the present connection; on any other it ends that
+            // connection.
             return Err(End::Replaced);
         }
         match self.inbox.take_record(input, &window, first)? {
@@ -833,10 +849,11 @@ impl LinkState {
         Ok(true)
     }
 
-    /// Ends a connection that broke, or that the driver closes; returns why it is over.
+    /// Ends a connection that broke, or that the driver closes. Returns the reason why the
+    /// connection has ended.
     ///
-    /// That is another reason than `end` if the peer's memory is at fault: then more may have been
-    /// sent than was received, and the peer has not finished in good order.
+    /// The reason differs from `end` if the peer's memory breaks the protocol. In that case the
+    /// peer may have sent more than was received, and has not finished in good order.
     pub(crate) fn ended(&mut self, conn: &mut Conn, end: End) -> End {
         let is_present = self.attachment.active == Some(conn.id());
         let end = match end {
@@ -856,8 +873,9 @@ impl LinkState {
         end
     }
 
-    /// Takes what is left in the peer's memory: every complete record there was sent, and what is
-    /// consumed there is acknowledged. No more can come than the peer's window.
+    /// Takes all records that are left in the peer's memory, because every complete record there
+    /// was sent. Also reads the peer's acked offset once more. The peer's window bounds the number
+    /// of records.
     fn pull_rest(&mut self) -> Result<(), End> {
         while self.pull_present()? {}
         self.poll_acked();
@@ -865,7 +883,8 @@ impl LinkState {
         fault.map_or(Ok(()), Err)
     }
 
-    /// Whether an ACK frame is due. `idle`: the application is about to wait.
+    /// Whether an ACK frame has to be sent on the connection. `idle` says that the application is
+    /// about to wait.
     pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
         let is_present = self.attachment.active == Some(conn.id());
         if !is_present || self.acked_offset().is_none() || conn.is_shared() {
@@ -882,8 +901,8 @@ impl LinkState {
         is_ack_due(window.ring_bytes, acked, consumed, drained || slab)
     }
 
-    /// Queues an ACK frame, if one is due. `idle`: the application is about to wait, so no record
-    /// will carry the acknowledgement.
+    /// Queues an ACK frame if one is due. `idle` says that the application is about to wait, so
+    /// that no record will carry the acknowledgement.
     pub(crate) fn acknowledge(&mut self, conn: &mut Conn, idle: bool) {
         if !self.is_ack_due(conn, idle) {
             return;
@@ -897,11 +916,11 @@ impl LinkState {
         conn.push_frame(&Frame::Ack { stream: acked_offset.stream, consumed });
     }
 
-    /// Queues LEAVE; both ends keep their unacknowledged messages. Once everything is written, the
-    /// driver can close the connection.
+    /// Begins to close the connection in good order: queues LEAVE. Both ends keep their
+    /// unacknowledged messages. Once everything is written, the driver can close the connection.
     ///
-    /// LEAVE says that all records were sent. While some are unsent it is not queued, and a peer
-    /// whose connection is then closed waits for this side's return.
+    /// LEAVE says that all records were sent. While some records are unsent, LEAVE is not queued.
+    /// If the connection is then closed, the peer waits for this end to return.
     pub(crate) fn leave(&mut self, conn: &mut Conn) {
         if conn.is_active() && !conn.is_leaving {
             self.acknowledge(conn, true);
@@ -912,14 +931,14 @@ impl LinkState {
         }
     }
 
-    /// Whether a frame or record waits to be written to the connection.
+    /// Whether a control frame or a record still has to be written to the connection.
     #[inline]
     pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
         conn.has_outgoing(&self.retained)
     }
 
-    /// Whether the connection carried records, and another connection replaced it or an epoch ended
-    /// it.
+    /// Whether the connection was the present one, until another connection replaced it or an epoch
+    /// ended it.
     ///
     /// The driver must then end the connection, because nothing more may be sent on it.
     #[inline]
@@ -927,28 +946,30 @@ impl LinkState {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
     }
 
-    /// Number of ring bytes that are not written yet. A BLOB counts only with its ring record,
-    /// however long its message is.
+    /// Number of bytes of the ring that still have to be written to the connection. A BLOB counts
+    /// only with its ring record, however long its message is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         conn.unsent_bytes(&self.retained)
     }
 
-    /// Whether everything up to `tail` is written, or the peer may read it in memory and knows so.
+    /// Whether all records up to the position `tail` are written to the connection. Over shared
+    /// memory: whether the peer can read them and knows that it may.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
         conn.has_sent(&self.retained, tail)
     }
 
-    /// Identifies the next byte to write; the value changes with each byte written.
+    /// Identifies the next byte to write on the connection. The value changes with each byte
+    /// written.
     pub(crate) fn next_outgoing(&self, conn: &Conn) -> (usize, usize, Option<SendCursor>) {
         conn.next_outgoing(&self.retained)
     }
 
-    /// Fills `slices` with the next bytes to write, at most about `bytes_max`; returns the number
-    /// of slices used.
+    /// Fills `slices` with the next bytes to write on the connection, at most about `bytes_max`.
+    /// Returns the number of slices used.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// An error means that the connection has to be closed, for that reason.
     pub(crate) fn outgoing<'a>(
         &'a self,
         conn: &'a Conn,
@@ -958,26 +979,26 @@ impl LinkState {
         conn.outgoing(&self.retained, self.is_replaced(conn), bytes_max, slices)
     }
 
-    /// Advances by `bytes`, which were written.
+    /// Notes that the next `bytes` bytes were written to the connection.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// An error means that the connection has to be closed, for that reason.
     pub(crate) fn sent(&self, conn: &mut Conn, bytes: usize) -> Result<(), End> {
         conn.sent(&self.retained, bytes)
     }
 
-    /// The epoch of this end, which the peer will adopt if its own is lower.
+    /// The number of this end's epoch, which the peer will adopt if its own is lower.
     pub(crate) fn epoch(&self) -> u64 {
         self.store.durable.epoch.0
     }
 
-    /// Whether a connection carries records.
+    /// Whether the link has a connection on which records can flow.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.attachment.active.is_some()
     }
 
-    /// Whether a later owner has replaced this one.
+    /// Whether a later owner of this end has replaced this process, which then attaches no more.
     pub(crate) fn is_fenced(&self) -> bool {
         self.attachment.is_fenced
     }
@@ -987,12 +1008,12 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// The identity of the store, and the number of this owner.
+    /// The identity of this end's store, and the number of owners that it has had.
     pub(crate) fn provenance(&self) -> Provenance {
         self.store.provenance()
     }
 
-    /// The login data from the peer's application.
+    /// The login data that the peer's application sent on the last connection.
     pub(crate) fn login(&self) -> &[u8] {
         &self.attachment.login
     }
@@ -1006,8 +1027,8 @@ impl LinkState {
         self.attachment.finished_at == Some(received) && !self.has_next()
     }
 
-    /// Returns [`has_finished`](Self::has_finished), but true only once for each time that the peer
-    /// closed its end.
+    /// Whether the peer [has finished](Self::has_finished). Returns true only once for each time
+    /// that the peer closed its end.
     pub(crate) fn take_finished(&mut self) -> bool {
         let has_finished = self.has_finished();
         if has_finished {
@@ -1016,22 +1037,22 @@ impl LinkState {
         has_finished
     }
 
-    /// Takes the oldest event that the application has not taken.
+    /// Takes the oldest event that the application has not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// Queues an event for the application.
+    /// Adds an event to the queue for the application.
     pub(crate) fn push_event(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// The reports of skipped or dropped messages that the application has not taken.
+    /// The reports of skipped or dropped messages that the application has not acknowledged.
     pub(crate) fn reports(&self) -> &[Report] {
         self.store.durable.reports()
     }
 
-    /// Number of reports that were dropped because the state had no room for them.
+    /// Number of reports that were dropped because the state had no room for more reports.
     pub(crate) fn reports_dropped(&self) -> u64 {
         self.store.durable.reports_dropped
     }
@@ -1047,7 +1068,7 @@ impl LinkState {
     }
 }
 
-/// Writes files of one file system to the disk.
+/// Writes the given link files, all of one file system, to the disk.
 fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
     match files {
         [(first, _), ..] if files.len() >= SYNCED_TOGETHER_MIN => first.sync(SyncScope::FileSystem),
@@ -1055,7 +1076,7 @@ fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
     }
 }
 
-/// The peer's memory, if the present connection reads it.
+/// The peer's memory, if the present connection reads records from it.
 #[inline]
 fn present<'a>(
     memory: &'a mut Option<PeerMemory>,
@@ -1064,31 +1085,33 @@ fn present<'a>(
     memory.as_mut().filter(|memory| attachment.active == Some(memory.conn))
 }
 
-/// The delivery count of the message that begins at `start`.
+/// The delivery count of the message whose record begins at `start`.
 #[inline(always)]
 fn attempt(durable: &DurableState, start: Position) -> u32 {
     let before = durable.delivered().iter().filter(|delivered| **delivered > start).count();
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
-/// The carrier of this end's acknowledgement when it sends a message.
+/// Where this end's acknowledgement is stored when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
-    /// The record of the message. The record of a reply also stores the acked offset (SPEC 12.5).
+    /// In the record of the message. The record of a reply also stores the acked offset (SPEC
+    /// 12.5).
     Message(Option<AckedOffset>),
-    /// The consumed record, which the peer reads, so that the message can be a compact record.
+    /// In the consumed record, which the peer reads. So the message's own record can be compact.
     ConsumedRecord,
 }
 
-/// A message that was delivered, and is still in the inbox.
+/// A message that was delivered to the application, and is still in the inbox.
 pub(crate) struct Delivered<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) token: DeliveryId,
-    /// The delivery count, as for [`offer`](LinkState::offer).
+    /// The delivery count of the message, as [`offer`](LinkState::offer) defines it.
     pub(crate) attempt: u32,
 }
 
-/// Identifies a delivered message by its stream and its positions.
+/// Identifies a delivered message by its stream, and by the positions at which its record begins
+/// and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeliveryId {
     pub(crate) start: Position,
@@ -1099,43 +1122,46 @@ pub(crate) struct DeliveryId {
 /// The effect of the bytes that arrived on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Whether the connection became the present one.
+    /// Whether the connection became the present one by these bytes.
     pub(crate) activated: bool,
-    /// Whether there are new messages, or an acknowledgement has freed room.
+    /// Whether there are new messages, or a control frame was handled.
     pub(crate) has_progress: bool,
-    /// Total length in bytes of the incomplete frame or record at the end of the input.
+    /// Total length in bytes of the incomplete frame or record at the end of the input; 0 if
+    /// nothing is left there.
     pub(crate) needed: usize,
 }
 
-/// When to notify a sleeping peer of this end's acknowledgements.
+/// When this end has to notify a sleeping peer of its acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyDue {
-    /// The peer was notified of every acknowledgement.
+    /// Not at all: the peer was already notified of every acknowledgement.
     Never,
-    /// When the application is about to wait.
+    /// When the application of this end is about to wait.
     Idle,
-    /// When the inbox is drained, because the peer waits for room or acknowledgements.
+    /// When all received messages were delivered, because the peer waits for room or
+    /// acknowledgements.
     Drained,
     Now,
 }
 
-/// Reason why a message was not sent; nothing changed.
+/// Reason why a message was not sent. The link is then unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendFault {
     /// The ring or slab is full of unacknowledged messages.
     Full,
     /// The message is too long for the ring and the slab.
     TooLarge {
-        /// The length in bytes of the longest message that fits.
+        /// The length in bytes of the longest message that ring and slab can hold.
         max: usize,
     },
-    /// The open batch would take more than half the ring.
+    /// The open batch would take more than half the ring with this message.
     BatchFull,
     /// The link accepts no messages: it is in quarantine, or fenced.
     Stopped,
 }
 
-/// Reason why a message was not acknowledged. It will be delivered again if the link still has it.
+/// Reason why a message was not acknowledged. The link delivers the message again if it still has
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckFault {
     /// A later message was already acknowledged, which acknowledged this message too.
@@ -1152,18 +1178,19 @@ pub(crate) enum ReplyFault {
     Send(SendFault),
 }
 
-/// The contents of a store contradict each other.
+/// Reason why a store cannot be used: its contents contradict each other.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Damage {
-    /// The state contradicts itself, or contradicts the ring.
+    /// The state of the store contradicts itself, or contradicts the ring.
     #[error(transparent)]
     State(#[from] FileFault),
-    /// A published record is damaged.
+    /// A published record in the ring is damaged.
     #[error(transparent)]
     Ring(#[from] RingDamage),
 }
 
-/// A bit that is set in the first word of every record, and of no frame.
+/// The bit that is set in the first word of every record, and of no control frame.
 const COMMITTED: u64 = 1;
-/// From this number of files on, their file system is synced as a whole.
+/// Number of files of one file system from which on the whole file system is written to the disk at
+/// once.
 const SYNCED_TOGETHER_MIN: usize = 64;

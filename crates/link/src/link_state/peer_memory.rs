@@ -3,14 +3,14 @@
 //! sleepers (SPEC 16).
 //!
 //! ```text
-//!   descriptor ─▶ our own user's? ─▶ sealed memfd: mapped                      ─▶ PeerMapping
-//!                                 └▶ a file: mapped, guarded against SIGBUS ┘        │ header:
-//!                                                   store id and sizes as in ATTACH? ▼
+//!   descriptor, ─▶ a sealed memfd: mapped                       ─▶ PeerMapping
+//!   of our user └▶ a file: mapped, and guarded against SIGBUS ┘     │ if the header has the
+//!                                                                   ▼ store id and sizes of ATTACH
 //!   PeerMemory
-//!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ same stream? ─▶ inbox
+//!   ring     word0 ─ load once ─▶ header ─ check ─▶ copy ─ check ─▶ if of our stream ─▶ inbox
 //!   slab                          of a BLOB: copy ─ blob_crc ┘
-//!   control  consumed: changed? ─▶ two slots, the word ─ sealed, of our stream? ─▶ position
-//!            asleep_records, asleep_room ─▶ notify?
+//!   control  if `consumed` has changed: two slots, if sealed and of our stream ─▶ position
+//!            asleep_records, asleep_room ─▶ whether to notify the peer
 //! ```
 //!
 //! A record takes one of the following paths. Nearly all messages take the first path while two
@@ -18,10 +18,10 @@
 //! which finds the fault.
 //!
 //! ```text
-//!   header ─ check ─▶ compact, short ─▶ into the log, with the tag for the crc ─▶ crc
-//!                  ├▶ short          ─▶ into the log                          ─▶ LinkRecord::check
-//!                  ├▶ long           ─▶ memory of its own                     ─▶ as above
-//!                  └▶ BLOB           ─▶ the record, its bytes of the slab     ─▶ blob_crc
+//!   header ─ check ─▶ compact, short ─▶ copy into the log, with the tag ─▶ check the crc
+//!                  ├▶ short          ─▶ copy into the log               ─▶ LinkRecord::check
+//!                  ├▶ long           ─▶ copy into memory of its own     ─▶ LinkRecord::check
+//!                  └▶ BLOB           ─▶ copy record and slab bytes      ─▶ check both checksums
 //! ```
 //!
 //! If an end cannot map the peer's memory, or finds another store than ATTACH named, the connection
@@ -32,7 +32,7 @@
 //!
 //! - Every word is loaded once, and checked before it is used; every payload is copied before it is
 //!   checked.
-//! - The result is a record that the peer wrote, nothing, or the end of the connection.
+//! - The result of a read is a record that the peer wrote, nothing, or the end of the connection.
 //! - This process survives whatever the peer does to its file.
 
 use std::cell::UnsafeCell;
@@ -61,21 +61,21 @@ use super::inbox::{Arrived, Entry, HEADER, Inbox, LOGGED_MAX, Log, Stored, as_us
 use crate::protocol::frame::{Attach, Window};
 use crate::store::slots::consumed_of;
 
-/// A peer's memory, which is mapped but not yet read.
+/// The mapped memory of a peer, whose contents are not checked yet.
 pub(crate) struct PeerMapping {
     memory: PeerMem,
     bytes: u64,
-    /// The guarded view of a file, which its owner could truncate; `None` for a sealed memfd.
+    /// The guarded mapping of a file, which the peer could truncate; `None` for a sealed memfd.
     view: Option<Arc<View>>,
 }
 
-/// Reason why the memory of a peer is not mapped.
+/// Reason why the memory of a peer was not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerMappingError {
-    /// Another user owns the memory, and could write to it.
+    /// Another user owns the memory, and could change it.
     #[error("the peer's memory belongs to user {owner}, this process runs as {user}")]
     NotOurs {
-        /// The user id of the owner.
+        /// The user id of the memory's owner.
         owner: u32,
         /// The effective user id of this process.
         user: u32,
@@ -84,15 +84,15 @@ pub(crate) enum PeerMappingError {
     /// memory.
     #[error("the peer's memory has {size} bytes, where {PARTS_OFFSET} to {limit} are taken")]
     Size {
-        /// The size in bytes; 0 if it is no file.
+        /// The size of the memory in bytes; 0 if the descriptor is not that of a file or memfd.
         size: u64,
-        /// The largest accepted size in bytes.
+        /// The largest size in bytes that this end accepts.
         limit: u64,
     },
-    /// The system refused to map the memory.
+    /// The system refused to map the memory, for the reason given.
     #[error("the peer's memory cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
-    /// The memfd lacks a property that the rules for memfds require.
+    /// The memfd lacks a property that the rules for memfds require, as the error says.
     #[error(transparent)]
     Memfd(#[from] MapError),
     /// The table of guarded mappings is full, so the file cannot be mapped safely.
@@ -101,8 +101,8 @@ pub(crate) enum PeerMappingError {
 }
 
 impl PeerMapping {
-    /// Maps the memory behind a peer's descriptor, up to `limit` bytes. The caller may close the
-    /// descriptor afterwards.
+    /// Maps the memory behind a peer's `descriptor` if it has at most `limit` bytes. The caller may
+    /// close the descriptor afterwards.
     pub(crate) fn map(descriptor: BorrowedFd<'_>, limit: u64) -> Result<Self, PeerMappingError> {
         let FileStat { owner, is_regular, size, .. } = FileStat::of(descriptor)?;
         if owner != own_euid() {
@@ -114,7 +114,8 @@ impl PeerMapping {
         }
         match map_memory(descriptor, size, limit) {
             Ok(memory) => return Ok(Self { memory, bytes: size, view: None }),
-            // The descriptor is not a memfd, or lacks seals: it is mapped as a file.
+            // The descriptor is not a memfd, or the memfd lacks seals. So it is mapped below as a
+            // file, which its owner could truncate.
             Err(MapError::NotMemfd { .. } | MapError::MissingSeals { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
@@ -125,10 +126,11 @@ impl PeerMapping {
         Ok(Self { memory, bytes: size, view: Some(view) })
     }
 
-    /// Splits the mapping into the parts that connection `conn` reads; `None` unless it is the
-    /// store that `attach` names.
+    /// Splits the mapping into the parts that the connection `conn` reads. Returns `None` unless
+    /// the memory is that of the store which `attach` names.
     pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
-        // The header is copied once, then checked, then used.
+        // The header is copied once, and the copy is checked and used, because the peer may change
+        // the original.
         let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
         self.memory.copy(0, &mut page);
         let (header, geometry) = header::check(&page, self.bytes, None).ok()?;
@@ -169,39 +171,43 @@ impl fmt::Debug for PeerMapping {
 #[derive(Debug)]
 pub(super) struct PeerMemory {
     pub(super) conn: ConnId,
-    /// The maximum that the peer may have sent without an acknowledgement.
+    /// The sizes of the peer's ring and slab, which bound what the peer may have sent without an
+    /// acknowledgement.
     pub(super) window: Window,
-    /// A violation that was found where no error could be returned; the next pull returns it.
+    /// A violation by the peer that was found where no error could be returned. The next call of
+    /// [`pull`](Self::pull) returns it.
     pub(super) fault: Option<End>,
-    /// The end of our published records when the peer's sleeper was last checked.
+    /// The position at which our published records ended when we last checked whether the peer
+    /// sleeps.
     notified_tail: Position,
-    /// The position up to which we had consumed when the peer's sleeper was last checked.
+    /// The position up to which we had acknowledged when we last checked whether the peer sleeps.
     pub(super) notified_consumed: Position,
     records: Waker,
     room: Waker,
-    /// The word `consumed` when the slots were last read.
+    /// The peer's word `consumed`, as it was when the two consumed slots were last read.
     consumed_seen: Option<u64>,
     control: PeerMem,
     ring: PeerMem,
     slab: PeerMem,
     ring_size: RingSize,
-    /// Set once zeros replaced a truncated part. A sealed memfd cannot be truncated.
+    /// The flag that is set once the peer's file was truncated and zeros replaced the missing part.
+    /// For a sealed memfd, which cannot be truncated, it is never set.
     damage: &'static AtomicBool,
-    /// Keeps that flag for this memory.
+    /// Keeps the mapping, and thereby the flag `damage`, as long as this memory is used.
     _view: Option<Arc<View>>,
 }
 
-/// A compact record whose message was copied into the log.
+/// A short compact record that was copied into the log, and is valid.
 #[derive(Clone, Copy)]
 pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The place of the message in the log.
+    /// The place of the record's message in the log.
     pub(super) entry: Entry,
 }
 
-/// A compact record whose bytes were copied and checked.
+/// A compact record that was copied into other memory, and is valid.
 #[derive(Clone, Copy)]
 pub(crate) struct Sealed {
     pub(super) end: Position,
@@ -209,24 +215,24 @@ pub(crate) struct Sealed {
     pub(super) digest: RecordDigest,
 }
 
-/// The result of one step in the peer's ring.
+/// The result of one attempt to take a record out of the peer's ring.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// The next record is not published yet.
+    /// No message was taken: the peer has not published its next record, or the record was a PAD.
     Nothing,
-    /// A message was taken, and is now in the inbox.
+    /// A message was taken, and is now in the inbox. Its record carries no acknowledgement.
     Message,
-    /// A message was taken, and is now in the inbox; its record at this position carries an
-    /// acknowledgement.
+    /// A message was taken, and is now in the inbox. Its record begins at this position, and
+    /// carries this acknowledgement.
     WithAck(Position, Ack),
 }
 
-/// A record that was copied and checked.
+/// A record that was copied out of the peer's ring, and is valid.
 #[derive(Debug)]
 struct Copied {
     ack: Ack,
     footprint: u64,
-    /// The message of the record; `None` for a PAD.
+    /// The message of the record; `None` if the record is a PAD.
     message: Option<Arrived>,
 }
 
@@ -234,8 +240,8 @@ impl PeerMemory {
     /// Takes the next message of `stream` out of the peer's ring and into the inbox.
     ///
     /// # Errors
-    /// The connection has to be closed. The inbox keeps nothing of a refused record, because a peer
-    /// may repeat such records endlessly.
+    /// An error means that the connection has to be closed. The inbox keeps nothing of a refused
+    /// record, because a peer may repeat such records endlessly.
     #[inline(always)]
     pub(super) fn pull(&mut self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         if self.fault.is_some() {
@@ -252,8 +258,8 @@ impl PeerMemory {
     #[inline(always)]
     fn pull_next(&self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         let tag = record::tag(stream.0.get());
-        // At most two records are read: a PAD, then a record at the ring's beginning, which cannot
-        // be a PAD.
+        // At most two records are read. If the first is a PAD, the second is at the beginning of
+        // the ring, where no PAD can be.
         for _ in 0..2 {
             let at = inbox.received();
             let Some(words) = self.words(at) else {
@@ -273,8 +279,8 @@ impl PeerMemory {
         Ok(Pulled::Nothing)
     }
 
-    /// Takes a record that [`take_short_compact`](Self::take_short_compact) did not take; `None`
-    /// for a PAD.
+    /// Takes the next record, which [`take_short_compact`](Self::take_short_compact) did not take.
+    /// Returns `Nothing` if the record was a PAD.
     #[inline(never)]
     fn pull_other(
         &self,
@@ -293,10 +299,11 @@ impl PeerMemory {
         Ok(Pulled::WithAck(at, ack))
     }
 
-    /// Copies the short compact record that begins with these words into the log, if it is valid.
+    /// Copies the record at `at`, which begins with `words`, into the log if it is a valid short
+    /// compact record.
     ///
-    /// With `None` the log is unchanged, and [`copy`](Self::copy) finds another kind of record, or
-    /// the fault in this one.
+    /// If it returns `None`, the log is unchanged. [`copy`](Self::copy) then finds a record of
+    /// another kind, or the fault in this record.
     #[inline(always)]
     pub(super) fn take_short_compact(
         &self,
@@ -312,8 +319,9 @@ impl PeerMemory {
         Some(ShortCompact { end, footprint, digest, entry: log.since(from).behind(HEADER) })
     }
 
-    /// Appends the short compact record that begins with these words to `room`, if it is valid: its
-    /// header with `tag`, and its message. With `None` the room is unchanged.
+    /// Appends the record at `at`, which begins with `words`, to `room` if it is a valid short
+    /// compact record. The appended bytes are its header with `tag`, and its message. If it returns
+    /// `None`, the room is unchanged.
     #[inline(always)]
     pub(super) fn copy_short_compact(
         &self,
@@ -337,8 +345,8 @@ impl PeerMemory {
         Some(Sealed { end, footprint, digest: RecordDigest(crc) })
     }
 
-    /// Copies and checks the record that begins with these words. On an error, the caller truncates
-    /// the log to its former end.
+    /// Copies and checks the record at `at`, whose first two words are given. On an error, the
+    /// caller truncates the log to its former end.
     fn copy(
         &self,
         at: Position,
@@ -351,7 +359,7 @@ impl PeerMemory {
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(End::violation)?.ok_or_else(nothing)?;
         // A PAD consists of its header only. Any other record lies within the ring, as the check of
-        // its header ensures.
+        // its header has ensured.
         let is_pad = header.kind == Kind::Pad;
         let len = HEADER + if is_pad { 0 } else { header.len as usize };
         let mut words = [0; HEADER];
@@ -406,7 +414,8 @@ impl PeerMemory {
         Ok(bytes.into())
     }
 
-    /// Whether a record is published at `at`, or the connection has to end.
+    /// Whether the next call of [`pull`](Self::pull) has something to return: a record is published
+    /// at `at`, or the connection has to end.
     #[inline]
     pub(super) fn is_ready(&self, at: Position) -> bool {
         self.fault.is_some() || self.ring.peek(self.offset(at)) != 0 || self.is_damaged()
@@ -418,25 +427,24 @@ impl PeerMemory {
         self.control.peek(as_usize(ASLEEP_ROOM)) != 0
     }
 
-    /// The first two words of the record at `at`, if it is published and the file is
-    /// [whole](Self::check_whole).
+    /// The first two words of the record at `at`, if a record is published there.
     #[inline(always)]
     pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
         let words = self.ring.load_two(self.offset(at));
         (words.0 != 0).then_some(words)
     }
 
-    /// Prefetches the cache lines a few records after `at`.
+    /// Prefetches the cache lines of the peer's ring a few records after `at`.
     ///
-    /// Only a receiver that is behind its sender should call it: a receiver in step with the peer
-    /// would take away the lines that the peer writes.
+    /// Only a receiver that is behind its sender should call this function: a receiver in step with
+    /// the peer would take away the lines that the peer writes.
     #[inline]
     pub(super) fn prefetch(&self, at: Position) {
         self.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
     }
 
-    /// Whether everything that was copied before this call belongs to `stream`, and to a file that
-    /// is whole.
+    /// Whether the peer's ring still belongs to `stream`, and its file is still whole. If so, both
+    /// are true of everything that was copied before this call.
     #[inline(always)]
     fn is_still(&self, stream: StreamId) -> bool {
         // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds
@@ -450,7 +458,7 @@ impl PeerMemory {
     /// Makes the check of [`is_still`](Self::is_still), and returns the reason if it fails.
     ///
     /// # Errors
-    /// The connection has to be closed.
+    /// An error means that the connection has to be closed.
     #[inline]
     fn check_still(&self, stream: StreamId) -> Result<(), End> {
         if self.is_still(stream) {
@@ -460,8 +468,8 @@ impl PeerMemory {
         Err(End::Moved)
     }
 
-    /// The position up to which the peer has consumed `stream`; `None` if it has not changed since
-    /// the last call.
+    /// The position up to which the peer has acknowledged `stream`. Returns `None` if the peer's
+    /// word `consumed` has not changed since the last call, or the position is not known.
     #[inline]
     pub(super) fn consumed(&mut self, stream: StreamId) -> Option<Position> {
         let word = self.control.load(as_usize(CONSUMED));
@@ -469,7 +477,8 @@ impl PeerMemory {
             return None;
         }
         for _ in 0..CONSUMED_READS_MAX {
-            // `None`: the peer is writing the slots at the moment, and notifies afterwards.
+            // `consumed_of` returns `None` while the peer writes the slots. The peer notifies this
+            // end afterwards.
             if let Some(found) = consumed_of(&self.control) {
                 self.consumed_seen = Some(word);
                 let is_ours = found.record.stream.get() == stream.0.get();
@@ -479,8 +488,8 @@ impl PeerMemory {
         None
     }
 
-    /// Whether the peer must be notified, now that our records are published up to `tail`, and we
-    /// have consumed up to `consumed`.
+    /// Whether the peer sleeps and must be notified. Our records are now published up to `tail`,
+    /// and we have acknowledged up to `consumed`.
     #[inline]
     pub(super) fn is_notify_due(&mut self, tail: Position, consumed: Position) -> bool {
         let (has_records, has_room) =
@@ -490,19 +499,22 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // A single fence precedes both loads.
+            // The first check has a fence before its load. The second needs none of its own,
+            // because that fence also precedes its load.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify
     }
 
-    /// As [`is_notify_due`](Self::is_notify_due), after a record was published that ends at `tail`.
+    /// Whether the peer must be notified, like [`is_notify_due`](Self::is_notify_due). The caller
+    /// has just published a record that ends at `tail`.
     #[inline(always)]
     pub(super) fn is_notify_due_for_record(&mut self, tail: Position, consumed: Position) -> bool {
         let has_room = self.notified_consumed.0 < consumed.0;
         (self.notified_tail, self.notified_consumed) = (tail, consumed);
         let records = self.records.check();
-        // A single fence precedes both loads.
+        // The first check has a fence before its load. The second needs none of its own, because
+        // that fence also precedes its load.
         let room = if has_room { self.room.check_early() } else { Wake::No };
         records == Wake::Notify || room == Wake::Notify
     }
@@ -510,7 +522,7 @@ impl PeerMemory {
     /// Checks that all bytes that were read lay within the peer's file.
     ///
     /// # Errors
-    /// The connection has to be closed, because the peer truncated its file.
+    /// An error means that the connection has to be closed, because the peer truncated its file.
     #[inline]
     fn check_whole(&self) -> Result<(), End> {
         if self.is_damaged() { Err(truncated()) } else { Ok(()) }
@@ -520,8 +532,8 @@ impl PeerMemory {
     /// copied before this call may be such zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
-        // ORDER: Acquire, as in `FileView::is_damaged`: the handler that sets the flag may have run
-        // on another thread.
+        // ORDER: Acquire, as in `FileView::is_damaged`: the signal handler that sets the flag may
+        // have run on another thread.
         self.damage.load(Ordering::Acquire)
     }
 
@@ -540,7 +552,7 @@ impl Readable for View {
     }
 }
 
-/// A checked record without its bytes.
+/// What the check of a record has found, without the record's bytes.
 #[derive(Clone, Copy)]
 struct Checked {
     ack: Ack,
@@ -548,10 +560,10 @@ struct Checked {
     place: Place,
 }
 
-/// The place of a record's message.
+/// The place of the message of a record.
 #[derive(Clone, Copy)]
 enum Place {
-    /// In the record, after this many bytes.
+    /// The message is in the record, after this number of bytes.
     Here(usize),
     InSlab {
         offset: u64,
@@ -584,10 +596,10 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-/// The flag of memory that cannot be truncated; never set.
+/// The flag `damage` of memory that cannot be truncated; it is never set.
 static UNDAMAGED: AtomicBool = AtomicBool::new(false);
-/// How many bytes ahead to prefetch, which is the distance that channels use.
+/// How many bytes after the next record are prefetched. Channels use the same distance.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
-/// Maximum number of reads of the slots while the peer is writing them; the peer notifies
-/// afterwards.
+/// Maximum number of reads of the consumed slots while the peer is writing them. The peer notifies
+/// this end afterwards.
 const CONSUMED_READS_MAX: u32 = 4;

@@ -13,22 +13,22 @@ pub(in crate::link_state) struct Delivery {
     pub(in crate::link_state) attempt: u32,
 }
 
-/// Calls in the form that the tests of this folder use.
+/// Methods with simpler results than those of the driver, for the tests of this folder.
 impl LinkState {
     /// Delivers the next message of the inbox, if there is one.
     pub(in crate::link_state) fn next(&mut self) -> Option<Delivery> {
         self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
     }
 
-    /// Delivers the next message by the fast path, if that path finds one.
+    /// Delivers the next message by [`offer_short`](Self::offer_short), if that finds one.
     pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
         let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);
         Some(Delivery { bytes, token, attempt })
     }
 
-    /// Takes a message from the peer's memory if `conn` is the present connection. An error ends
-    /// the connection.
+    /// Takes a message from the peer's memory if `conn` is the present connection. An error has
+    /// ended the connection.
     pub(in crate::link_state) fn pull(&mut self, conn: &mut Conn) -> Result<bool, End> {
         if self.attachment.active != Some(conn.id()) {
             return Ok(false);
@@ -36,7 +36,7 @@ impl LinkState {
         self.pull_present().map_err(|end| self.ended(conn, end))
     }
 
-    /// Receives bytes, for a test that ignores the results before an error.
+    /// Receives the bytes in `input`, for a test that ignores the results of bytes before an error.
     pub(in crate::link_state) fn receive(
         &mut self,
         conn: &mut Conn,

@@ -7,7 +7,7 @@
 //!
 //!  file (SPEC 13.4) ─┐                    ┌─ store/durable.rs  the state
 //!                    ├─ Previous ◀─▶ Past │
-//!  frame (SPEC 15) ──┘  SkipFields ◀─▶ Skip ─ here
+//!  frame (SPEC 15) ──┘  SkipFields ◀─▶ Skip ─ codec.rs
 //! ```
 //!
 //! The codec keeps no state between two frames, and reads from no socket. A past epoch and a skip
@@ -201,7 +201,8 @@ fn login_bytes(login: &[u8]) -> U32 {
     length(login)
 }
 
-/// The length as a field; the caller has checked that the bytes are short.
+/// The number of `bytes` as a 32-bit field. The caller has checked that `bytes` is short enough for
+/// such a field.
 fn length(bytes: &[u8]) -> U32 {
     U32::new(u32::try_from(bytes.len()).unwrap_or(u32::MAX))
 }
@@ -366,13 +367,14 @@ fn decision(fields: &DecisionFields) -> Result<Decision, FrameFault> {
     })
 }
 
-/// The number of a stream in a field: 0 means none.
+/// The number that stands for `stream` in a field of a frame or file: the stream's id, or 0 for
+/// `None`.
 pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
     stream.map_or(0, |stream| stream.0.get())
 }
 
-/// Decodes the streams of a past epoch. `partywall_layout` has checked the fields; impossible
-/// values would give `None`.
+/// Decodes the streams of a past epoch; `None` if there is no past epoch. `partywall_layout` has
+/// checked the fields before; fields with impossible values would give `None` too.
 pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;
@@ -455,7 +457,8 @@ fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
     }
 }
 
-/// The fault for numbers that `parse` has already excluded.
+/// The fault for a number that `partywall_layout` should already have refused when it parsed the
+/// frame.
 const UNCHECKED: FrameFault = FrameFault::Field { what: "a number that was not checked", found: 0 };
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!  client                                    server
 //!  Attach ─────────────────────────────────▶
 //!         ◀───────────── Attached, or Refuse
-//!  Share?, Confirm ────────────────────────▶
+//!  Share (optional), Confirm ──────────────▶
 //!         ◀──────────────────────────  Begin
 //!  records, Ack, Leave ◀───────────────────▶ records, Ack, Leave
 //! ```
@@ -131,10 +131,10 @@ pub struct Names {
 /// Why an end refuses to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The client's connection number is not higher than that of the present connection, which is
-    /// given.
+    /// The client's connection number is not higher than that of the link's present connection,
+    /// which the field gives.
     Stale(ConnectionNumber),
-    /// An owner with a later incarnation, which is given, has already attached.
+    /// A later owner of the refused end has already attached; the field gives its incarnation.
     Fenced(Incarnation),
     /// The link is in quarantine: it keeps all bytes until an operator decides.
     Quarantined,
@@ -146,7 +146,8 @@ pub enum Refusal {
     TooLarge(String),
     /// The server is shutting down, or accepts no further connections; the text says which.
     Busy(String),
-    /// The peers have no protocol version in common: the side implements this range, oldest first.
+    /// The peers have no protocol version in common. The fields give the oldest and the newest
+    /// version that the refusing end implements.
     Version(u16, u16),
 }
 

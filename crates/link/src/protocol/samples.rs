@@ -58,7 +58,7 @@ pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     )
 }
 
-/// The streams of an epoch before `epoch`, or `None`.
+/// Generates the streams of some epoch before `epoch`, or `None`.
 pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     let sent = (stream(), positions()).prop_map(|(stream, [acked, tail])| SentPast {
         stream,

@@ -22,11 +22,11 @@ use std::fmt;
 use std::io::IoSlice;
 use zerocopy::FromBytes;
 
-/// The next byte of a stream that one connection will send.
+/// The place in a stream from which one connection sends next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCursor {
     next: Position,
-    /// Number of bytes that were sent of the record at `next` and of its BLOB.
+    /// Number of bytes already sent of the record at `next` and of that record's BLOB.
     sent: u64,
 }
 
@@ -118,7 +118,7 @@ impl SendCursor {
 pub enum Stuck {
     /// The cursor's record was freed: the peer acknowledged a record that was not completely sent.
     Passed,
-    /// The record at this position is invalid: the memory was damaged.
+    /// The record at the position in the field is invalid: the memory was damaged.
     Damaged(Position),
     /// The socket reported more bytes as sent than the cursor had left.
     Beyond,

@@ -5,9 +5,9 @@
 //! ```text
 //!   base                                        tail
 //!   ┼────────┬──────────┬────────┬──────────────┼────────
-//!   │ valid  │ valid    │ valid  │ valid        │ 0        the end
-//!   │ valid  │ anything else ───────────────────────▶      damage at this position
-//!   │ valid record of another stream, at the base 0 ─▶    the end: a new stream, nothing published
+//!   │ valid  │ valid    │ valid  │ valid        │ 0        the stream ends at the 0
+//!   │ valid  │ neither valid nor 0 ─────────────────▶      damage at this position
+//!   │ valid record of another stream, at the base 0 ─▶    a new stream that has no record yet
 //! ```
 //!
 //! This user's own process wrote the bytes, but memory may have decayed, or a faulty version have
@@ -34,9 +34,9 @@ use std::fmt;
 /// A damaged stream: the link goes into quarantine and keeps all bytes (SPEC 12.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The position of the damage.
+    /// The position of the damage: where the damaged record begins, or the base.
     pub position: Position,
-    /// The kind of the damage at this position.
+    /// The kind of the damage.
     pub what: Flaw,
 }
 
@@ -53,12 +53,13 @@ pub enum Flaw {
     BlobBytes,
     /// No record follows a PAD.
     PadAlone,
-    /// The stream has more records than the ring has slots.
+    /// The records fill the ring, and no slot is left for the 0 that ends the stream.
     NoEnd,
 }
 
 impl Damage {
-    /// Whether whole records fill the ring, without the slot that ends the stream.
+    /// Whether the damage is only that whole records fill the ring, without the slot that ends the
+    /// stream.
     pub(crate) fn is_without_end(&self) -> bool {
         self.what == Flaw::NoEnd
     }
@@ -103,15 +104,18 @@ pub(super) fn walk(
 /// The part of a stream, from its base on, whose records are whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
-    /// The end of the last whole record before anything else.
+    /// The end of the last whole record. What follows it is free room, damage, or a record that is
+    /// not whole.
     pub(crate) tail: Boundary,
-    /// The number of messages up to there.
+    /// The number of messages from the base up to `tail`.
     pub(crate) messages: u64,
-    /// What follows, if it is neither 0 nor a record.
+    /// The damage after `tail`, if the bytes there are neither 0 nor a whole record; `None` if they
+    /// are 0.
     pub(crate) damage: Option<Damage>,
 }
 
-/// As [`walk`], for memory of which pages may be missing: returns how far its records are whole.
+/// Checks records like [`walk`], but in memory of which pages may be missing after a power loss.
+/// Returns the part of the stream whose records are whole.
 ///
 /// # Errors
 ///

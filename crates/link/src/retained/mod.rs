@@ -9,8 +9,8 @@
 //!             └ trim_to ─────▶                              written └ the next slot begins with 0
 //!
 //!   append, append_compact       DATA or COMPACT, or BLOB with the bytes in the slab
-//!     each is      place ─▶ append_placed: `fill` writes the message
-//!     but mostly   place_short_compact ─▶ append_short_compact: for a short compact record
+//!     each call is      place ─▶ append_placed: `fill` writes the message
+//!     or, mostly,       place_short_compact ─▶ append_short_compact: for a short compact record
 //!
 //!   short messages   assembled and sealed in private memory, then copied at once
 //!   long messages    written and sealed in the ring or the slab
@@ -218,7 +218,7 @@ impl Retained {
         self.producer.size()
     }
 
-    /// The bytes of ring between base and tail, which the kept records take.
+    /// The number of ring bytes between base and tail, which the kept records take.
     #[must_use]
     pub const fn live_bytes(&self) -> u64 {
         self.tail().since(self.base())
@@ -332,7 +332,8 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
-    /// Counts the record into the open batch; returns the position where the record ends.
+    /// Adds the written record to the boundaries of the open batch; returns the position where the
+    /// record ends.
     #[inline(always)]
     fn appended(
         &mut self,
@@ -357,8 +358,8 @@ impl Retained {
         Ok(Reservation { retained: self, len, place })
     }
 
-    /// The place of the next message, valid until the next call that changes this object.
-    /// `may_be_compact`: the record need not carry an acknowledgement.
+    /// Returns the place of the next message, valid until the next call that changes this object.
+    /// If `may_be_compact`, the record need not carry an acknowledgement.
     ///
     /// # Errors
     ///
@@ -560,7 +561,7 @@ impl Retained {
         self.acked = Position::START;
     }
 
-    /// The base with the record digest there.
+    /// The base of the stream, with the record digest at the base.
     #[must_use]
     pub const fn base_boundary(&self) -> Boundary {
         self.boundaries.base()

@@ -45,7 +45,7 @@ impl Directory {
         Ok(Self { kept, list: Mutex::default() })
     }
 
-    /// The path, as the caller of [`open`](Self::open) gave it.
+    /// The path of the directory, as the caller of [`open`](Self::open) gave it.
     pub fn path(&self) -> &Path {
         self.kept.path()
     }
@@ -95,7 +95,8 @@ impl Directory {
         Ok(Some((file, stat)))
     }
 
-    /// Checks that a file is a regular one of this user, and closed to others.
+    /// Checks that a file in the directory is a regular file of this user that no other user may
+    /// read or write.
     fn check_file(&self, name: &str, stat: &FileStat) -> Result<(), StorageError> {
         let (path, user) = (|| self.file_path(name), own_euid());
         if !stat.is_regular {
@@ -110,7 +111,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether a link with this name was listed in another boot than `boot`.
+    /// Whether the list names the link of `key` as one whose file existed in another boot than
+    /// `boot`.
     pub(crate) fn was_listed_before(
         &self,
         key: &Key,
@@ -122,8 +124,8 @@ impl Directory {
         Ok(list.boot(key.hash()).is_some_and(|listed| listed != u128::from_be_bytes(boot)))
     }
 
-    /// Lists the link of `key` as one that has a file, in `boot`. The name of its file and the line
-    /// are on the disk when this returns.
+    /// Appends a line to the list: the link of `key` has a file in the boot `boot`. When this
+    /// function returns, the line and the file's name are on the disk.
     pub(crate) fn list_link(&self, key: &Key, boot: [u8; 16]) -> Result<(), StorageError> {
         let (boot, mut list) = (u128::from_be_bytes(boot), self.list());
         let (file, stat) =
@@ -142,7 +144,8 @@ impl Directory {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // A thread that panicked has read a part of the list, and the rest follows.
+        // A poisoned lock is harmless: a thread that panicked has read only a part of the list, and
+        // the next `refresh` reads the rest.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -29,7 +29,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use crate::protocol::codec;
 
-/// Everything that one end of a link stores besides its records (SPEC 12.1).
+/// Everything that one end of a link stores besides the records (SPEC 12.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableState {
     /// The epoch of the link.
@@ -45,11 +45,12 @@ pub struct DurableState {
     pub past: Option<Past>,
     /// The identity of the peer; `None` until the first attach.
     pub peer: Option<Peer>,
-    /// The last range that this end skipped as a sender.
+    /// The last range of positions that this end skipped as a sender.
     pub skip: Option<Skip>,
     /// The last skip of the peer that this end has reported to its application.
     pub skip_reported: Option<Skip>,
-    /// Why the link is in quarantine, which lasts until an operator decides; `None` if it is not.
+    /// Why the link is in quarantine, which lasts until an operator decides; `None` if the link is
+    /// not in quarantine.
     pub quarantine: Option<Quarantine>,
     /// The number of reports that were dropped because the state image was full.
     pub reports_dropped: u64,
@@ -167,7 +168,7 @@ impl DurableState {
         state
     }
 
-    /// Applies what the application acknowledged in the same stream after the state was stored
+    /// Applies what the application acknowledged in the received stream after the state was stored
     /// (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
         let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
@@ -219,8 +220,8 @@ impl DurableState {
         &self.delivered
     }
 
-    /// Records that one more owner delivered everything up to `position`. If the list is full, its
-    /// oldest entry is dropped.
+    /// Records that one more owner delivered everything up to `position`. If the list of such
+    /// positions is full, the oldest position is dropped.
     pub fn note_delivered(&mut self, position: Position) {
         if self.delivered.len() >= DELIVERED_MAX {
             self.delivered.remove(0);
@@ -228,13 +229,14 @@ impl DurableState {
         self.delivered.push(position);
     }
 
-    /// Removes the entries of owners that delivered nothing beyond `position`, up to which all
-    /// messages are acknowledged.
+    /// Removes the delivered positions of owners that delivered nothing beyond `position`, up to
+    /// which all messages are acknowledged.
     pub fn forget_delivered_to(&mut self, position: Position) {
         self.delivered.retain(|delivered| *delivered > position);
     }
 
-    /// Removes all entries, because the link now receives another stream.
+    /// Removes the delivered positions of all earlier owners, because the link now receives another
+    /// stream.
     pub fn forget_delivered(&mut self) {
         self.delivered.clear();
     }
@@ -291,7 +293,8 @@ fn report(fields: &ReportFields) -> Option<Report> {
     })
 }
 
-/// Encodes a report: a span with an end is known up to that end; a span without one is not exact.
+/// Encodes a report into the fields of a state image. If the span has an end, its positions are
+/// known up to that end; a span without an end is encoded as not exact.
 fn report_fields(report: &Report) -> ReportFields {
     let span = &report.span;
     let mut flags = 0;

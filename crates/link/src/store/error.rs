@@ -25,7 +25,7 @@ pub enum StorageError {
         path.display()
     )]
     NoDirectory {
-        /// The path, as the caller gave it.
+        /// The path of the directory, as the caller gave it.
         path: PathBuf,
         /// The error of the system call.
         cause: io::Error,
@@ -36,7 +36,7 @@ pub enum StorageError {
         path.display()
     )]
     DirectoryNotOurs {
-        /// The path, as the caller gave it.
+        /// The path of the directory, as the caller gave it.
         path: PathBuf,
         /// The user id of the directory's owner.
         owner: u32,
@@ -49,7 +49,7 @@ pub enum StorageError {
         path.display()
     )]
     DirectoryWritable {
-        /// The path, as the caller gave it.
+        /// The path of the directory, as the caller gave it.
         path: PathBuf,
         /// The permissions of the directory.
         mode: u32,
@@ -71,7 +71,7 @@ pub enum StorageError {
     NotOurs {
         /// The path of the link file.
         path: PathBuf,
-        /// The user id of the file's owner.
+        /// The user id of the link file's owner.
         owner: u32,
         /// The effective user of this process.
         user: u32,
@@ -85,7 +85,7 @@ pub enum StorageError {
     Mode {
         /// The path of the link file.
         path: PathBuf,
-        /// The permissions of the file.
+        /// The permissions of the link file.
         mode: u32,
     },
     /// The contents of the link file break a rule of SPEC 13.6.
@@ -93,7 +93,7 @@ pub enum StorageError {
     File {
         /// The path of the link file.
         path: PathBuf,
-        /// The first rule of SPEC 13.6 that the file breaks.
+        /// The first rule of SPEC 13.6 that the link file breaks.
         fault: FileFault,
     },
     /// The link file was last owned in another boot, and a power loss may have taken a part of it.
@@ -105,7 +105,7 @@ pub enum StorageError {
     OtherBoot {
         /// The path of the link file.
         path: PathBuf,
-        /// What the file proves.
+        /// What the contents of the link file prove about its messages.
         evidence: Box<Evidence>,
     },
     /// The directory lists a link file that was there before this boot, and is not there now.
@@ -130,7 +130,7 @@ pub enum StorageError {
         path: PathBuf,
         /// The process id of the owner, in the owner's own pid namespace.
         pid: u32,
-        /// The time when that process became the owner.
+        /// The time when the owner process became the owner of the link file.
         since: SystemTime,
     },
     /// Another process holds the lock of the next incarnation, but did not write its owner record
@@ -144,7 +144,7 @@ pub enum StorageError {
         /// The path of the link file.
         path: PathBuf,
     },
-    /// The file system has no room for a new link file, and none was made.
+    /// The file system has no room for a new link file, so no file was made.
     #[error(
         "no room for {size} bytes in {} ({}{cause}): make room, raise the limit (size= of the tmpfs, quota, \
          ulimit -f), or ask for a smaller ring and slab",
@@ -154,9 +154,9 @@ pub enum StorageError {
     NoSpace {
         /// The path of the directory.
         path: PathBuf,
-        /// The size of the file in bytes.
+        /// The size in bytes of the link file that was to be created.
         size: u64,
-        /// The free bytes of the file system; `None` if it does not report them.
+        /// The free bytes of the file system; `None` if the file system does not report them.
         available: Option<u64>,
         /// The error of the system call.
         cause: io::Error,
@@ -190,11 +190,11 @@ pub enum StorageError {
     /// A system call failed for a reason that no other variant names.
     #[error("{what} failed for {}: {cause}", path.display())]
     System {
-        /// The path of the file or the directory.
+        /// The path of the link file, the list or the directory on which the system call failed.
         path: PathBuf,
-        /// The name of the system call.
+        /// What this process was doing when the system call failed, as text.
         what: &'static str,
-        /// The error of the system.
+        /// The error of the system call.
         cause: io::Error,
     },
 }

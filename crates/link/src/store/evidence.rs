@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a link file of another boot proves of itself, for an operator and for the code that opens
-//! it. `reboot.rs` finds it out.
+//! it. `reboot.rs` examines the file and returns an [`Evidence`].
 
 use std::fmt;
 
@@ -12,17 +12,19 @@ pub struct Evidence {
     pub is_closed: bool,
     /// Number of kept messages that are whole, from the first one on.
     pub messages: u64,
-    /// Position of the first kept message.
+    /// Position at which the first kept message begins.
     pub from: u64,
-    /// Position behind the last of those messages.
+    /// Position at which the last of those whole messages ends.
     pub to: u64,
-    /// Position up to which this end acknowledged what it received, or an older such position.
+    /// Position up to which this end acknowledged received messages; an older position if the page
+    /// with the latest one was lost.
     pub consumed: u64,
-    /// Why not even those messages can be gone on with; `None` if they can.
+    /// Why the link cannot continue even with those whole messages; `None` if it can.
     pub damage: Option<String>,
-    /// Whether the file holds everything that its last owner had in it.
+    /// Whether the file still holds everything that its last owner had stored in it.
     pub(super) is_whole: bool,
-    /// Offset in the file of the slot behind the last whole message, if it does not hold 0.
+    /// File offset of the slot behind the last whole message, if that slot does not hold 0 and so
+    /// has to be zeroed.
     pub(super) cut_at: Option<u64>,
 }
 

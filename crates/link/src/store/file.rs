@@ -2,9 +2,11 @@
 //! The link file of this process: created whole, checked, owned, mapped and cut into parts.
 //!
 //! ```text
-//!   no file ─▶ unnamed file ─▶ all its bytes ─▶ first pages ─▶ name ┐ (or another's file)
-//!   a file ─────────────────────────────────────────────────────────┴▶ user and mode? header?
-//!        ─▶ owner? ─▶ all pages (SPEC 13.6) ─▶ own it (owner.rs) ─▶ map ─▶ the parts
+//!   no file:  make an unnamed file ─▶ allocate all its bytes ─▶ write its first pages
+//!             ─▶ give it the name, or open the file that another process has named first ──┐
+//!   a file:   open it ─────────────────────────────────────────────────────────────────────┴──▶
+//!     check user and mode ─▶ check the header ─▶ ensure that the previous owner is gone
+//!     ─▶ check all pages (SPEC 13.6) ─▶ become the owner (owner.rs) ─▶ map ─▶ cut into parts
 //! ```
 //!
 //! This file does not read the ring or the slab: the records describe themselves, and `retained/`
@@ -59,9 +61,9 @@ pub struct Sizes {
 /// A link file that this process owns, split into parts that are each given to one object.
 #[derive(Debug)]
 pub struct OwnFile {
-    /// The number of owners of the file so far, this process included.
+    /// The number of owners of the link file so far, this process included.
     pub incarnation: u64,
-    /// The contents of the file's first pages when this process became the owner.
+    /// The contents of the link file's first pages when this process became the owner.
     pub image: Box<Image>,
     /// The slots of the state image.
     pub state: StateSlots,
@@ -75,9 +77,9 @@ pub struct OwnFile {
     pub release_ring: OwnMem,
     /// The memory of the slab.
     pub slab: OwnMem,
-    /// A handle for opening the file again, which does not keep the file owned.
+    /// A handle for opening the link file again, which does not keep the file owned.
     pub handle: FileHandle,
-    /// Whether the file is of another boot, and holds no more than it proves.
+    /// Whether the file was last owned in another boot, and was adopted with only what it proves.
     pub is_adopted: bool,
 }
 
@@ -114,7 +116,7 @@ impl Cut {
 }
 
 impl OwnFile {
-    /// Opens the file of `key`, or makes it, and becomes its owner.
+    /// Opens the link file of `key`, or creates it, and makes this process its owner.
     ///
     /// # Errors
     ///
@@ -123,7 +125,8 @@ impl OwnFile {
         Self::open_after(directory, key, sizes, AfterReboot::Refuse)
     }
 
-    /// As [`open`](Self::open), with a policy for a file of another boot.
+    /// Opens the file like [`open`](Self::open). The policy says what to do with a file that was
+    /// last owned in another boot.
     ///
     /// # Errors
     ///
@@ -190,18 +193,20 @@ impl FileHandle {
         reopen_read_only(ownership.file().as_fd())
     }
 
-    /// Writes the contents of the file to the disk, or everything in its file system.
+    /// Writes to the disk: the contents of the link file, or everything that was changed in its
+    /// file system, as `scope` says.
     pub(crate) fn sync(&self, scope: SyncScope) -> io::Result<()> {
         scope.sync(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
     }
 
-    /// The number of the file system that holds the file.
+    /// The number of the file system that holds the link file.
     pub(crate) fn device(&self) -> io::Result<u64> {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         Ok(ownership.file().metadata()?.dev())
     }
 
-    /// Stores that this owner has left, and what it leaves; all of that was synced before.
+    /// Writes into the owner record that this owner has left, and writes `closing`: what the file
+    /// then holds. The caller has synced those contents before.
     pub(crate) fn close(&self, closing: Closing) -> io::Result<()> {
         self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.close(closing)
     }
@@ -229,8 +234,8 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens the file, or creates it if the directory has none. The last value says that a file was
-    /// there in another boot.
+    /// Opens the link file, or creates it if the directory has none. The last value of the result
+    /// says whether the list names the file as one of an earlier boot, although it is missing.
     fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
         let name = self.key.file_name();
         let mut is_missing = false;
@@ -242,14 +247,15 @@ impl Opening<'_> {
             if is_missing && self.policy == AfterReboot::Refuse {
                 return Err(StorageError::Missing { path: self.path.to_owned() });
             }
-            // If another process names its file first, the next round opens that file.
+            // If another process names its link file first, the next round of the loop opens that
+            // file.
             self.directory.name(&made(self.directory, self.key, sizes)?, &name)?;
         }
         Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }
 
-    /// Checks the file and makes this process its owner. The last value says that the file is of
-    /// another boot, and was adopted.
+    /// Checks the file and makes this process its owner. The last value of the result says whether
+    /// the file was last owned in another boot, and was adopted.
     fn own(
         &self,
         mut file: File,
@@ -277,8 +283,9 @@ impl Opening<'_> {
         }
     }
 
-    /// Prepares a file that this process is about to own, and that no other process can own:
-    /// judges one of another boot, and lists it. Returns whether it is adopted.
+    /// Prepares a file before this process becomes its owner, while no other process can become its
+    /// owner. Applies the policy if the file is of another boot, and lists the file. Returns
+    /// whether the file is adopted.
     fn prepare(&self, file: &File, image: &Image) -> Result<bool, StorageError> {
         let failed = |what| move |source| system(self.path, what, source);
         let is_new = image.owner.incarnation.get() == 0;
@@ -322,22 +329,24 @@ fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, S
         let written = file.file().write_all_at(bytes, offset);
         written.map_err(|source| system(directory.path(), "writing a new file", source))?;
     }
-    // Its name may reach the disk at any time, and must not be there before its pages.
+    // The file's pages are synced before the file gets a name: the name may reach the disk at any
+    // time after that, and must not be there before the pages.
     SyncScope::File
         .sync(file.file())
         .map_err(|source| system(directory.path(), "syncing a new file", source))?;
     Ok(file)
 }
 
-/// Reads and checks the contents that the previous owner left behind; fails unless that owner is
-/// gone.
+/// Reads and checks the contents that the previous owner left in the file. Fails unless the
+/// previous owner is gone.
 fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Image, StorageError> {
     let read = || read_pages(file, stat.size).map_err(|e| system(path, "reading", e));
     let mut pages = read()?;
     for _ in 0..ATTEMPTS_MAX {
         let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
-            // The pages are read again, because the owner may have committed until it ended.
+            // The pages are read again, because the previous owner may have committed until its
+            // process ended.
             pages = read().map_err(Refusal::Error)?;
             let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
@@ -347,8 +356,8 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
             Ok(_) => {} // another owner took the file and ended
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) => {
-                // If another process became the owner and wrote meanwhile, the pages differ from
-                // those read before.
+                // If another process became the owner and wrote between the two reads, the pages
+                // differ.
                 let again = read()?;
                 if again == pages {
                     return Err(StorageError::File { path: path.to_owned(), fault });
@@ -401,12 +410,12 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// Maximum number of retries while the file appears, vanishes or changes during a read.
+/// Maximum number of retries while the link file appears, vanishes or changes during a read.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// The longest time that another process may take between locking the file and writing its owner
-/// record, which are three system calls.
+/// The longest time that another opener may take between locking the file and writing its owner
+/// record. Those are three system calls.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
-/// The pause between two checks whether the other process has written its owner record.
+/// The pause between two checks whether another opener has written its owner record.
 const OPENING_PAUSE: Duration = Duration::from_millis(1);

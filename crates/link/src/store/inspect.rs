@@ -31,9 +31,9 @@ use super::owner::{self, OwnerState};
 /// One file that was inspected.
 #[derive(Debug)]
 pub struct Found {
-    /// The path of the file.
+    /// The path of the link file that was inspected.
     pub path: PathBuf,
-    /// The contents of the file, or the reason why they are refused.
+    /// The contents of the link file, or the reason why the file is refused.
     pub inspection: Result<Box<Inspection>, StorageError>,
 }
 
@@ -41,21 +41,21 @@ pub struct Found {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The names of the end that the file belongs to.
+    /// The names of the end that the link file belongs to.
     pub key: Key,
-    /// The store id: a file that was lost and created again has another one.
+    /// The store id, a random number: a file that was lost and created again has another store id.
     pub store_id: [u8; 16],
-    /// The time when the file was created.
+    /// The time when the link file was created.
     pub created: SystemTime,
-    /// The number of the file's owners so far.
+    /// The number of owners that the link file has had so far.
     pub incarnation: u64,
-    /// The present owner, or the last one.
+    /// The process that owns the link file, or that owned it last.
     pub owner: Owner,
     /// The epoch, which the application chooses.
     pub epoch: u64,
     /// The id of the stream that this end sends in this epoch; 0 if there is none yet.
     pub sending_stream: u64,
-    /// The position of the first sent record that the file still keeps.
+    /// The position of the first sent record that the link file still keeps.
     pub base: u64,
     /// The position up to which the peer had acknowledged when this end last committed its state.
     pub acked: u64,
@@ -63,17 +63,17 @@ pub struct Inspection {
     pub receiving_stream: u64,
     /// The position up to which this end has acknowledged the received stream.
     pub consumed: u64,
-    /// Store id and incarnation of the peer; `None` if this end never attached.
+    /// Store id and incarnation of the peer; `None` if this end was never attached to a peer.
     pub peer: Option<([u8; 16], u64)>,
-    /// The streams of the last epoch that this end left; `None` if it left none.
+    /// The streams of the last epoch that this end left; `None` if this end has left no epoch.
     pub previous: Option<PreviousStream>,
     /// Why the link is in quarantine; `None` if the link is not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
     /// The reports that the application has not taken.
     pub reports: Vec<ReportSnapshot>,
-    /// The number of reports that were dropped because the file had no room for them.
+    /// The number of reports that were dropped because the link file had no room for them.
     pub reports_dropped: u64,
-    /// The sizes of the file and its parts, in bytes.
+    /// The sizes of the link file and its parts, in bytes.
     pub sizes: MemorySizes,
 }
 
@@ -85,19 +85,19 @@ pub struct Owner {
     pub pid: u32,
     /// The time when the process became the owner.
     pub since: SystemTime,
-    /// Whether the process still owns the file.
+    /// Whether that process still owns the file.
     pub status: OwnerStatus,
 }
 
-/// Whether the owner of a file still owns it.
+/// Whether the owner of a link file still owns the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerStatus {
-    /// The file was created, but no process ever owned it.
+    /// The link file was created, but no process ever owned it.
     Never,
-    /// The owner gave up the file in an orderly way.
+    /// The owner gave up the link file in an orderly way.
     Left,
-    /// The owner died without giving up the file.
+    /// The owner died without giving up the link file.
     Dead,
     /// The owner is alive, or stopped by a signal.
     Alive,
@@ -109,7 +109,7 @@ pub enum OwnerStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreviousStream {
-    /// The number of the epoch.
+    /// The number of the previous epoch.
     pub epoch: u64,
     /// The position up to which the peer is known to have acknowledged what this end sent.
     pub acked: u64,
@@ -117,7 +117,8 @@ pub struct PreviousStream {
     pub tail: u64,
     /// The position up to which this end had acknowledged what the peer sent.
     pub consumed: u64,
-    /// Whether this end has reported the messages of that epoch that will never be consumed.
+    /// Whether this end has reported the messages of the previous epoch that will never be
+    /// consumed.
     pub is_settled: bool,
 }
 
@@ -140,9 +141,9 @@ pub struct ReportSnapshot {
     pub kind: &'static str,
     /// Whether the range belongs to the stream that this end receives, not the one that it sends.
     pub is_receiving: bool,
-    /// Whether exactly the messages of the range were dropped, not only some of them.
+    /// Whether all messages of the range were dropped. Otherwise perhaps only some of them were.
     pub is_exact: bool,
-    /// Whether the end of the range is unknown; then it is at least `to`.
+    /// Whether the end of the range is unknown; then the end is at least `to`.
     pub is_open: bool,
     /// The epoch in which the range was sent.
     pub epoch: u64,
@@ -171,13 +172,13 @@ impl fmt::Display for ReportSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySizes {
-    /// The size of the file.
+    /// The size of the link file.
     pub file: u64,
-    /// The size of the record ring.
+    /// The size of the file's record ring.
     pub ring: u64,
-    /// The size of the release ring.
+    /// The size of the file's release ring.
     pub release_ring: u64,
-    /// The size of the slab.
+    /// The size of the file's slab.
     pub slab: u64,
 }
 
@@ -237,18 +238,20 @@ fn inspect_open_file(
                 fault = found;
                 break;
             }
-            // The owner may have been writing while these pages were read.
+            // The pages seem damaged, but the owner may have been writing while they were read:
+            // they are read once more.
             Err(found) => (fault, seen) = (found, pages),
         }
     }
     Err(StorageError::File { path: path.to_owned(), fault })
 }
 
-/// Whether the consumed record that was read is still in force, or was until recently.
+/// Whether the acked-offset record (`consumed`) that was read from the file is still in force, or
+/// was in force until recently.
 ///
-/// The owner may have replaced the record meanwhile, and the word that was read may belong to a
-/// newer record (SPEC 13.5). The remaining inaccuracy is acceptable: operators read the result, and
-/// no decision follows from it.
+/// The owner may have replaced the record since it was read. Then the count that was read with it
+/// may belong to a newer record (SPEC 13.5). The remaining inaccuracy is acceptable: operators read
+/// the result, and no decision follows from it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;
@@ -261,7 +264,8 @@ fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection
         |_| StorageError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
     let key = Key::new(local, remote, link).map_err(no_name)?;
     if path.file_name().is_none_or(|name| name != key.file_name().as_str()) {
-        // The file was renamed: no owner would open it under this name.
+        // The header names another link: an operator renamed the file, so no owner would open it
+        // under this name.
         return Err(StorageError::File { path: path.to_owned(), fault: FileFault::OtherLink });
     }
     let (record, state) = (&image.owner, &image.state);

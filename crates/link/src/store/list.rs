@@ -5,13 +5,13 @@
 //! ```text
 //!   links.list   c3577146f5953aeb 0123456789abcdef0123456789abcdef ⏎     50 bytes a line
 //!                hash of the names   boot in which the file was last listed
-//!   first owner of a file, or of a boot ─▶ the directory is synced ─▶ a line is appended, synced
-//!   no file ─▶ listed in another boot? ─▶ it is missing
+//!   first owner of a file, or first owner in a boot: syncs the directory, appends a line, syncs it
+//!   no file of a link, but a line of another boot for that link: the file is missing
 //! ```
 //!
-//! Lines are only appended, each by one write, so several processes may do so at a time. Of two
-//! lines with one hash the later holds. A line of another form is ignored: a power loss may have
-//! torn the last one, whose file was then not used yet.
+//! Lines are only appended, each by one write, so several processes may append at a time. Of two
+//! lines with the same hash, the later line holds. A line of another form is ignored: a power loss
+//! may have torn the last line. The file of a torn line was not used yet.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 
 use super::sync::SyncScope;
 
-/// The listed files, as far as the list was read.
+/// The entries of `links.list`, as far as this process has read that file.
 #[derive(Debug, Default)]
 pub(super) struct List {
     read_to: u64,
@@ -31,7 +31,8 @@ impl List {
     /// Reads the lines that were added since the last call.
     pub(super) fn refresh(&mut self, file: &File) -> io::Result<()> {
         if file.metadata()?.len() < self.read_to {
-            // An operator replaced the list.
+            // The list is shorter than what was read before, so an operator has replaced it: read
+            // it from its start.
             *self = Self::default();
         }
         let mut bytes = [0; LINES_AT_ONCE * LINE_BYTES];
@@ -51,16 +52,19 @@ impl List {
         }
     }
 
-    /// The boot in which the file of this hash was last listed; `None` if it never was.
+    /// The boot in which the link file with the hash `name` was last listed; `None` if it was never
+    /// listed.
     pub(super) fn boot(&self, name: u64) -> Option<u128> {
         self.boots.get(&name).copied()
     }
 
-    /// Appends a line, which is on the disk when this returns.
+    /// Appends a line to the list. When this function returns, the line is on the disk.
     pub(super) fn append(&mut self, mut file: &File, name: u64, boot: u128) -> io::Result<()> {
-        // Two processes may fill up the same torn line, and one of them then tries again.
+        // Two processes may fill up the same torn line. The line of the second process then begins
+        // at a wrong offset, and the second process tries again.
         for _ in 0..ATTEMPTS_MAX {
-            // A torn line is filled up, so that the new one begins where a line begins.
+            // A torn last line is filled up with line feeds, so that the new line begins at a
+            // multiple of the line length.
             let torn = file.metadata()?.len() % LINE_BYTES as u64;
             let missing = (LINE_BYTES as u64 - torn) % LINE_BYTES as u64;
             let filled = "\n".repeat(usize::try_from(missing).unwrap_or(0));
@@ -86,11 +90,11 @@ fn parsed(line: &[u8]) -> Option<(u64, u128)> {
 
 /// Name of the list in its directory.
 pub(super) const LIST_NAME: &str = "links.list";
-/// Bytes of a line.
+/// Length of one line of the list, in bytes.
 const LINE_BYTES: usize = 50;
-/// Lines that one read takes.
+/// Maximum number of lines that one read of the list takes.
 const LINES_AT_ONCE: usize = 80;
-/// Attempts to append a line.
+/// Maximum number of attempts to append one line.
 const ATTEMPTS_MAX: u32 = 16;
 
 #[cfg(test)]
@@ -110,7 +114,7 @@ mod tests {
         assert_eq!(list.boot(299), Some(899 << 64 | 7));
         assert_eq!(list.boot(99), Some(999 << 64 | 7));
         assert_eq!(list.boot(300), None);
-        // A power loss took the end of the last line.
+        // As after a power loss, the end of the list's last line is missing.
         file.set_len(999 * 50 + 20).unwrap();
         let mut list = List::default();
         list.refresh(&file).unwrap();

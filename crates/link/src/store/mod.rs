@@ -84,7 +84,7 @@ pub(crate) struct StoreParts {
     pub inline_max: usize,
     /// What a peer needs to map the store; `None` if the store cannot be mapped.
     pub export: Option<Export>,
-    /// Whether the store is of another boot, and holds no more than it proves.
+    /// Whether the store was last owned in another boot, and was adopted with only what it proves.
     pub is_adopted: bool,
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum ExportSource {
 }
 
 impl StoreParts {
-    /// The parts of a file that this process owns.
+    /// The parts of a store that lie in a link file which this process owns.
     pub(crate) fn of_file(file: OwnFile, inline_max: usize) -> Self {
         let store_id = StoreId(u128::from_le_bytes(file.image.header.store_id));
         let incarnation = Incarnation(file.incarnation);
@@ -193,7 +193,7 @@ pub(crate) enum MemoryStoreError {
 #[derive(Debug)]
 pub(crate) struct Store {
     provenance: Provenance,
-    /// The state as this process has it; [`commit`](Self::commit) puts it in force.
+    /// The state as this process has changed it; [`commit`](Self::commit) puts this state in force.
     pub(crate) durable: DurableState,
     state: StateSlots,
     /// The acked offset as a receiver. Each change is in force at once, without a commit of the
@@ -219,7 +219,8 @@ impl ExportedWords {
         let (room, rest) = rest.split_at(LINE / 2);
         let (stream, _) = rest.split_at(LINE / 2);
         let (mut records, mut room) = (Sleeper::new(records), Sleeper::new(room));
-        // An earlier owner that died may have left its sleepers armed.
+        // An earlier owner that died may have left its announcements of sleep in the control page,
+        // so they are withdrawn.
         records.disarm();
         room.disarm();
         Self { records, room, stream, source }
@@ -266,7 +267,8 @@ impl Store {
         }
     }
 
-    /// Announces to the peer that this end is about to sleep.
+    /// Announces to the peer that this end is about to sleep, and so needs a notification of
+    /// records or room.
     pub(crate) fn arm(&mut self, for_records: bool, for_room: bool) {
         if let Some(exported) = &mut self.exported {
             if for_records {
@@ -278,7 +280,7 @@ impl Store {
         }
     }
 
-    /// Announces to the peer that this end is awake.
+    /// Announces to the peer that this end is awake, and needs no notification.
     pub(crate) fn disarm(&mut self) {
         if let Some(exported) = &mut self.exported {
             exported.records.disarm();

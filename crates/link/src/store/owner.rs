@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   record n in force ──▶ is owner n gone?
-//!                           it has left ───────────────────────────────────▶ yes
+//!                           record n says that owner n has left ───────────▶ yes
 //!                           the lock of byte n is free ────────────────────▶ yes
 //!                           byte n is locked, but process n is dead ───────▶ yes (its forked child
-//!                           else ───▶ Busy                                        holds the lock)
+//!                           none of these ──▶ error Busy                          holds the lock)
 //!     yes ──▶ the pages are checked ──▶ lock of byte n + 1 ──▶ is record n still in force?
 //!                                          │ refused              no:  release it, begin again
 //!                                          ▼                      yes: only we write record n + 1
@@ -59,12 +59,12 @@ pub(super) struct Ownership {
     file: File,
     record: OwnerRecord,
     maker: ForkGuard,
-    /// The record that says that this owner has left is written, or may be.
+    /// Whether this owner has begun to write the record that says that it has left.
     has_left: Mutex<bool>,
 }
 
 impl Ownership {
-    /// The number of owners of the file so far, this process included.
+    /// The number of owners of the link file so far, this process included.
     pub(super) fn incarnation(&self) -> u64 {
         self.record.incarnation.get()
     }
@@ -73,8 +73,9 @@ impl Ownership {
         &self.file
     }
 
-    /// Stores that this owner has left and what it leaves, all of which is on the disk already. The
-    /// caller stores nothing in the file any more, and syncs it.
+    /// Writes into the owner record that this owner has left, and writes `closing`: what the file
+    /// then holds. Those contents are on the disk already. Afterwards the caller stores nothing
+    /// more in the file, and syncs it.
     pub(super) fn close(&self, closing: Closing) -> io::Result<()> {
         let mut has_left = self.has_left.lock().unwrap_or_else(PoisonError::into_inner);
         if self.maker.is_child() || std::mem::replace(&mut *has_left, true) {
@@ -96,20 +97,21 @@ impl Drop for Ownership {
         }
         let has_left = *self.has_left.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !has_left {
-            // If the write fails, the released lock still shows the next opener that this owner is
-            // gone.
+            // A failed write is ignored: the lock is released next, and a free lock also shows the
+            // next opener that this owner is gone.
             let _ = write(&self.file, &self.left(Closing::default()));
         }
-        // Closing the descriptor is not enough: a forked child would keep the lock.
+        // The lock is released explicitly. Closing the descriptor is not enough, because a forked
+        // child would keep the lock.
         let _ = byte_lock::unlock(&self.file, self.record.incarnation.get());
     }
 }
 
-/// The result of one attempt to become the owner.
+/// The result of one attempt to become the owner of a link file.
 pub(super) enum Attempt {
-    /// This process owns the file.
+    /// This process is now the owner of the link file.
     Taken(Ownership),
-    /// Another process became the owner first: the caller checks the file again.
+    /// Another process became the owner of the link file first: the caller checks the file again.
     Again(File),
     /// Another process holds the lock of the next incarnation, but has not written its owner
     /// record.
@@ -144,7 +146,8 @@ pub(super) enum OwnerState {
     Unknown,
 }
 
-/// Tests the owner's lock, then the owner's process. It takes no lock.
+/// Tests whether the owner's lock is held, and then whether the owner's process is alive. The test
+/// itself takes no lock.
 pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState> {
     if record.left.get() == 1 {
         return Ok(OwnerState::Left);
@@ -159,11 +162,12 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
     })
 }
 
-/// Tries to become the owner after the owner of `seen`, which is gone. `prepare` is called when no
-/// other process can, before this one owns the file; if it fails, nothing has changed.
+/// Tries to become the next owner after the owner that the record `seen` names, which is gone.
+/// `prepare` is called once no other process can become the owner, and before this process does. If
+/// `prepare` fails, nothing has changed.
 ///
-/// The new record is on the disk when this returns: no later change of the file can be there
-/// without it, and the closing of the owner before holds no longer.
+/// The new owner record is on the disk when this function returns. So no later change of the file
+/// can reach the disk without the new record, and the previous owner's closing no longer holds.
 pub(super) fn follow(
     file: File,
     seen: &OwnerRecord,
@@ -205,7 +209,8 @@ pub(super) fn follow(
         return Err(error);
     }
     if let Err(source) = write(&file, &record) {
-        // A partly written record is never in force. Closing the file releases the lock.
+        // The failed write may have left a part of the record: such a record is never in force.
+        // Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
     let ownership = Ownership { file, record, maker, has_left: Mutex::new(false) };

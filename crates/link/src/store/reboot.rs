@@ -3,8 +3,8 @@
 //! pages since the last sync.
 //!
 //! ```text
-//!   last owner of this boot ─────────────────────────────────────────▶ believed, as after a kill
-//!   of another boot
+//!   last owner in this boot ─────────────────────────────────────────▶ believed, as after a kill
+//!   last owner in another boot
 //!     ├ closed, and tail, consumed position and state are as closed ─▶ believed
 //!     └ anything else ─▶ policy ─ Refuse ──────────────▶ an error that says what is proven
 //!                               └ AdoptProven ─ cut behind the last whole record ─▶ two events
@@ -38,12 +38,13 @@ use crate::retained::{Boundary, Proven, proven};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterReboot {
-    /// Refuse it. The error says what the file proves, and how an operator goes on with that.
+    /// Refuse the file. The error says what the file proves, and how an operator can continue with
+    /// that.
     #[default]
     Refuse,
-    /// Go on with what the file proves: the messages from the first kept one on that are whole. The
+    /// Continue with what the file proves: the whole messages, from the first kept one on. The
     /// events [`LossPossible`](crate::Event::LossPossible) and
-    /// [`RepeatPossible`](crate::Event::RepeatPossible) say so.
+    /// [`RepeatPossible`](crate::Event::RepeatPossible) report it.
     AdoptProven,
 }
 
@@ -93,12 +94,13 @@ pub(super) fn examine(file: &File, image: &Image) -> io::Result<Evidence> {
     })
 }
 
-/// Ends the stream of a file behind its last whole record. Whatever lies there is never read again.
+/// Ends the stream of a file behind its last whole record, so that no bytes behind that record are
+/// ever read again.
 pub(super) fn cut(file: &File, evidence: &Evidence) -> io::Result<()> {
     evidence.cut_at.map_or(Ok(()), |offset| file.write_all_at(&[0; 8], offset))
 }
 
-/// The memory of a file that is only read.
+/// The mapped memory of a link file that is examined, and not changed.
 struct Mapped(FileMap);
 
 impl Writable for Mapped {

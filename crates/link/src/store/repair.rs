@@ -23,9 +23,11 @@
 //! of the three offsets. Therefore `unlearn` proceeds as follows:
 //!
 //! ```text
-//!   1. state     the highest of the three            killed before 3: as before, in quarantine
-//!   2. slots     nothing
-//!   3. state     no acked offset, no quarantine      after this commit: forgotten
+//!   1. commit the state with the highest of the three offsets
+//!   2. commit slots without an acked offset
+//!   3. commit the state without acked offset and without quarantine
+//!
+//!   if killed before step 3: the link is in quarantine as before; after step 3: offset forgotten
 //! ```
 //!
 //! If a kept record acknowledges the received stream, `adopt` does not forget the acked offset: a
@@ -62,14 +64,15 @@ use partywall_sys::nonce;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
-    /// The path of the file.
+    /// The path of the link file that was reset, or would be reset.
     pub path: PathBuf,
-    /// The path of the copy; `None` if `is_real` was false, so that nothing was done.
+    /// The path of the copy that was made of the file before the reset. `None` if `is_real` was
+    /// false, so that nothing was done.
     pub copy: Option<PathBuf>,
     /// The range of positions that is given up: from the first position that the peer is not known
     /// to have acknowledged, to the end of what was sent. `None` if the range is empty.
     pub undelivered: Option<(u64, u64)>,
-    /// Why the link was in quarantine; `None` if it was not.
+    /// Why the link was in quarantine; `None` if the link was not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
     /// The acked offset of the received stream that was forgotten; `None` if it was kept.
     pub forgotten: Option<u64>,
@@ -79,9 +82,9 @@ pub struct Reset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// The path of the file.
+    /// The path of the link file that was adopted, or would be adopted.
     pub path: PathBuf,
-    /// Why the link was in quarantine.
+    /// Why the link was in quarantine before the repair.
     pub quarantine: QuarantineSnapshot,
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
@@ -95,13 +98,13 @@ pub struct Adopted {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// The file was not opened: it has a living owner, or is damaged.
+    /// The link file was not opened: it has a living owner, or is damaged.
     #[error(transparent)]
     File(#[from] StorageError),
     /// The directory has no file of this link.
     #[error("{} does not exist: look with `partywall link inspect` which links there are", path.display())]
     Missing {
-        /// The path where the file would be.
+        /// The path where the link file would be.
         path: PathBuf,
     },
     /// The records in the ring contradict the state image.
@@ -249,13 +252,13 @@ impl Taken {
         self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
-    /// Whether a kept record of this end acknowledges `stream`.
+    /// Whether a record that this end still keeps acknowledges `stream`.
     fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
 
-    /// The range of positions that was sent and is not known to be acknowledged; `None` if it is
-    /// empty.
+    /// The range of positions that this end sent and that the peer is not known to have
+    /// acknowledged; `None` if the range is empty.
     fn undelivered(&self) -> Option<(Position, Position)> {
         let acked = self.durable.outgoing.as_ref()?.acked();
         let tail = self.retained.as_ref()?.tail();
@@ -266,10 +269,11 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the acked offset; the caller's next commit makes that durable.
+    /// Forgets the acked offset of the received stream. The caller's next commit makes the change
+    /// durable.
     fn unlearn(&mut self) {
-        // The state takes the highest of the three offsets first. So a kill between the next steps
-        // leaves the quarantine as it was.
+        // The first commit stores the highest of the three acked offsets in the state. So a kill
+        // between the following steps leaves the quarantine as it was.
         self.commit();
         self.consumed.commit(0, 0, 0);
         self.durable.acked_offset = None;
@@ -283,7 +287,8 @@ impl Taken {
         let Some(retained) = &mut self.retained else { return self.commit() };
         let stream = other_stream(retained);
         if let Some((from, to)) = undelivered {
-            // The receiver may have consumed more than this end knows.
+            // The receiver may have consumed more than this end knows, so the reported span is not
+            // exact.
             let span = Span { from, to: Some(to), known_to: to, exact: false };
             let (direction, cause) = (Direction::Outgoing, Cause::Undelivered);
             let (epoch, stream) = (self.durable.epoch, Some(retained.stream()));
@@ -311,7 +316,7 @@ fn other_stream(retained: &Retained) -> StreamId {
     }
 }
 
-/// Copies the file into its own directory, under the first free name `….reset-N`.
+/// Copies the link file at `path` into the same directory, under the first free name `….reset-N`.
 fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     for number in 1..=COPIES_MAX {
         let mut name = path.as_os_str().to_owned();
@@ -326,7 +331,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
         };
         let written = File::open(path).and_then(|mut file| io::copy(&mut file, &mut made));
         if let Err(source) = written {
-            // An incomplete copy is useless, and takes room.
+            // An incomplete copy is useless and takes room on the disk, so it is removed.
             let _ = fs::remove_file(&copy);
             return Err(failed(source));
         }
@@ -336,7 +341,7 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     Err(RepairError::Copy { path: path.to_owned(), cause: source })
 }
 
-/// The permissions of a copy.
+/// The permissions of a copy of a link file: only its owner may read and write it.
 const COPY_MODE: u32 = 0o600;
 /// The maximum number of copies of one link file.
 const COPIES_MAX: u32 = 1000;

@@ -3,8 +3,8 @@
 //! offset (`consumed`).
 //!
 //! ```text
-//!   commit(n + 1)     slot of n - 1   ◀─ body, word by word        killed here: n is in force
-//!                     its seal        ◀─ one store, Release        from here on: n + 1
+//!   commit(n + 1) writes   the body of slot n - 1, word by word      if killed: n is in force
+//!                          the seal of that slot: one store, Release  after it: n + 1 is in force
 //! ```
 //!
 //! Each slot of `consumed` has one further word: how many bytes were acknowledged since the slot's
@@ -69,8 +69,9 @@ impl StateSlots {
 /// The part of the control page in this process's file that holds the acked offset (`consumed`).
 ///
 /// ```text
-///   commit     same stream, at most NEAR bytes on     the word of the slot in force    one store
-///              else                    the other slot: word := 0, then its record, then its seal
+///   commit of a position in the same stream, at most NEAR bytes after the record in force:
+///            one store into the word of the slot in force
+///   any other commit, into the other slot: word := 0, then the slot's record, then its seal
 /// ```
 #[derive(Debug)]
 pub struct ConsumedSlots<W = OwnMem> {
@@ -81,9 +82,10 @@ pub struct ConsumedSlots<W = OwnMem> {
     /// same record.
     sequence: u64,
     stream: u64,
-    /// The acknowledged position that the record itself contains.
+    /// The acknowledged position that the record in force itself contains.
     start: u64,
-    /// The offset of the word that counts the bytes acknowledged since the record.
+    /// The offset of the word that counts the bytes acknowledged since the record in force was
+    /// committed.
     since: usize,
 }
 
@@ -183,9 +185,10 @@ impl ConsumedSlots {
     }
 }
 
-/// The memory of the slots. Tests implement this trait with a memory that records every state.
+/// The memory of the slots. Tests implement this trait with a memory that keeps a copy of its
+/// contents after each store.
 pub trait Words {
-    /// Loads the word at `offset`, as the method of [`OwnMem`] with the same name.
+    /// Loads the word at `offset`, like the method `load` of [`OwnMem`].
     fn load(&self, offset: usize) -> u64;
     /// Stores consecutive words, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
@@ -217,12 +220,13 @@ impl Words for OwnMem {
     }
 }
 
-/// Reads the acked offset from a peer's control page; `None` if the peer is writing it at the
-/// moment, or if it is damaged.
+/// Reads the acked offset from a peer's control page. `None` if the peer is writing the acked
+/// offset at the moment, or if the acked offset is damaged.
 pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     let records = |line: &mut [u8]| control.copy(index(CONSUMED), line);
     consumed_by(records, |word| {
-        // ORDER: a fence before each of the three steps keeps the loads in this order (SPEC 16.5).
+        // ORDER: the reader copies the records, then loads the word of each of the two slots, then
+        // one seal again. A fence before each of these three loads keeps this order (SPEC 16.5).
         // The words are loaded after the records: a record whose seal was copied is followed by a
         // word that is 0, or that counts from this record. The seal is loaded once more after the
         // words: if a word counts from the next record in this slot, the second load sees that
@@ -232,8 +236,8 @@ pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     })
 }
 
-/// Does the work of [`consumed_of`]: `records` copies the whole line once, and `word` loads single
-/// words of the line afterwards.
+/// Does the work of [`consumed_of`]: `records` copies the 128 bytes of both slots once, and `word`
+/// loads single words of these bytes afterwards.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,
@@ -251,7 +255,7 @@ fn consumed_by(
     (seal == found.record.seal.get() || seeded_fault("link_seal_once")).then_some(found)
 }
 
-/// Writes a slot: the words of its body first, then its seal.
+/// Writes a slot: first the words of the slot's body, then the seal.
 #[inline]
 fn write(memory: &mut impl Words, offset: u64, slot: &[U64]) {
     let Some((seal, body)) = slot.split_last() else { return };

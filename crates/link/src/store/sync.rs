@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing to the disk: the only place where a link file is synced, so that tests see each sync.
 //!
-//! An error is never retried: after it the system counts the pages as clean, and a second sync
-//! would succeed without them.
+//! A failed sync is never retried: after the error the system counts the pages as clean, so a
+//! second sync would succeed without writing them.
 
 use std::fs::File;
 use std::io;
 
 use partywall_sys::persistent_file::sync_file_system;
 
-/// How much is written to the disk at a time.
+/// Which changed pages one sync writes to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncScope {
-    /// One file.
+    /// The pages of one file.
     File,
-    /// Everything that was changed in its file system, which is cheaper for many files.
+    /// The pages of all changed files in the file's file system, which is cheaper if many files
+    /// have changed.
     FileSystem,
 }
 
 impl SyncScope {
-    /// Writes the contents of `file` to the disk, those of its mappings too, and returns when they
-    /// are there.
+    /// Writes the contents of `file` to the disk, including what was stored through its mappings.
+    /// Returns when the contents are on the disk.
     pub(super) fn sync(self, file: &File) -> io::Result<()> {
         #[cfg(all(test, not(shuttle)))]
         observed::note(file);
@@ -38,24 +39,24 @@ pub(crate) mod observed {
     use std::fs::File;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
-    /// The inode number of a file, and its contents when it was synced.
+    /// The inode number of a synced file, and the contents of the file at that sync.
     type Synced = (u64, Vec<u8>);
 
     thread_local! {
         static SYNCED: RefCell<(bool, Vec<Synced>)> = const { RefCell::new((false, Vec::new())) };
     }
 
-    /// Begins to note the contents of each file that this thread syncs.
+    /// Begins to record the contents of each file that this thread syncs.
     pub(crate) fn begin() {
         SYNCED.set((true, Vec::new()));
     }
 
-    /// Stops noting, or goes on with it.
+    /// Stops recording the synced files, or continues to record them.
     pub(crate) fn pause(is_paused: bool) {
         SYNCED.with_borrow_mut(|(is_noting, _)| *is_noting = !is_paused);
     }
 
-    /// Takes what was noted since the last call.
+    /// Returns the synced files that were recorded since the last call.
     pub(crate) fn take() -> Vec<Synced> {
         SYNCED.with_borrow_mut(|(_, synced)| std::mem::take(synced))
     }

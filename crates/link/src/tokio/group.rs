@@ -52,8 +52,8 @@ pub struct Group {
     pub(super) hold: Hold,
 }
 
-/// Keeps the driver task running. When a hold is dropped, the task first handles what the holder
-/// did before.
+/// Keeps the driver task running as long as it lives. When a hold is dropped, the task first
+/// handles what the holder did before.
 pub(super) struct Hold {
     pub(super) shared: Arc<GroupShared>,
 }
@@ -127,9 +127,10 @@ impl fmt::Debug for Hold {
 }
 
 impl GroupShared {
-    /// Adapts the configuration of a link or server that joins this group.
+    /// Adapts the configuration of a link or server that joins this group of async links.
     pub(super) fn adopt(&self, config: Config) -> Config {
-        // With a spinning strategy, a call whose deadline has passed would spin first.
+        // The wait strategy is always `Park`: with a spinning strategy, a call whose deadline has
+        // passed would spin before it returns.
         config.wait(Wait::Park).group(&self.group)
     }
 
@@ -141,12 +142,13 @@ impl GroupShared {
         self.registry().fault.clone().map_or(Ok(()), Err)
     }
 
-    /// The check of [`is_driven`](Self::is_driven) with the error type of links.
+    /// Does the check of [`is_driven`](Self::is_driven), but returns the error type of links.
     pub(super) fn goes_on(&self) -> Result<(), Stopped> {
         self.is_driven().map_err(Stopped::System)
     }
 
-    /// The notices of a link, shared by all its handles.
+    /// Returns the notices of a link, which all handles of the link share; makes them if there are
+    /// none.
     pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
         let mut registry = self.registry();
         if let Some(notices) = registry.links.get(&link.id()).and_then(Weak::upgrade) {
@@ -159,7 +161,8 @@ impl GroupShared {
 
     pub(super) fn forget(&self, id: MemberId) {
         let mut registry = self.registry();
-        // A new handle may have made new notices for the link since.
+        // A new handle may have made new notices for the same link after the last handle was
+        // dropped; those notices stay registered.
         if registry.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
             registry.links.remove(&id);
         }

@@ -4,7 +4,8 @@
 //! ```text
 //!   Link ── split ──▶ Sender     any number of clones, in any task
 //!                └──▶ Receiver   exactly one
-//!   last of them dropped: a client's link is closed, a server's stays with the server
+//!   when the last sender and the receiver are dropped: a client's link is closed,
+//!                                                      a server's link stays with the server
 //! ```
 
 use std::sync::Arc;

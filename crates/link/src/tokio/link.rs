@@ -282,8 +282,8 @@ impl Link {
         self.blocking().stats()
     }
 
-    /// Bytes of the stream between the acknowledged position and its end: sent messages, with 16 to
-    /// 103 bytes for each.
+    /// Bytes of the outgoing stream between the acknowledged position and the stream's end: sent
+    /// messages, with 16 to 103 bytes of overhead for each.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -372,7 +372,8 @@ impl Link {
         self.blocking().acknowledge_dropped_reports(count)
     }
 
-    /// Number of owners of this end so far, this process included. It is 1 without a file.
+    /// Number of owners of this end so far, this process included. It is 1 for a link without a
+    /// file.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -481,7 +482,7 @@ impl Handle {
         Ok(value)
     }
 
-    /// Waits until `receive` returns a message or an error.
+    /// Waits until `receive` returns a message, the end of the peer's stream, or an error.
     async fn wait_for<R>(
         &self,
         mut receive: impl FnMut() -> Result<Option<R>, TryRecvError>,
@@ -501,7 +502,8 @@ impl Handle {
         }
     }
 
-    /// Whether a receiving call of the link can succeed without a turn of the group.
+    /// Whether a receiving call of the link can return a message or the end without a turn of the
+    /// group.
     fn check_for_next(&self) -> Result<(), TryRecvError> {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
@@ -516,7 +518,8 @@ impl Handle {
     pub(super) async fn wait_acked(&self) -> Result<(), WaitError> {
         let before = self.notices.observer.observe()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
-        // Once the epoch is over, its messages are acknowledged or in the reports.
+        // When another epoch has begun, the messages of `epoch` are acknowledged or are in the
+        // reports.
         self.notices.until(|seen| seen.snapshot.acked >= tail || seen.snapshot.epoch != epoch).await
     }
 

@@ -2,11 +2,12 @@
 //! The events for which futures of one link wait, and which object notifies those futures.
 //!
 //! ```text
-//!   the group's task, for a listed link ─▶ arrived ─┬─▶ messages   recv
-//!   an operation, when it is done ───────▶ acted ───┼─▶ changes    send, wait_acked, close, …
-//!                                                   └─▶ events     next_event
-//!   ack, reply, rewind ─────────────────────────────▶ acks      a reply, whose request may be
-//!                                                                  acknowledged by now
+//!   who calls                              method      which notice   futures that wait for it
+//!   the group's task, for a listed link ─▶ arrived ─┬─▶ messages      recv
+//!   an operation, when it is done ───────▶ acted ───┼─▶ changes       send, wait_acked, close, …
+//!                                                   └─▶ events        next_event
+//!   ack, reply, rewind ─────────────────────────────▶ acks            reply, whose request may
+//!                                                                     be acknowledged by now
 //! ```
 //!
 //! The group lists a link with unreceived messages at each turn, and only an operation knows what
@@ -45,7 +46,8 @@ impl Notices {
         Self { observer, shared, messages, changes, events, acks, reported }
     }
 
-    /// Notifies the futures of a link that the group lists. Returns true if the connection changed.
+    /// Notifies the futures of this link, after the group has listed the link as changed. Returns
+    /// true if the link's connection changed.
     pub(super) fn arrived(&self) -> bool {
         self.messages.notify_waiters();
         self.events.notify_waiters();
@@ -105,8 +107,8 @@ impl Notices {
         }
     }
 
-    /// Calls `act`, which acknowledges or redelivers received messages, and notifies the futures
-    /// concerned.
+    /// Calls `act`, which acknowledges or redelivers received messages. Then notifies the futures
+    /// of the link, including those that send replies.
     pub(super) fn act_on_received<R>(&self, act: impl FnOnce() -> R) -> R {
         let done = self.act(act);
         self.acked();

@@ -19,8 +19,8 @@ use partywall::{Address, AddressError};
 /// Dropping the server closes all its links, even those with a handle, and removes its socket file.
 #[derive(Debug)]
 pub struct Server {
-    // Dropped before `hold`, so that the driver task still runs its last check after the links were
-    // closed.
+    // This field is dropped before `hold`, so that the driver task still makes its last check after
+    // the server's links were closed.
     server: crate::Server,
     hold: Hold,
 }

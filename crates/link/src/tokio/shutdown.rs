@@ -4,7 +4,8 @@
 //! ```text
 //!   a future waits for a connection ─▶ a blocking thread drives the group: all bytes out, LEAVE,
 //!        │                             the peer's system has them
-//!        │ dropped: closed now            │ dropped: closed now, and the thread ends
+//!        │ future dropped:                │ future dropped: the link is closed at once,
+//!        ▼ the link is closed at once     ▼ and the thread ends
 //! ```
 //!
 //! Only the blocking call reports when all bytes have gone out, so a blocking thread of the runtime
@@ -21,7 +22,8 @@ use crate::{Observation, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
-    // The error is ignored, because the blocking call below returns the same error.
+    // An error of this wait is ignored, because the blocking call of `close` returns the same
+    // error.
     let _ = handle.notices.until(can_leave).await;
     closing.phase = Phase::Leaving;
     handle.notices.shared.begin_closing();
@@ -33,7 +35,8 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
-/// Whether the link can leave now: it has a connection, or every sent message is acknowledged.
+/// Whether the link can leave its peer now: it has a connection, or every sent message is
+/// acknowledged.
 fn can_leave(seen: &Observation) -> bool {
     seen.snapshot.is_attached || seen.snapshot.acked >= seen.tail
 }
@@ -55,8 +58,8 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         match self.phase {
             Phase::Waiting => {
-                // A deadline in the past makes `close` return at once, and nothing depends on its
-                // result.
+                // The deadline has passed already, so `close_unsynced` returns at once. Nothing
+                // depends on its result.
                 let _ = self.notices.observer.close_unsynced(Some(Instant::now()));
             }
             Phase::Leaving => {

@@ -21,7 +21,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// Makes the descriptors that the attacker passes on in place of `[memory, doorbell]`.
+/// A seeded fault: makes the descriptors that the attacker passes on in place of `[memory,
+/// doorbell]`.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
 const LIES: [(&str, Lie); 13] = [
@@ -52,7 +53,8 @@ fn file(directory: &Path, bytes: u64) -> OwnedFd {
     file.into()
 }
 
-/// A copy of the memory with one bit changed in the part that identifies its owner.
+/// A seeded fault: a copy of the memory with one bit changed in the part that identifies the
+/// memory's owner.
 fn altered(memory: OwnedFd, directory: &Path) -> OwnedFd {
     use std::os::unix::fs::FileExt;
     let (memory, copy) = (File::from(memory), tempfile::tempfile_in(directory).unwrap());
@@ -66,7 +68,8 @@ fn altered(memory: OwnedFd, directory: &Path) -> OwnedFd {
 /// An attacker that relays between a client and a server until one of them closes the connection.
 struct Foe<'a> {
     lie: Lie,
-    /// The process whose descriptors are replaced: 0 the client, 1 the server.
+    /// The end of the link whose descriptors the attacker replaces: 0 for the client, 1 for the
+    /// server.
     liar: usize,
     directory: &'a Path,
 }
@@ -89,7 +92,8 @@ impl Foe<'_> {
         }
     }
 
-    /// Relays once from one socket to the other; `false` if the sender has closed the connection.
+    /// Relays once what one socket has received to the other socket; `false` if the sending end has
+    /// closed the connection.
     fn pass(&self, sockets: &[Socket; 2], from: usize) -> io::Result<bool> {
         let mut bytes = [0; 4096];
         let received = sockets[from].receive(&mut bytes, true)?;
@@ -117,8 +121,8 @@ fn is_over_the_socket(link: &Link) -> bool {
 fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
-    // The first row runs twice: its first run creates what the process keeps for good, before
-    // descriptors are counted.
+    // The first kind of fault runs twice: its first run creates the descriptors that the process
+    // keeps for good, so only later runs compare counts.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);
@@ -162,8 +166,8 @@ fn messages_flow_whatever_descriptors_come() {
     }
 }
 
-/// Needless notifications of a doorbell cost no more than a check: a blocked thread still wakes at
-/// its deadline, and receives the next message.
+/// Rule: needless notifications of a doorbell cost its owner no more than a check. A blocked thread
+/// still wakes at its deadline, and receives the next message.
 #[test]
 fn needless_notifications_change_nothing() {
     let _alone = alone();

@@ -19,7 +19,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Locks out the other tests of this executable, which would change the number of descriptors.
+/// Locks out the other tests of this executable while one test counts descriptors, because the
+/// other tests would change the count.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

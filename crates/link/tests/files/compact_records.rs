@@ -27,7 +27,8 @@ fn a_compact_record_never_begins_with_the_ring() {
             state.base = base;
         }
         retained.publish();
-        // A record after a PAD begins at the start of the ring.
+        // If a PAD lies at the appended record's position, the record itself begins after the PAD,
+        // at the start of the ring.
         let begin = begin.0 % 1024;
         let image = memory.image();
         let kind = |at: u64| image.ring[at as usize] >> 1 & 31;

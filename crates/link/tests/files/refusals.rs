@@ -17,7 +17,7 @@ use support_link::{
     DIRECTORY, SIZES, directory, file, inspection_of, key, open, place, set_this_boot,
 };
 
-/// One row of `spec/links/INDEX.md`, with the file that it names.
+/// One row of `spec/links/INDEX.md`: a file image, and whether it must be accepted or refused.
 struct Row {
     name: String,
     size: u64,
@@ -145,7 +145,8 @@ fn sizes_that_cannot_be_make_no_file() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// The size exceeds what any machine has, so the file system refuses it before it allocates a page.
+/// The requested slab of 1 TiB exceeds what any machine has, so the file system refuses the file
+/// before it allocates a page.
 #[test]
 fn a_file_for_which_there_is_no_room_is_not_made() {
     let directory = directory();
@@ -155,7 +156,8 @@ fn a_file_for_which_there_is_no_room_is_not_made() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// The child process: fills a small tmpfs in a mount namespace of its own.
+/// The role of the child process: it fills a small tmpfs in a mount namespace of its own, and then
+/// uses its link file.
 #[test]
 fn in_a_small_file_system() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -166,7 +168,8 @@ fn in_a_small_file_system() {
     assert!(matches!(error, StorageError::NoSpace { available: Some(_), .. }), "{error}");
     assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
     let mut own = open(directory).unwrap();
-    // Another file fills the rest of the file system; the link file's pages were allocated before.
+    // Another file fills the rest of the file system. The link file still works, because all its
+    // pages were allocated when it was created.
     let filler = fs::write(directory.join("filler"), vec![1; 4 << 20]);
     assert!(filler.is_err(), "the file system is not small");
     let len = own.ring.len();
@@ -219,8 +222,8 @@ fn a_file_that_was_never_owned_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Changes any byte of any page. The file is refused and stays unchanged, or it is opened with
-    /// the same state and only its owner page changed.
+    /// The test changes any byte of any page of a link file. Either the file is refused and stays
+    /// unchanged, or it is opened with the same state and only its owner page changed.
     #[test]
     fn a_changed_byte_is_refused_or_means_nothing(index in 0_usize..16_384, change in 1_u8..) {
         let directory = directory();

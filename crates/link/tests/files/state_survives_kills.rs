@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
-/// The test goes on until the killed processes have made more commits than this number.
+/// The test goes on until the killed child processes have made more commits than this number.
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
-/// The child process: commits without end, and logs the number of each completed commit, until it
-/// is killed.
+/// The role of the child process: it commits without end, and logs the number of each completed
+/// commit, until the test kills it.
 #[test]
 fn committer() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -43,7 +43,7 @@ fn committer() {
     }
 }
 
-/// A state image in which every part contains `number`.
+/// Input: a state image in which every part contains `number`.
 fn numbered(number: u64) -> StateImage {
     let report = Report {
         kind: 1.into(),
@@ -78,7 +78,8 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Checks the file of a killed process; returns the number of the state that it had committed.
+/// Checks the file of a killed process against its log. Returns the number of the last state that
+/// the process had committed.
 fn judge(own: &OwnFile, log: &fs::File) -> u64 {
     let state = own.state.state();
     let number = state.epoch.get();
@@ -110,15 +111,16 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
     let mut commits = 0;
     let deadline = Instant::now() + 4 * TIMEOUT;
     for round in 1.. {
-        // On a busy machine a process commits little before it is killed: then more rounds follow.
+        // On a busy machine a child process makes few commits before the test kills it: then more
+        // rounds follow.
         if round > ROUNDS && commits > COMMITS {
             break;
         }
         assert!(round <= ROUNDS || Instant::now() < deadline, "{commits} commits");
         let variables = [(DIRECTORY, directory.path().to_str().unwrap())];
         let mut second = Second::start("state_survives_kills::committer", &variables);
-        // The kill comes after the first commit of this round, and after a pause whose order of
-        // magnitude is random.
+        // The test kills the child process after the first commit of this round, and after a
+        // further pause whose order of magnitude is random.
         let (before, until) = (word(&log, 0), soon());
         while word(&log, 0) == before {
             assert!(Instant::now() < until, "nothing is committed");
@@ -126,7 +128,8 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
         }
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
-            // An inspection without a lock, during the commits, sees a complete state too.
+            // Rule: an inspection without a lock, while the child process commits, finds a complete
+            // state too.
             inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();

@@ -23,13 +23,13 @@ enum Step {
     ReserveAndDrop(usize),
     Publish,
     Abort,
-    /// Sends up to so many bytes over the socket.
+    /// The sender sends at most this number of bytes over the socket.
     Send(usize),
-    /// The receiver acknowledges so many 256ths of the bytes that it has received but not
-    /// acknowledged.
+    /// The receiver acknowledges a part of the bytes that it has received but not acknowledged:
+    /// this number divided by 256.
     Acknowledge(u64),
     Trim,
-    /// Prepares ring memory for the next records.
+    /// The sender prepares ring memory for the next records.
     Prepare,
     Cut,
     Restart,
@@ -66,7 +66,7 @@ struct World {
     memory: Memory,
     state: State,
     inline_max: usize,
-    /// The messages that are published and not yet trimmed.
+    /// The messages that the sender has published and not yet trimmed.
     kept: VecDeque<Sent>,
     batch: Vec<Sent>,
     cursor: SendCursor,
@@ -252,8 +252,8 @@ proptest! {
         for step in &steps {
             world.take(step);
         }
-        // After any sequence, all remaining messages arrive and are acknowledged, and then the
-        // longest messages have room again.
+        // At the end of any sequence, all remaining messages arrive and are acknowledged. Then the
+        // sender has room for the longest messages again.
         world.take(&Step::Abort);
         while world.receiver.messages.len() < world.expected.len() {
             world.take(&Step::Send(usize::MAX));

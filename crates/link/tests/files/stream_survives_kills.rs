@@ -51,8 +51,8 @@ fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
     to[start..start + 8].copy_from_slice(&from[start..start + 8]);
 }
 
-/// Calls `check` with images that contain only some of the changed words of `after`: the first n,
-/// the last n, exactly one, all but one, and a random selection.
+/// Calls `check` with possible images after a kill. Each image contains only some of the changed
+/// words of `after`: the first n, the last n, exactly one, all but one, or a random selection.
 fn mixtures(
     before: &Image,
     after: &Image,
@@ -82,7 +82,8 @@ struct World {
     retained: Option<Retained>,
     memory: Memory,
     state: State,
-    /// The published messages, each with the position where its record ends.
+    /// The messages that the sender has published and not yet trimmed, each with the position where
+    /// its record ends.
     kept: VecDeque<(Position, Vec<u8>)>,
     batch: Vec<(Position, Vec<u8>)>,
     random: Random,
@@ -91,8 +92,8 @@ struct World {
     has_seen: Seen,
 }
 
-/// Counts of the cases that the random script has reached, so that the test can demand each of
-/// them.
+/// Counts of the cases that the random script has reached, so that the test can demand that each
+/// case occurs.
 #[derive(Debug, Default)]
 struct Seen {
     pads: usize,
@@ -129,7 +130,7 @@ impl World {
         self.retained.as_mut().unwrap()
     }
 
-    /// Checks that the next owner finds the stream `expected` in the image.
+    /// Checks that the next owner finds exactly the messages `expected` in the image.
     fn expect(image: &Image, state: State, expected: &[Vec<u8>]) {
         let (found, _) = image.found(state).unwrap();
         assert_eq!(all_messages(&found, state.base.position), expected);
@@ -139,8 +140,8 @@ impl World {
         self.kept.iter().map(|(_, bytes)| bytes.clone()).collect()
     }
 
-    /// Checks a step that publishes nothing: a kill anywhere within the step leaves the stream as
-    /// it was.
+    /// Checks a step of the sender that publishes nothing: wherever the sender is killed within the
+    /// step, the next owner finds the stream unchanged.
     fn changed_nothing(&mut self) {
         let after = self.memory.image();
         let words = differences(&self.image, &after);
@@ -185,7 +186,8 @@ impl World {
         self.retained().publish();
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
-        // The tail is the position of the batch's first record, or of the PAD before it.
+        // The store that publishes the batch changes the word at `begin`: the first word of the
+        // batch's first record, or of the PAD before that record.
         let commit = (true, (begin.0 % 1024) as usize);
         let mut words = differences(&self.image, &after);
         assert!(words.contains(&commit) && words.len() <= 2, "{words:?}: the word and a zero");
@@ -207,8 +209,8 @@ impl World {
         self.image = after;
     }
 
-    /// Does what a sender does after it notified the peer, which may have acknowledged everything
-    /// by then: the zeroing must not destroy a kept message.
+    /// The sender prepares ring memory, as it does after it has notified the peer. The peer may
+    /// have acknowledged everything by then: the zeroing must not destroy a kept message.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();
@@ -232,8 +234,8 @@ impl World {
         let more = tail.since(acked) * self.random.below(257) as u64 / 256;
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
-        // The state's commit is one store, made before the room is reused, so a kill leaves the old
-        // or the new base: check both.
+        // The sender commits the new base by one store, before it reuses the room below that base.
+        // So a kill leaves the old or the new base, and both are checked.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();
@@ -244,7 +246,7 @@ impl World {
         self.changed_nothing();
     }
 
-    /// The owner is killed, and the next owner opens the stream.
+    /// The sender is killed, and the next owner opens the stream.
     fn restart(&mut self) {
         let (found, memory) = self.image.found(self.state).unwrap();
         self.retained = Some(found.with_inline_max(150));
@@ -257,7 +259,8 @@ impl World {
         let next = State::new(self.state.stream.0.get() + 1);
         self.retained().end(next.stream);
         self.changed_nothing();
-        // The commit of the state: from this store on the next stream is in force, and it is empty.
+        // The sender commits the state that names the next stream. From this store on the next
+        // stream is in force, and is empty.
         self.state = next;
         self.kept.clear();
         self.batch.clear();
@@ -302,8 +305,8 @@ fn killed_between_any_two_stores() {
     assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
 }
 
-/// Stale records of the former stream lie, complete, at the positions of the new stream: only the
-/// tag distinguishes them.
+/// Complete records of the former stream lie at the positions of the new stream, and only the tag
+/// in a record shows that they are stale. They must never count as messages.
 #[test]
 fn former_stream_never_comes_back() {
     let image = Image::zeroed(1024, 64);
@@ -311,7 +314,7 @@ fn former_stream_never_comes_back() {
     let (first, next) = (State::new(1), State::new(2));
     let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
     for number in 0..4 {
-        // The first record has a prefix, and its tag identifies the stream.
+        // The first record has a prefix, and the tag in that prefix identifies the stream.
         retained.append_compact(&[&message(number, 10)], None).unwrap();
         retained.publish();
     }
@@ -325,15 +328,15 @@ fn former_stream_never_comes_back() {
     World::expect(&memory.image(), next, &[]);
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
-    // A compact record of the former stream directly after the new first record, as if nothing had
-    // been zeroed: it counts as damage, and never as a message.
+    // A seeded fault: a compact record of the former stream lies directly after the first record of
+    // the new stream, as if nothing had been zeroed. It counts as damage, never as a message.
     let mut image = memory.image();
     image.ring[64..128].copy_from_slice(&before.ring[64..128]);
     assert!(image.found(next).is_err());
 }
 
 /// A dropped reservation has overwritten part of a freed record, at the offset where the next
-/// stream begins.
+/// stream begins. The next owner must still find either stream undamaged.
 #[test]
 fn half_a_record_is_not_left_where_the_next_stream_begins() {
     let image = Image::zeroed(1024, 64);
@@ -375,8 +378,8 @@ fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Positi
     }
 }
 
-/// A stream with every kind of record: a PAD, BLOBs around the end of the slab, and on request a
-/// base after the start.
+/// An input: a stream with every kind of record, such as a PAD and BLOBs around the end of the
+/// slab. `base_at_start` says whether the base is still the start of the stream.
 fn full(base_at_start: bool) -> (Image, State, usize) {
     let image = Image::zeroed(1024, 1024);
     let (ring, slab, memory) = image.memory();
@@ -439,8 +442,8 @@ fn no_single_byte_is_damaged_unnoticed() {
             }
         }
         assert!(noticed > 8000, "{noticed}");
-        // The one exception of `found.rs`: the first word of a record at the first positions has
-        // only one byte that is not 0.
+        // The one exception that `found.rs` names: at the positions 0, 64, 128 and 192, the first
+        // word of a record has only one byte that is not 0.
         assert!(
             taken_for_the_end
                 .iter()

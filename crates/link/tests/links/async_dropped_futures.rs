@@ -18,12 +18,14 @@ use support_link_async::{
 };
 use tokio::task::JoinSet;
 
-/// The number of scheduler turns after which a future is dropped; it varies with the round.
+/// The number of scheduler turns after which the test drops a future; the number varies with the
+/// round.
 fn timeout(round: u64) -> usize {
     usize::try_from(round * 7 % 5).unwrap()
 }
 
-/// Receives a message by futures that are dropped and made anew until one is ready.
+/// Receives a message by futures that are dropped and made anew until one of them returns a
+/// message.
 async fn recv(link: &Link) -> Message {
     let mut round = 0;
     loop {
@@ -67,8 +69,8 @@ fn send_future_that_is_dropped_sent_nothing() {
             let sends = tokio::spawn(async move {
                 let (mut n, mut dropped) = (0, 0_u64);
                 while n < 2000 {
-                    // Every third time a batch of two messages that become visible together,
-                    // otherwise one message.
+                    // The sender sends a batch of two messages, which become visible together, when
+                    // `n` is divisible by 3; otherwise it sends one message.
                     let sent = if n % 3 == 0 {
                         let mut batch = link.batch();
                         batch.send(&message(n, 100)).send(&message(n + 1, 100));
@@ -96,7 +98,7 @@ fn send_future_that_is_dropped_sent_nothing() {
                 next += 1;
                 turns(timeout(next)).await;
             }
-            // The next item may be another message, or the sender's end.
+            // The receiver may find one more message next, or the end of the sender's stream.
             if let Some(Ok(Some(last))) = for_turns(50, served.recv()).await {
                 last.ack().unwrap();
                 next += 1;
@@ -138,7 +140,8 @@ fn reply_future_that_is_dropped_neither_sent_nor_acked() {
             served.wait_acked().await.unwrap();
             dropped
         });
-        // The test receives no answer before the ring is full of answers.
+        // The receiver takes no answer until the replying end has had time to fill the ring with
+        // answers.
         turns(2000).await;
         for n in 0..500 {
             let answer = receiver.recv().await.unwrap().unwrap();
@@ -210,8 +213,8 @@ fn close_sends_everything() {
                 message.ack().unwrap();
             }
             while !served.next_event().await.unwrap().is_farewell() {}
-            // `close` on a server's link gives up the handle, and the server can open the link
-            // again.
+            // `close` on a server's link gives up the link's handle, so the server can open the
+            // same link again.
             served.close().await.unwrap();
             let again = server.open("alice", "orders").unwrap();
             assert!(!matches!(again.status(), Status::Closed));
@@ -227,14 +230,15 @@ fn close_future_that_is_dropped_closes_at_once() {
         let link = client.connect(&*ground.address(), "bob", "orders").unwrap();
         let (sender, _receiver) = link.split();
         sender.send(b"kept").await.unwrap();
-        // The message cannot go out, because the client has no peer.
+        // `close` cannot finish, because the message cannot go out: the client has no peer yet.
         assert!(for_turns(20, sender.link().close()).await.is_none());
         assert!(sender.send(b"too late").await.is_err());
         let server = server(&ground, config());
         let served = server.open("alice", "orders").unwrap();
         served.send(b"kept, too").await.unwrap();
         assert!(for_turns(20, served.close()).await.is_none());
-        // Both ends can be opened again at once, with the messages that they keep.
+        // After the dropped `close` futures, both ends can be opened again at once, with the
+        // messages that they keep.
         let served = server.open("alice", "orders").unwrap();
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         assert_eq!(served.recv().await.unwrap().unwrap(), b"kept");
@@ -258,7 +262,7 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         (client, link)
     };
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
-    // From this point on no thread drives the server, so its socket fills.
+    // From this point on no thread drives the server, so the socket to the server fills up.
     awake.block_on(within(async {
         while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());
@@ -284,7 +288,8 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         closes.abort();
         assert!(closes.await.unwrap_err().is_cancelled());
     }));
-    // If the thread of `close` were still running, dropping the runtime would wait for it.
+    // If the blocking thread of the dropped `close` were still running, dropping the runtime would
+    // wait for that thread.
     let (ended, is_over) = mpsc::channel();
     std::thread::spawn(move || {
         drop((client, awake));

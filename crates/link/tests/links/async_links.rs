@@ -27,7 +27,7 @@ fn messages_go_both_ways_over_each_wire() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             let task = tokio::spawn(async move {
                 echo(&served, 500).await;
-                // The server sends first, too.
+                // After the echo, the server's end sends messages too, without being asked.
                 for n in 0..500 {
                     served.send(&message(n, 100)).await.unwrap();
                 }
@@ -105,18 +105,18 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for n in 0..LINKS {
             links.push(client.connect(server.local_address(), "bob", &n.to_string()).unwrap());
             let end = server.accept().await.unwrap();
-            // The tasks neither acknowledge nor drop a handle, because each of those would wake the
-            // group's task once more.
+            // Each task returns its handle and acknowledges nothing: an acknowledgement or a
+            // dropped handle would wake the group's task once more.
             tasks.spawn(async move { (end.recv().await.map(drop), end) });
         }
         for link in &links {
             link.wait_attached().await.unwrap();
         }
-        // Lets all tasks run until each of them waits for a message.
+        // Runs the server's runtime until each of its tasks waits for a message.
         turns(10).await;
         (server, links, tasks)
     }));
-    // The server's runtime does not run, so no task drives the server.
+    // The server's runtime does not run while the client sends, so no task drives the server.
     for link in &links {
         link.try_send(b"hello").unwrap();
     }
@@ -139,7 +139,8 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
             let (address, link) = (first.local_address().clone(), Arc::new(link));
             let (sending, flushing) = (Arc::clone(&link), Arc::clone(&link));
             let sends = tokio::spawn(async move {
-                // More messages than fit, so that the sender waits for room repeatedly.
+                // The client sends more messages than the ring has room for, so that the sender
+                // waits for room repeatedly.
                 for n in 0..2_000 {
                     sending.send(&message(n, 100)).await.unwrap();
                 }
@@ -148,7 +149,8 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
             let receiving = Arc::clone(&link);
             let receives = tokio::spawn(async move {
                 let back = loop {
-                    // Each dropped server has finished its stream; the next server answers.
+                    // Each dropped server has finished its stream, which returns `None`; the last
+                    // server answers with a message.
                     if let Some(back) = receiving.recv().await.unwrap() {
                         break back;
                     }
@@ -163,7 +165,8 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
                 assert_eq!(number(&message), n);
                 message.ack().unwrap();
                 if n % 400 == 399 {
-                    // Drop the handle and the server, then make a server again on the same files.
+                    // The test drops the link's handle and the server, and then makes a server
+                    // again on the same files.
                     drop((served.take(), server.take()));
                     let place = ground.place("server");
                     let next = Server::bind(address.clone(), place, "bob", config()).unwrap();
@@ -215,7 +218,8 @@ fn many_tasks_send_and_receive_over_one_link() {
     const TASKS: u64 = 8;
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
-        // At most once: otherwise a task's acknowledgement would cover messages of other tasks.
+        // The delivery is at most once: otherwise one task's acknowledgement would cover messages
+        // that other tasks received.
         let config = config().delivery(Delivery::AtMostOnce);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
         let (sender, _receiver) = link.split();
@@ -289,7 +293,8 @@ fn events_report_connections() {
         assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         for _ in 0..3 {
             let server = server(&ground, config());
-            // Earlier attempts may have failed for another reason; skip their events.
+            // Earlier connection attempts may have failed for another reason; the test skips their
+            // events.
             while !matches!(link.next_event().await.unwrap(), Event::Attached { .. }) {}
             let served = server.accept().await.unwrap();
             served.wait_attached().await.unwrap();
@@ -298,14 +303,15 @@ fn events_report_connections() {
             let stopped = served.recv().await.unwrap_err();
             assert!(matches!(stopped, RecvError::Stopped(Stopped::Closed)), "{stopped}");
             while !matches!(link.next_event().await.unwrap(), Event::Detached { .. }) {}
-            // Attempts are refused until the address has a server again.
+            // The client's connection attempts are refused until a server is at the address again.
             assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         }
         waits.await.unwrap().unwrap();
     });
 }
 
-/// As for threads, `None` wakes each waiting receiver, once, after all messages.
+/// Rule: as in the blocking interface, `recv` returns `None` to each waiting receiver once, after
+/// all messages.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     on_runtimes(|| async {
@@ -359,7 +365,8 @@ fn a_link_that_only_a_message_remembers_is_offered_again() {
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         let mut kept = Vec::new();
         for epoch in 1..20 {
-            // The epoch change ends the present connection, so that the client makes another one.
+            // Beginning an epoch ends the present connection, so that the client makes another
+            // connection.
             link.begin_epoch(epoch).unwrap();
             link.send(b"hello").await.unwrap();
             let served = server.accept().await.unwrap();

@@ -37,8 +37,8 @@ fn messages_of_every_length_are_borrowed_in_order() {
                 last = Some(message_ref.position());
                 let kept = message_ref.to_bytes();
                 assert_eq!(kept, &message_ref[..]);
-                // Two of three messages are acknowledged directly, the others together with later
-                // ones.
+                // The receiver acknowledges two of three messages directly. The third is
+                // acknowledged together with a later message.
                 if number % 3 != 1 {
                     message_ref.ack().unwrap();
                 }
@@ -60,8 +60,8 @@ fn borrowed_message_without_ack_is_received_again() {
         // Bytes go out only while a thread uses the sender's link, and this thread uses the
         // receiver's.
         let sends = thread::spawn(move || link.wait_acked(soon()));
-        // Each pair: the index up to which messages were acknowledged before, and the index up to
-        // which this round acknowledges.
+        // Input of each round: the index up to which earlier rounds acknowledged messages, and the
+        // index up to which this round acknowledges.
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
             let mut tokens = Vec::new();
             for (number, len) in LENS.iter().enumerate().skip(from) {
@@ -74,12 +74,13 @@ fn borrowed_message_without_ack_is_received_again() {
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
             receiver.rewind().unwrap();
         }
-        // The last acknowledgement goes out when the receiver waits, and then the sender closes its
-        // end.
+        // The last acknowledgement goes out when the receiver waits for a message. The sender then
+        // closes its end.
         let none = receiver.try_recv_ref();
         assert!(matches!(none, Err(TryRecvError::Empty) | Ok(None)), "{none:?}");
         let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
-        // By the deadline the sender may have closed its end, which `None` reports.
+        // If the sender has closed its end before the deadline, the receiver gets `None` instead of
+        // the timeout.
         assert!(matches!(waited, Err(RecvError::TimedOut) | Ok(None)), "{waited:?}");
         sends.join().unwrap().unwrap();
     }
@@ -105,7 +106,7 @@ fn borrowed_and_owned_messages_take_turns() {
                 message_ref.ack().unwrap();
             }
         }
-        // Owned messages keep their contents, whatever messages came later.
+        // Rule: copies of received messages keep their contents, whatever messages came later.
         assert!(kept.iter().all(|(number, len, bytes)| *bytes == message(*number, *len)));
     }
 }

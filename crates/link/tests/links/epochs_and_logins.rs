@@ -97,7 +97,7 @@ fn login_reply_reaches_the_client() {
                     _ => false,
                 })
             });
-            // The refused client keeps trying, and keeps the message.
+            // A refused client keeps trying to attach, and keeps the message of its link.
             link.send(b"kept").unwrap();
         }
         let link = ground.client(config.clone().login("secret"));
@@ -215,8 +215,8 @@ fn message_above_attempts_max_is_poison() {
         assert_eq!((message.attempt(), message.is_poison()), (attempt, attempt > 2));
         if message.is_poison() {
             message.reply(b"it is put aside").unwrap();
-            // Each earlier owner finished its stream when it was dropped, so `recv` first returns
-            // `None` for each: skip those.
+            // Each earlier owner of the server's end finished its stream when it was dropped, so
+            // `recv` first returns `None` for each: the test skips those.
             let mut answers = std::iter::repeat_with(|| link.recv_deadline(soon()).unwrap());
             assert_eq!(answers.find_map(|answer| answer).unwrap(), b"it is put aside");
             break;
@@ -241,7 +241,8 @@ fn a_link_larger_than_all_memory_is_an_error() {
     }
 }
 
-/// A link has room for sixteen reports.
+/// Rule: a report that was merged with another after the application read it is kept. A link has
+/// room for sixteen reports.
 #[test]
 fn report_merged_after_read_is_kept() {
     let ground = Ground::new(Via::Tcp, true);
@@ -262,6 +263,7 @@ fn report_merged_after_read_is_kept() {
     link.acknowledge_reports(&seen).unwrap();
     let rest = link.reports().unwrap();
     assert_eq!((rest.len(), rest[0].epoch), (1, seen[15].epoch + 1), "{rest:?}");
-    // The report that was dropped for lack of room was the oldest, which the application had seen.
+    // The link dropped the oldest report for lack of room; the application had already seen that
+    // report.
     assert_eq!(link.reports_dropped().unwrap(), 1);
 }

@@ -20,8 +20,8 @@ fn messages_of_every_length_arrive_in_order() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let count = 40 * LENS.len();
         thread::scope(|scope| {
-            // The handle keeps what the thread returns. A link that is dropped earlier ends its
-            // stream.
+            // The test holds the sender and receiver that the thread returns, because a link that
+            // is dropped earlier ends its stream.
             let _halves = scope.spawn(|| {
                 let (sender, receiver) = link.split();
                 for number in 0..count {
@@ -49,7 +49,8 @@ fn messages_of_every_length_arrive_in_order() {
                 assert!(received == message(number, LENS[number % LENS.len()]), "{number}");
                 received.ack().unwrap();
             }
-            // A receiver that asks for a further message reports its acknowledgements.
+            // The receiver asks for one more message, because that call reports its
+            // acknowledgements to the sender.
             let polled = served.try_recv();
             assert!(matches!(polled, Err(TryRecvError::Empty)), "{polled:?}");
         });
@@ -73,8 +74,8 @@ fn fill_without_room_is_not_called() {
             let until = Instant::now() + Duration::from_millis(20);
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
-            // Exactly the messages that were sent arrive. A thread uses the sender's link
-            // meanwhile, to drive it.
+            // Exactly the messages that were sent arrive. Meanwhile another thread calls
+            // `wait_acked` on the sender's link, to drive that link.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
@@ -86,8 +87,8 @@ fn fill_without_room_is_not_called() {
                     );
                     received.ack().unwrap();
                 }
-                // A receive call of each end reports its acknowledgements to the other end, until
-                // the deadline.
+                // Each end makes a receive call until its deadline, which reports the end's
+                // acknowledgements to the peer.
                 served.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
             });
         }
@@ -102,8 +103,8 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
         let mut expected = Vec::new();
-        // Messages whose `fill` panics alternate with sent ones, which overwrite what the former
-        // began.
+        // Messages whose `fill` panics alternate with messages that are sent. The sent messages
+        // overwrite what the failed calls had begun to write.
         for (number, len) in LENS.iter().cycle().take(40 * LENS.len()).enumerate() {
             let fails = AssertUnwindSafe(|| {
                 link.send_with(*len, |room| {
@@ -112,21 +113,23 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
                 })
             });
             catch_unwind(fails).unwrap_err();
-            // Enough sent messages to reach the ring's end at many offsets.
+            // The test sends enough messages to reach the end of the ring at many offsets.
             if number % 3 != 0 {
                 link.send_with(*len, |room| room.copy_from_slice(&message(number, *len))).unwrap();
                 expected.push(message(number, *len));
             }
             if number % 5 == 4 {
                 thread::scope(|scope| {
-                    // A thread uses the sender's link meanwhile, to drive it.
+                    // Another thread calls `wait_acked` on the sender's link meanwhile, to drive
+                    // that link.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap().unwrap();
                         assert_eq!(received, message);
                         received.ack().unwrap();
                     }
-                    // A receiver that asks for a further message reports its acknowledgements.
+                    // The receiver asks for one more message, because that call reports its
+                    // acknowledgements to the sender.
                     assert!(matches!(served.try_recv(), Err(TryRecvError::Empty)));
                 });
             }
@@ -134,7 +137,8 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
     }
 }
 
-/// Without the panic, the call would deadlock with itself, or with another call that waits for it.
+/// Rule: a `fill` that uses a link panics. Without the panic, the call would deadlock with itself,
+/// or with another call that waits for it.
 #[test]
 fn fill_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
@@ -143,7 +147,8 @@ fn fill_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // The lock is not yet biased after 1 message, and biased towards this thread after 100.
+            // The link's lock is not yet biased after 1 message, and is biased towards this thread
+            // after 100 messages.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -188,7 +193,8 @@ fn send_with_future_calls_fill_once_there_is_room() {
             while link.try_send_with(1000, fill(sent)).is_ok() {
                 sent += 1;
             }
-            // A future that is dropped while it waits never called `fill`, and sends nothing.
+            // A send future that is dropped while it waits for room has never called `fill`, and
+            // sends nothing.
             let never = |_: &mut [u8]| panic!("there is no room");
             assert!(matches!(link.try_send_with(1000, never), Err(TrySendError::Full)));
             assert!(for_turns(10, link.send_with(1000, never)).await.is_none());

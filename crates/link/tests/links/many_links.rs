@@ -69,7 +69,7 @@ fn one_thread_polls_a_hundred_links() {
             assert!(Instant::now() < deadline);
         }
         assert_eq!(served.len(), LINKS);
-        // The limit is reached: the server refuses to open one more link.
+        // The server has as many links as it admits: it refuses to open one more link.
         let error = server.open("alice", "one more").unwrap_err();
         assert!(matches!(error, partywall_link::OpenError::TooMany(LINKS)), "{error}");
     });
@@ -90,7 +90,7 @@ fn idle_links_wake_no_thread() {
         let served: Vec<Link> =
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
-        // Return the events of attaching first, until no event is left.
+        // The test takes the events of attaching first, until the group reports no further event.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }
@@ -127,7 +127,8 @@ fn external_event_loop_is_woken_by_the_descriptor() {
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok().flatten()) {
             assert_eq!(message, b"hello");
             message.ack().unwrap();
-            // An acknowledgement is pending, so the descriptor is readable.
+            // The group still has to send the acknowledgement, so the group's descriptor is
+            // readable.
             let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
             assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
             group.try_poll().unwrap();
@@ -148,7 +149,7 @@ fn connections_without_attach_disturb_no_link() {
     link.wait_attached(soon()).unwrap();
     let served = server.accept_deadline(soon()).unwrap();
     let mut strangers: Vec<UnixStream> = Vec::new();
-    // Open more silent connections than the server admits at a time.
+    // The test opens more connections that send nothing than the server admits at a time.
     for _ in 0..20 {
         strangers.push(UnixStream::connect(path(&server)).unwrap());
     }
@@ -156,7 +157,7 @@ fn connections_without_attach_disturb_no_link() {
         b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
         &[0xff; 4096],
         &[0; 64],
-        // A frame header whose length exceeds the maximum.
+        // An invalid input: a frame header whose length exceeds the maximum.
         &[0x50, 0x57, 0x4c, 0x46, 1, 0, 1, 0, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0],
     ];
     for bytes in garbage {
@@ -170,7 +171,7 @@ fn connections_without_attach_disturb_no_link() {
         assert_eq!(number(&message), n);
         message.ack().unwrap();
     }
-    // A new client is admitted in place of a silent connection.
+    // The server admits a new client in place of one of the silent connections.
     let other = ground.client(few).connect(server.local_address(), "bob", "other").unwrap();
     other.wait_attached(soon()).unwrap();
     assert!(server.refused() > 4, "{}", server.refused());
@@ -205,8 +206,8 @@ fn client_of_later_versions_is_refused_with_ours() {
             }
             let answer = codec::read(&asking.join().unwrap()).unwrap();
             let Frame::Refuse { echo, refusal } = answer else { panic!("{answer:?}") };
-            // The frame begins with a header of 16 bytes; the body with the magic, the versions,
-            // and then the nonce.
+            // The bytes of the nonce in ATTACH: a frame header of 16 bytes comes first. The body
+            // begins with 16 bytes that hold the magic and the versions, and the nonce follows.
             assert_eq!(echo.0.to_le_bytes(), attach[16 + 16..16 + 24], "{name}");
             assert_eq!(refusal, Refusal::Version(1, 1), "{name}");
             let why = server.last_refusal().unwrap();
@@ -215,7 +216,7 @@ fn client_of_later_versions_is_refused_with_ours() {
     }
 }
 
-/// Sends `bytes` to a server, and returns everything that the server answers.
+/// Sends `bytes` to a server from a new thread, which returns everything that the server answers.
 fn ask(server: &Server, bytes: &[u8]) -> thread::JoinHandle<Vec<u8>> {
     trait Stream: Read + Write + Send {}
     impl<T: Read + Write + Send> Stream for T {}

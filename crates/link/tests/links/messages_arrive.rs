@@ -53,7 +53,8 @@ fn messages_of_every_length_come_back() {
             }
             link.wait_acked(soon()).unwrap();
         });
-        // A file is rounded up to whole pages, and the slab gets the difference.
+        // A file is rounded up to whole pages, and its slab gets the additional bytes: a message is
+        // too long only beyond them.
         let too_long = vec![0; 2 * SLAB as usize];
         let error = link.send(&too_long).unwrap_err();
         assert!(matches!(error, SendError::TooLarge { max: SLAB.., .. }), "{error}");
@@ -75,7 +76,7 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
                     assert_eq!(number(&message), expected);
                     message.ack().unwrap();
                 }
-                // A receiver that waits sends the remaining acknowledgements.
+                // A receive call that waits sends the remaining acknowledgements to the sender.
                 assert!(served.recv_deadline(std::time::Instant::now()).is_err());
             });
             for n in 0..count {

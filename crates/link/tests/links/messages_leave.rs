@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const LEN: usize = 1000;
-/// More bytes than the system buffers for a peer that does not read from its socket. It buffers a
-/// few hundred KiB for a Unix socket, and some MiB for TCP, unless its limits were raised very far.
+/// The ring size: more bytes than the system buffers for a peer that does not read from its socket.
+/// The system buffers a few hundred KiB for a Unix socket, and some MiB for TCP, unless its limits
+/// were raised very far.
 const RING: u64 = 64 << 20;
 
 fn config() -> Config {
@@ -29,8 +30,8 @@ fn messages_after_wait_sent_need_no_thread() {
             scope.spawn(|| link.link().wait_attached(soon()).unwrap());
             served.wait_attached(soon()).unwrap();
         });
-        // Fill the connection: no thread drives the peer, so at some point the system accepts no
-        // more bytes.
+        // The client sends until the connection is full: no thread drives the peer, so at some
+        // point the system accepts no more bytes.
         let mut count = 0;
         let sent = loop {
             let is_full = (0..4000).any(|_| {
@@ -60,7 +61,8 @@ fn messages_after_wait_sent_need_no_thread() {
             let waits = scope.spawn(|| link.wait_sent(soon()));
             link.wait_sent(soon()).unwrap();
             waits.join().unwrap().unwrap();
-            // From this point on no thread of the client runs.
+            // From this point on no thread of the client uses its link, so only bytes that have
+            // already left can arrive.
             receives.join().unwrap();
         });
         drop(server);
@@ -81,7 +83,8 @@ fn wait_sent_on_a_closed_link_is_an_error() {
     drop(server);
 }
 
-/// `wait_sent` does not wait for messages that other threads send after its call.
+/// Rule: `wait_sent` does not wait for messages that other threads send after the call of
+/// `wait_sent`.
 #[test]
 fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
@@ -122,12 +125,13 @@ fn wait_sent_ignores_messages_sent_later() {
         }
         waits.join().unwrap().unwrap();
         while receive(Instant::now() + Duration::from_millis(100)) {}
-        // Any message beyond `awaited` was received only because the system had buffered it.
+        // The server received messages from number `awaited` on only because the system had
+        // buffered them.
         assert!((awaited..next).contains(&received), "{received} of {next}");
     });
 }
 
-/// A reply that waits for room ends when another thread acknowledges its request.
+/// Rule: a reply that waits for room fails when another thread acknowledges the request meanwhile.
 #[test]
 fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -146,7 +150,8 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     thread::scope(|scope| {
         let late = soon() + Duration::from_secs(60);
         let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
-        // Long enough for the replying thread to sleep in most runs; the test holds in any case.
+        // The pause is long enough for the replying thread to sleep in most runs; the expected
+        // result is the same if it does not.
         thread::sleep(Duration::from_millis(50));
         second.ack().unwrap();
         until("the reply ends", || replies.is_finished());

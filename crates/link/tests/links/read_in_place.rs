@@ -54,7 +54,8 @@ fn messages_of_every_length_are_read_in_order() {
                 assert_eq!(calls, 1);
                 assert!(bytes == expected && last < Some(position));
                 last = Some(position);
-                // After a rewind no message is received again, because all were acknowledged.
+                // Rule: after a rewind no message is received again, because each was acknowledged
+                // when its reader returned.
                 if number % 7 == 0 {
                     receiver.rewind().unwrap();
                 }
@@ -89,13 +90,15 @@ fn spinning_ends_pass_messages_on() {
                     link.recv_with(|lies| lies == message(number + 1, len)).unwrap().unwrap();
                 assert!(is_right, "message {number}");
             }
-            // A receiver that asks for a further message reports its acknowledgements.
+            // The receiver asks for one more message, because that call reports its
+            // acknowledgements to the sender.
             link.recv_deadline(Instant::now() + Duration::from_millis(20)).unwrap_err();
         });
     }
 }
 
-/// Whether a message can be received at once; the reader panics, so the message stays.
+/// Whether a message can be received at once. The reader that this check passes panics, so the
+/// message stays unacknowledged.
 fn is_there(served: &Link) -> bool {
     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
     catch_unwind(fails).is_err()
@@ -124,8 +127,8 @@ fn message_whose_reader_panics_is_received_next_again() {
                 assert!(is_there(&served), "{len} bytes");
             }
             assert_eq!(served.stats().messages_received, before + 6);
-            // The message is received again by each kind of receive call, before the message that
-            // follows it.
+            // Rule: a message whose reader panicked is received again by each kind of receive call,
+            // before the message that follows it.
             link.send(&message(number + 1000, 10)).unwrap();
             match number % 4 {
                 0 => expect(number, len),
@@ -139,7 +142,8 @@ fn message_whose_reader_panics_is_received_next_again() {
                     expect(number, len);
                 }
                 _ => {
-                    // The message is received and held; reading the next one acknowledges both.
+                    // The receiver takes the message again and holds it without acknowledging.
+                    // Later, reading the next message in place acknowledges both.
                     let held = served.recv_deadline(soon()).unwrap().unwrap();
                     assert!(held == message(number, len), "{len} bytes");
                     let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
@@ -159,7 +163,8 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// A blocked thread gets no notification for a message that had arrived before it blocked.
+/// The difficult case: a blocked thread gets no notification for a message that had arrived before
+/// the thread blocked.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {
@@ -178,7 +183,8 @@ fn message_whose_reader_panics_goes_to_a_waiting_thread() {
                 let mut has_panicked = false;
                 while !other.is_finished() {
                     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
-                    // The reader panics once; the message then goes to the blocked thread.
+                    // The reader of this thread panics once; the message then goes to the blocked
+                    // thread.
                     has_panicked = has_panicked || catch_unwind(fails).is_err();
                     if has_panicked {
                         break;
@@ -235,8 +241,8 @@ fn message_at_most_once_is_acked_before_it_is_read() {
                 let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));
                 catch_unwind(fails).unwrap_err();
             } else {
-                // The message is already acknowledged and copied, so the reader may use the link,
-                // which is not locked.
+                // With at-most-once delivery, the message is already acknowledged and copied when
+                // its reader is called. So the link is not locked, and the reader may use it.
                 let read = |lies: MessageView<'_>| (served.stats().connections, lies.to_vec());
                 let (connections, bytes) =
                     served.recv_with_deadline(read, soon()).unwrap().unwrap();
@@ -255,17 +261,18 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
-        // Fill the ring, so that there is no room for an answer.
+        // The server's end fills its ring, so that there is no room for an answer.
         while served.try_send(&[7; 1000]).is_ok() {}
         for round in 0..10_u32 {
             link.send(b"one").unwrap();
             link.send(b"two").unwrap();
             let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
-            // The reply has no deadline at which it would check again. The thread is joined only
-            // after it must have been notified.
+            // The reply has no deadline, so it ends only if it is notified. The test joins the
+            // replying thread after a notification must have reached it.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
-            // In some rounds the reply already waits for room at this point.
+            // In some rounds the replying thread already waits for room when the next receive call
+            // begins.
             (0..round * round * 100).for_each(|_| thread::yield_now());
             let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert_eq!(two, b"two");
@@ -326,8 +333,8 @@ fn recv_with_future_reads_once_a_message_is_there() {
         for ground in Ground::all() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             link.wait_attached().await.unwrap();
-            // A future that is dropped while it waits never called its reader, and received no
-            // message.
+            // A receive future that is dropped while it waits has never called its reader, and has
+            // received no message.
             let never = |_: MessageView<'_>| panic!("there is none");
             assert!(matches!(served.try_recv_with(never), Err(TryRecvError::Empty)));
             assert!(for_turns(10, served.recv_with(never)).await.is_none());

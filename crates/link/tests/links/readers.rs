@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use support_ends::every_length::{attach, config, message};
 use support_ends::{Ground, Pair, soon};
 
-/// Under a lock, a destructor that uses a link would deadlock with itself, or with another call
-/// that waits for it.
+/// Rule: a closure that is not called is dropped without a lock. Under a lock, a destructor that
+/// uses a link would deadlock with itself, or with another call that waits for it.
 #[test]
 fn closure_that_is_not_called_is_dropped_without_a_lock() {
     struct Uses<'a>(&'a Link);
@@ -42,7 +42,8 @@ fn closure_that_is_not_called_is_dropped_without_a_lock() {
     }
 }
 
-/// Without the panic, the call would deadlock with itself, or with another call that waits for it.
+/// Rule: a reader that uses a link panics. Without the panic, the call would deadlock with itself,
+/// or with another call that waits for it.
 #[test]
 fn read_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
@@ -51,7 +52,8 @@ fn read_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // The lock is not yet biased after 1 message, and biased towards this thread after 100.
+            // The link's lock is not yet biased after 1 message, and is biased towards this thread
+            // after 100 messages.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -82,7 +84,7 @@ fn read_that_uses_a_link_panics() {
                 }
             }
             link.send(b"something").unwrap();
-            // The captured link is dropped during the panic.
+            // The closure owns a link, which is dropped while the closure panics.
             let drops = || served.recv_with_deadline(|_| drop(link), soon());
             let panicked = catch_unwind(AssertUnwindSafe(drops));
             assert!(panicked.is_err());

@@ -16,7 +16,7 @@ use support_ends::forwarder::Forwarder;
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const CUTS: u64 = 200;
-/// Minimum number of messages between two cuts of the connection.
+/// Minimum number of messages that are echoed for each cut of the connection.
 const EACH: u64 = 30;
 const MESSAGES: u64 = CUTS * EACH + 100;
 
@@ -33,8 +33,8 @@ fn len(n: u64) -> usize {
     if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
 }
 
-/// When the peer closes its end in good order, `recv` returns `None` once, after all messages; then
-/// the link waits for the peer's next stream.
+/// Rule: when the peer closes its end in good order, `recv` returns `None` once, after all
+/// messages. Then the link waits for the peer's next stream.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     for ground in Ground::all() {
@@ -58,7 +58,8 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
         let waited = served.recv_with_deadline(|_| panic!("nothing was sent"), until);
         assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         if !ground.is_kept() {
-            // In memory, the client's end is gone, and a new end would send another stream.
+            // The client's end was in memory and no longer exists, so a new client would send
+            // another stream.
             continue;
         }
         let again = ground.client(config());
@@ -75,11 +76,12 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
     }
 }
 
-/// Messages that the system did not take stay with an end that is dropped, or that closes too late.
-/// The peer has not received everything, so it waits; the end comes behind the last message.
+/// Rule: messages that the system did not accept stay with an end that is dropped, or that closes
+/// too late. The peer has not received everything, so it waits; the end of the stream reaches the
+/// peer behind the last message.
 #[test]
 fn peer_that_left_with_unsent_messages_has_not_finished() {
-    /// Far more than the system takes for a peer that does not read.
+    /// Number of sent messages: far more than the system buffers for a peer that does not read.
     const COUNT: u64 = 40_000;
     const RING: u64 = 64 << 20;
     let config = || Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
@@ -108,7 +110,8 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
                 drained => break drained,
             }
         };
-        // Then the system has room again, and no thread drives the client: a frame would go out.
+        // The system has room again, and no thread drives the client. So a LEAVE frame would reach
+        // the peer if closing or dropping the client's end wrongly sent one.
         assert!(matches!(drain(), Err(RecvError::TimedOut)), "{via:?}: the client is there");
         if is_closed {
             let late = link.close(Instant::now());
@@ -129,8 +132,8 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
     }
 }
 
-/// An error of the group must not replace the end, which is returned once: the group makes no turn
-/// before it is returned.
+/// Rule: `try_recv` returns the end of the peer's stream before the group makes a turn. The end is
+/// returned only once, so an error of the turn must not replace it.
 #[test]
 fn try_recv_returns_the_end_without_a_turn_of_the_group() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -190,7 +193,8 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
             });
             scope.spawn(|| {
                 for cut in 0..CUTS {
-                    // Messages flow on each connection before the next cut.
+                    // The cutting thread waits for messages on each connection before it makes the
+                    // next cut.
                     until("traffic", || echoed.load(Ordering::Relaxed) >= cut * EACH);
                     until("a connection", || link.stats().connections > cut);
                     forwarder.cut();
@@ -231,7 +235,7 @@ fn both_ends_resume_after_a_restart() {
             link.send(&message(n, 8)).unwrap();
         }
         (0..4).for_each(|n| received(&served, n, 1));
-        // Message 4 is delivered, but not acknowledged.
+        // Message 4 is delivered to the application, but not acknowledged.
         assert_eq!(number(&served.recv_deadline(soon()).unwrap().unwrap()), 4);
         let position = served.recv_deadline(soon()).unwrap().unwrap().position();
         drop((served, server));
@@ -260,7 +264,8 @@ fn reply_and_its_request_are_committed_together() {
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
     let question = served.recv_deadline(soon()).unwrap().unwrap();
-    // The client is closed, so no process can receive the answer now.
+    // The client is closed here, so no process can receive the answer until the link is opened
+    // again.
     drop(link);
     question.reply(b"answer").unwrap();
     let bytes = served.unacked_bytes().unwrap();
@@ -283,14 +288,15 @@ fn ack_is_sent_although_its_thread_does_not_come_back() {
         let served = scope.spawn(|| server.accept_deadline(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
         let served = served.join().unwrap();
-        // This thread leads the server's group, while it waits for another event.
+        // The accepting thread drives the server's group as its leader, while it waits for another
+        // event.
         scope.spawn(|| server.accept_deadline(soon()).unwrap());
         for n in 0..100 {
             link.send_deadline(&message(n, 8), soon()).unwrap();
             let message = until_some(|| served.try_recv().ok().flatten());
             assert_eq!(number(&message), n);
             message.ack().unwrap();
-            // The acknowledging thread makes no further call before the sender has the
+            // The acknowledging thread makes no further call until the sender has received the
             // acknowledgement.
             link.wait_acked(soon()).unwrap();
         }
@@ -358,7 +364,7 @@ fn file_has_one_owner_and_a_served_link_one_handle() {
     link.send(b"kept").unwrap();
     link.wait_attached(soon()).unwrap();
     drop(served);
-    // The server keeps the link after its handle is dropped, with the messages that arrived.
+    // After its handle is dropped, the server keeps the link with the messages that arrived.
     let served = server.open("alice", "orders").unwrap();
     assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"kept");
 }
@@ -376,8 +382,8 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let name = link.key().file_name();
     link.close(soon()).unwrap();
     assert!(served.recv_deadline(soon()).unwrap().is_none(), "the client has finished");
-    // The client's file is copied into a second directory, where its owner is not recognized, and
-    // opened in both directories.
+    // The test copies the client's file into a second directory, where the lock of its owner has no
+    // effect. It then opens a client in both directories.
     let moved = ground.path("server").join("../moved");
     std::fs::create_dir(&moved).unwrap();
     std::fs::set_permissions(&moved, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -387,7 +393,8 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let old = old.connect(server.local_address(), "bob", "orders").unwrap();
     old.wait_attached(soon()).unwrap();
     let newer = Client::new(Storage::directory(&moved), "alice", config).unwrap();
-    // The copy is opened one more time than the original, so it has the higher incarnation.
+    // The test opens the copy one more time than the original file, so the copy has the higher
+    // incarnation.
     drop(newer.connect("unix:/nowhere", "bob", "orders").unwrap());
     let newer = newer.connect(server.local_address(), "bob", "orders").unwrap();
     newer.send(b"second").unwrap();

@@ -25,7 +25,7 @@ fn transport(link: &Link) -> Option<Transport> {
     }
 }
 
-/// Receives and acknowledges the next message, and checks that it is the `n`-th.
+/// Receives and acknowledges the next message of `link`, and checks that it is message number `n`.
 fn take(link: &Link, n: u64) {
     let message = link.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!(number(&message), n);
@@ -90,8 +90,8 @@ fn shared_memory_policy_refuses_a_socket() {
     assert!(link.unacked_bytes().unwrap() > 0);
 }
 
-/// The application's own event loop sleeps on the group's descriptor, and misses no message and no
-/// room.
+/// Rule: an application's own event loop that sleeps on the group's descriptor misses no message,
+/// and learns each time that its ring has room again.
 #[test]
 fn external_event_loop_learns_of_messages_and_room() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -103,7 +103,8 @@ fn external_event_loop_learns_of_messages_and_room() {
     let count = 20_000;
     thread::scope(|scope| {
         scope.spawn(|| {
-            // The sender pauses now and then, so that the peer falls asleep.
+            // The sending thread pauses after each 512 messages, so that the event loop falls
+            // asleep.
             for n in 0..count {
                 link.send_deadline(&message(n, 200), soon()).unwrap();
                 if n % 512 == 0 {
@@ -132,7 +133,8 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the descriptor wakes this loop in time: the deadline is the test's own limit.
+            // Only the descriptor wakes this event loop in time: the deadline is the limit of the
+            // test.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();
@@ -141,8 +143,8 @@ fn external_event_loop_learns_of_messages_and_room() {
     });
 }
 
-/// One thread waits for a link that receives nothing. The messages of the second link are for
-/// threads that do other work now and then.
+/// The case: one thread, the group's leader, sleeps for a link that receives nothing. Messages
+/// arrive on a second link, which another thread reads after each poll of the group.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -171,7 +173,8 @@ fn leader_asleep_for_another_link_notifies_the_group() {
         });
         let mut next = 0;
         while next < 3_000 {
-            // The thread sleeps as a follower, or leads: either way only an event wakes it.
+            // The polling thread sleeps as a follower, or leads the group. In both cases only an
+            // event of a link wakes it.
             assert!(group.poll(Some(soon())).unwrap() > 0);
             let _ = group.ready();
             while let Ok(Some(found)) = busy.try_recv() {
@@ -215,7 +218,8 @@ fn threads_of_one_link_wait_in_every_way() {
             assert_eq!(number(&found), n);
             found.ack().unwrap();
         }
-        // The peer may be waiting for the last acknowledgement, which a receive call sends.
+        // The peer may be waiting for the last acknowledgement, which a receive call of this end
+        // sends.
         receiver.recv_deadline(Instant::now()).unwrap_err();
     });
 }
@@ -232,8 +236,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
         link.wait_attached(soon()).unwrap();
     });
     drop((served, server));
-    // The loop makes no blocking call, and has room for all messages: still it must notice the end
-    // of the connection, and the client must connect again.
+    // The sending loop makes no blocking call, and has room for all messages. Still it must notice
+    // the end of the connection, and the client must connect again.
     let mut sent = 0;
     until("the end of the connection", || {
         match link.try_send(&message(sent, 8)) {
@@ -254,8 +258,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
     });
 }
 
-/// Switches repeatedly between two addresses, while messages flow in both directions.
-/// `PARTYWALL_SWITCHES` is the number of switches.
+/// The test switches repeatedly between two addresses, while messages flow in both directions. The
+/// environment variable `PARTYWALL_SWITCHES` sets the number of switches.
 #[test]
 fn switch_to_another_transport_while_messages_flow_loses_nothing() {
     let switches = std::env::var("PARTYWALL_SWITCHES").map_or(300, |text| text.parse().unwrap());
@@ -285,7 +289,7 @@ fn switch_to_another_transport_while_messages_flow_loses_nothing() {
                 for n in 0.. {
                     let is_last = is_over.load(Ordering::Relaxed);
                     let len = if is_last { LAST_BYTES } else { 8 + (n % 700) as usize };
-                    // A send never fails because of a switch.
+                    // Rule: a send never fails because the link switches to another address.
                     link.send_deadline(&message(n, len), soon()).unwrap();
                     if is_last {
                         break;
@@ -343,8 +347,8 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
         group.try_poll().unwrap();
         matches!(link.try_event(), Some(Event::Refused { reason }) if reason.contains("nobody"))
     });
-    // A server of another name binds the address later, and is dropped; the link can still switch
-    // back.
+    // A server of another name binds the unused address, and is then dropped. After that the link
+    // can still switch back to its server's address.
     let late = Server::bind(nobody.as_str(), Storage::Memory, "carol", config());
     drop(late.unwrap());
     link.switch_to(near).unwrap();
@@ -356,11 +360,11 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
     assert!(matches!(link.switch_to("nowhere"), Err(SwitchError::Address(_))));
 }
 
-/// The length in bytes that marks the last message.
+/// The length in bytes by which a receiver recognizes the last message.
 const LAST_BYTES: usize = 777;
 
-/// An acknowledgement that arrives within a record ends a wait for room, although the peer does not
-/// notify for it.
+/// Rule: a sender that waits for room continues when a record with an acknowledgement arrives,
+/// although the peer sends no notification for the room.
 #[test]
 fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -373,7 +377,7 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
         scope.spawn(|| served.wait_attached(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
     });
-    // Return the events of attaching first, until no event is left.
+    // The test takes the events of attaching first, until the group reports no further event.
     while group.poll(Some(Instant::now() + Duration::from_millis(50))).unwrap() > 0 {
         let _ = group.ready();
     }
@@ -385,7 +389,7 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     assert_eq!(group.ready(), [link.id()]);
 }
 
-/// A client with the policy SharedMemory does not switch to an address without shared memory.
+/// Rule: a client with the policy SharedMemory does not switch to an address without shared memory.
 #[test]
 fn shared_memory_policy_keeps_the_connection_on_switch() {
     for insists in 0..2 {

@@ -10,18 +10,19 @@ use std::thread;
 pub const LENS: [usize; 13] =
     [0, 1, 48, 49, 104, 105, 1000, 1024, 1025, 4096, 16_384, 65_536, 200_000];
 
-/// Sizes so small that a few of the long messages fill them.
+/// A configuration with sizes so small that a few of the long messages fill the ring and the slab.
 pub fn config() -> Config {
     let slab = 1 << 20;
     Config::default().ring_bytes(64 << 10).slab_bytes(slab).peer_max(64 << 10, slab)
 }
 
-/// Bytes that depend on the message's number and on the offset.
+/// A message whose bytes depend on its number and on the offset of the byte.
 pub fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
 }
 
-/// Attaches both ends; two threads wait, because each end has to be driven at the same time.
+/// Attaches both ends of a link. Each end waits in a thread of its own, because both ends have to
+/// be driven at the same time.
 pub fn attach(link: &Link, served: &Link) {
     thread::scope(|scope| {
         scope.spawn(|| link.wait_attached(soon()).unwrap());

@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Forwards connections to a server, until it is dropped.
+/// Forwards TCP connections to a server, until the forwarder is dropped.
 pub struct Forwarder {
     pub address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
@@ -26,8 +26,8 @@ impl Forwarder {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let kept = Arc::clone(&shared);
         thread::spawn(move || {
-            // On an error, such as a lack of descriptors, forwarding ends, and the test fails for
-            // lack of a connection.
+            // On an error, such as a lack of descriptors, forwarding ends. The test then fails,
+            // because its ends get no connection.
             for near in listener.incoming().map_while(Result::ok) {
                 let mut shared = kept.lock().unwrap();
                 if shared.is_over {
@@ -48,12 +48,12 @@ impl Forwarder {
         Self { address, shared }
     }
 
-    /// The number of connections so far.
+    /// The number of connections that were forwarded so far.
     pub fn connections(&self) -> u64 {
         self.shared.lock().unwrap().connections
     }
 
-    /// Cuts all connections, so that bytes in flight are lost.
+    /// Cuts all forwarded connections, so that bytes in flight are lost.
     pub fn cut(&self) {
         for stream in self.shared.lock().unwrap().streams.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -65,7 +65,7 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         self.shared.lock().unwrap().is_over = true;
         self.cut();
-        // Connecting wakes the listener thread, which then ends.
+        // This connection wakes the listener thread, which then ends.
         let _ = TcpStream::connect(self.address);
     }
 }

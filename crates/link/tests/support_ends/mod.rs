@@ -23,7 +23,7 @@ pub enum Via {
     Tcp,
 }
 
-/// The address and the storage of a test's links.
+/// What the links of one test use: the directory, the transport and the kind of storage.
 pub struct Ground {
     directory: tempfile::TempDir,
     pub via: Via,
@@ -35,12 +35,12 @@ impl Ground {
         Self { directory: directory::with(&["client", "server"]), via, is_kept }
     }
 
-    /// Whether links are kept in files.
+    /// Whether the links of the test are kept in files.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// A ground for each transport with each kind of storage.
+    /// One ground for each combination of a transport and a kind of storage.
     pub fn all() -> Vec<Self> {
         let vias = [Via::SharedMemory, Via::Unix, Via::Tcp];
         vias.iter().flat_map(|via| [Self::new(*via, false), Self::new(*via, true)]).collect()
@@ -78,7 +78,7 @@ impl Ground {
         }
     }
 
-    /// A server, its end of a link, and the client's end.
+    /// Makes a server, the server's end of a link, and the client's end.
     pub fn pair(&self, config: &Config) -> Pair {
         let server = self.server(config.clone());
         let client = self.client(config.clone());
@@ -94,12 +94,12 @@ pub struct Pair {
     pub link: Link,
 }
 
-/// A deadline that only a faulty program reaches.
+/// A deadline of one minute from now, which only a faulty program reaches.
 pub fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// A message that begins with its number, so that `number` can read it.
+/// A message that begins with its number, which the function `number` returns.
 pub fn message(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     bytes.resize(len.max(8), number as u8);

@@ -17,19 +17,19 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The smallest sizes that a link file may have.
 pub const SIZES: Sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
 
-/// The environment variable that names the second process's directory.
+/// The environment variable that names the directory of the second process.
 pub const DIRECTORY: &str = "PARTYWALL_LINK_DIRECTORY";
 
 pub fn key() -> Key {
     Key::new("alice", "bob", "orders").unwrap()
 }
 
-/// A directory for this user only, in /dev/shm where it exists.
+/// A temporary directory that only this user can access, in /dev/shm where that exists.
 pub fn directory() -> tempfile::TempDir {
     parent::with(&[])
 }
 
-/// The path of the link file of [`key`] in the directory.
+/// The path of the link file of [`key`] in `directory`.
 pub fn file(directory: &Path) -> PathBuf {
     directory.join(key().file_name())
 }
@@ -42,7 +42,8 @@ pub fn inspection_of(directory: &Path) -> Inspection {
     *inspect_link(directory, &key()).unwrap().expect("there is a file").inspection.unwrap()
 }
 
-/// Writes an image of the specification to the path of [`key`]'s link file.
+/// Writes a file image of the specification to the path of [`key`]'s link file, extended to `size`
+/// bytes.
 pub fn place(directory: &Path, image: &[u8], size: u64) -> PathBuf {
     let path = file(directory);
     fs::write(&path, image).unwrap();
@@ -51,7 +52,8 @@ pub fn place(directory: &Path, image: &[u8], size: u64) -> PathBuf {
     path
 }
 
-/// Makes the owners of a file those of this boot, as if it had not been rebooted since.
+/// Changes the boot id in the owner records of a file to the present one, as if the machine had not
+/// been rebooted since.
 pub fn set_this_boot(path: &Path) {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let boot = u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap();

@@ -10,29 +10,29 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-/// A time that only a faulty program exceeds.
+/// A time limit that only a faulty program exceeds.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A runtime with one thread, and a runtime with several.
+/// The two kinds of runtime: one with a single thread, and one with several threads.
 pub fn runtimes() -> [Runtime; 2] {
     let alone = Builder::new_current_thread().enable_all().build().unwrap();
     let together = Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
     [alone, together]
 }
 
-/// Runs a test on each kind of runtime, with a time limit.
+/// Runs a test on each kind of runtime; the test fails if it exceeds [`TIMEOUT`].
 pub fn on_runtimes<F: Future<Output = ()>>(test: impl Fn() -> F) {
     for runtime in runtimes() {
         runtime.block_on(async { within(test()).await });
     }
 }
 
-/// Waits for the output of `future`; fails after a deadline.
+/// Waits for the output of `future`; fails if that takes longer than [`TIMEOUT`].
 pub async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(TIMEOUT, future).await.expect("not in time")
 }
 
-/// Yields `count` times, so that other tasks run.
+/// Yields to the runtime `count` times, so that other tasks run.
 pub async fn turns(count: usize) {
     for _ in 0..count {
         yield_now().await;
@@ -52,7 +52,7 @@ pub fn config() -> Config {
     Config::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
 }
 
-/// The two ends of an async link, with their client and server, like
+/// The two ends of an async link, and the client and server that made them, like
 /// [`support_ends::Pair`](crate::support_ends::Pair).
 pub struct Ends {
     pub server: Server,
@@ -69,7 +69,8 @@ pub fn client(ground: &Ground, config: Config) -> Client {
     Client::new(ground.place("client"), "alice", ground.config(config)).unwrap()
 }
 
-/// A server, its end of a link, and the client's end; client and server have groups of their own.
+/// Makes a server, the server's end of a link, and the client's end. Client and server have groups
+/// of their own.
 pub fn ends(ground: &Ground, config: &Config) -> Ends {
     let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();

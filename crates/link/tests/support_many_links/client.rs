@@ -12,14 +12,15 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Variables that give the second process its directory, the number of links, and their kind.
+/// Environment variables that give the second process its directory, the number of links, and the
+/// kind of the links.
 pub const GROUND: &str = "PARTYWALL_LINKS_GROUND";
 pub const LINKS: &str = "PARTYWALL_LINKS_LINKS";
 pub const KEPT: &str = "PARTYWALL_LINKS_KEPT";
 pub const SHARED: &str = "PARTYWALL_LINKS_SHARED";
 
-/// Runs the second process if the environment asks for it, until the first process closes the
-/// connection.
+/// The main function of the second process, which returns at once in any other process. It runs
+/// until the first process closes the control connection.
 pub fn main() {
     let Some(path) = variable(GROUND) else { return };
     let count: usize = variable(LINKS).unwrap().parse().unwrap();
@@ -62,7 +63,7 @@ pub fn main() {
     }
 }
 
-/// The links that have messages: evenly spread among all links.
+/// The active links, over which a run sends messages: evenly spread among all links.
 fn active(links: &[Link]) -> impl Iterator<Item = &Link> {
     links.iter().step_by(links.len().div_ceil(ACTIVE)).take(ACTIVE)
 }

@@ -39,7 +39,7 @@ fn field(path: &str, name: &str) -> u64 {
     word.map_or(0, |word| word.parse().unwrap())
 }
 
-/// Raises the soft limit of descriptors to the hard limit; returns that limit.
+/// Raises this process's soft limit of descriptors to the hard limit; returns the hard limit.
 pub fn raise_limit() -> u64 {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();

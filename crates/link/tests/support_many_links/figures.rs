@@ -6,18 +6,18 @@ use super::many::Kind;
 use std::fmt;
 use std::time::Duration;
 
-/// Figures of one run.
+/// Figures of one run, for a given number and kind of links.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub links: u64,
     pub kind: Kind,
-    /// Resources of the server's process and of the client's process.
+    /// Resources that the server's process and the client's process use.
     pub holdings: [Holdings; 2],
     pub idle: [Idle; 2],
     pub active: Active,
 }
 
-/// Figures of the time without messages.
+/// Figures of the phase in which no link has messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
     pub turns: u64,
@@ -25,15 +25,15 @@ pub struct Idle {
     pub events: u64,
 }
 
-/// Figures of the server, while some links received a message in each round.
+/// Figures of the server in the phase in which some links receive a message in each round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Active {
     pub rounds: u64,
     pub messages: u64,
     pub turns: u64,
-    /// Number of links that the group reported as having events.
+    /// Number of times that the group reported a link as having events.
     pub reported: u64,
-    /// Processor time of the thread that polls the group.
+    /// Processor time of the thread that polls the server's group.
     pub time: Duration,
 }
 

@@ -13,13 +13,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The directory and the addresses at which both processes meet.
+/// The directory in which both processes find the addresses of server and control socket, and the
+/// kind of the links.
 pub struct Ground {
     pub path: PathBuf,
     pub kind: Kind,
 }
 
-/// The links of one run.
+/// The kind of all links of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Whether the links are kept in files.
@@ -56,10 +57,10 @@ pub fn config(group: &Group, kind: Kind) -> Config {
         .group(group)
 }
 
-/// Number of links of a run that have messages.
+/// Number of active links: those over which a run sends messages.
 pub const ACTIVE: usize = 10;
 
-/// Polls the group for `time`, and counts turns, sleeps and events.
+/// Polls the group for `time`, and returns the counts of its turns, sleeps and events.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut events = 0;
@@ -73,7 +74,8 @@ pub fn idle(group: &Group, time: Duration) -> Idle {
     }
 }
 
-/// Makes `count` links, leaves them idle for `rest`, and then sends messages over some of them.
+/// Makes `count` links, leaves them idle for `rest`, and then sends messages over the active links
+/// for `rounds` rounds.
 pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
     let directory = super::directory::with(&["client", "server"]);
     let ground = Ground { path: directory.path().to_owned(), kind };
@@ -127,9 +129,10 @@ impl ManyLinks {
         Holdings::now().since(self.before)
     }
 
-    /// Leaves all links idle for `time`, and counts what either process does meanwhile.
+    /// Leaves all links idle for `time`, and returns the counts of both processes in that time.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
-        // The events of attaching are taken in a first period, whose counts are discarded.
+        // Both processes take the events of attaching in a first period, whose counts are
+        // discarded.
         for settled in [SETTLING, time] {
             self.say(&format!("rest {}", settled.as_millis()));
             let here = idle(&self.group, settled);
@@ -141,7 +144,8 @@ impl ManyLinks {
         unreachable!("the last of them is `time`")
     }
 
-    /// In each round some links receive a message; all messages are sent before this end polls.
+    /// In each round the active links receive a message each. The second process sends all messages
+    /// before this process polls.
     fn exchange(&mut self, rounds: u64) -> Active {
         let mut active = Active { rounds, ..Active::default() };
         for round in 0..rounds {
@@ -161,7 +165,7 @@ impl ManyLinks {
                     }
                 }
             }
-            // This poll sends the acknowledgements.
+            // This poll of the server's group sends the acknowledgements to the second process.
             self.group.try_poll().unwrap();
             active.turns += self.group.turns() - turns;
             active.time += partywall_sys::cpu::thread_cpu_time() - time;

@@ -29,7 +29,7 @@ impl State {
     }
 }
 
-/// All bytes of a ring and a slab.
+/// All bytes of the ring and the slab of one outgoing stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub ring: Vec<u8>,
@@ -45,7 +45,7 @@ impl Image {
         RingSize::new(self.ring.len() as u64).unwrap()
     }
 
-    /// New memory that contains the bytes of this image.
+    /// Makes new memory, for an owner and for the test, that contains the bytes of this image.
     pub fn memory(&self) -> (OwnMem, OwnMem, Memory) {
         let (mut ring, seen_ring) = mem::pair(self.ring.len());
         let (mut slab, seen_slab) = mem::pair(self.slab.len());
@@ -54,7 +54,7 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// The stream that the next owner finds in this image.
+    /// The stream that the next owner finds in this image, or the damage.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;
@@ -63,7 +63,7 @@ impl Image {
     }
 }
 
-/// The memory of a living owner, which the test can read.
+/// The memory of a living owner, as the test reads it.
 #[derive(Debug)]
 pub struct Memory {
     ring: PeerMem,
@@ -87,7 +87,8 @@ pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
     (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
 }
 
-/// The next bytes of the stream, at most `bytes_max`, fetched in several slices.
+/// The next bytes of the stream that a socket would send, at most `bytes_max`, fetched in several
+/// slices.
 pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
     let count = from.slices(retained, bytes_max, &mut slices).unwrap();
@@ -118,13 +119,13 @@ pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
     receiver.messages
 }
 
-/// Reads and checks the records that a socket carries.
+/// The role of the receiver: it reads and checks the records that a socket carries.
 #[derive(Debug)]
 pub struct RingReader {
     tag: u32,
     size: RingSize,
     next: Position,
-    /// The boundary at the end of the last complete message.
+    /// The boundary at the end of the last message that was received completely.
     pub received: Boundary,
     bytes: Vec<u8>,
     pub messages: Vec<Vec<u8>>,
@@ -137,7 +138,7 @@ impl RingReader {
         Self { tag, size, next: from, received, bytes: Vec::new(), messages: Vec::new() }
     }
 
-    /// The connection was cut: a new connection resumes after the last complete message.
+    /// The connection was cut: the next connection resumes after the last complete message.
     pub fn cut(&mut self) {
         self.bytes.clear();
         self.next = self.received.position;

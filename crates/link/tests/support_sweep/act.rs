@@ -4,65 +4,69 @@
 //!
 //! ```text
 //!   script ── before ──▶ act ── instruction by instruction ──▶ after
-//!                         └─ killed: `before` or `after`; once `after`, never `before` again
+//!                         └─ the worker is killed: new owners find `before` or `after`,
+//!                            and `after` at each instruction behind one that gave `after`
 //! ```
 
 use partywall_testkit::variable;
 use std::fmt;
 
-/// An operation of the worker.
+/// An operation of the worker, during which the worker is stepped and killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Sends a message that fits into the ring.
+    /// The worker sends a message that fits into the ring.
     Send,
-    /// Sends a message whose bytes go into the slab.
+    /// The worker sends a message whose bytes go into the slab.
     SendLong,
-    /// Sends three messages as a batch, one of them in the slab.
+    /// The worker sends three messages as a batch, one of them in the slab.
     Batch,
-    /// Acknowledges two of three received messages.
+    /// The worker acknowledges two of the three messages that it has received.
     Commit,
-    /// Receives a message from the socket, and acknowledges it.
+    /// The worker receives a message from the socket, and acknowledges it.
     Receive,
-    /// Receives a message by reading it in place, and acknowledges it.
+    /// The worker receives a message by reading it in place, which acknowledges it.
     Read,
-    /// Acknowledges a request and sends the reply.
+    /// The worker acknowledges a request and sends the reply.
     Reply,
-    /// Sends a message that does not fit before the end of the ring, and so overwrites acknowledged
-    /// messages.
+    /// The worker sends a message that does not fit before the end of the ring, and so overwrites
+    /// acknowledged messages.
     Wrap,
-    /// Receives an acknowledgement, and sends a message into the room that it freed.
+    /// The worker receives an acknowledgement, and sends a message into the room that the
+    /// acknowledgement freed.
     Acknowledged,
-    /// Creates the file, sends a message and attaches the first connection.
+    /// The worker creates its link file, sends a message and attaches the first connection.
     Create,
-    /// A client whose previous owner was killed opens its file, attaches and sends.
+    /// The worker is a client whose previous owner was killed: it opens the link file, attaches and
+    /// sends.
     Attach,
-    /// The same as `Attach`, but the worker is a server.
+    /// The same operation as `Attach`, but the worker is a server.
     Serve,
-    /// Begins a new epoch, which drops messages in both directions.
+    /// The worker begins a new epoch, which drops messages in both directions.
     Begin,
 }
 
-/// One message of the script that precedes the act: which end sends it, and its fate.
+/// One message of the script that precedes the act. The variant says which end sends the message;
+/// the fields are its number and its fate.
 #[derive(Clone, Copy, Debug)]
 pub enum Line {
     Worker(u64, Liveness),
     Peer(u64, Liveness),
 }
 
-/// The fate of a message of the script, before the act begins.
+/// The fate of a message of the script at the moment when the act begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// Acknowledged, and the sender has received the acknowledgement.
+    /// The receiver acknowledged the message, and the sender has received the acknowledgement.
     Consumed,
-    /// Acknowledged, but the sender has not received the acknowledgement.
+    /// The receiver acknowledged the message, but the sender has not received the acknowledgement.
     Unheard,
-    /// Delivered to the application, which has not acknowledged it.
+    /// The message was delivered to the receiving application, which has not acknowledged it.
     Handed,
-    /// Sent, but not received.
+    /// The message was sent, but not received.
     Kept,
 }
 
-/// The state that new owners find, or are expected to find.
+/// What the new owners of both ends find after a death, or are expected to find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub epoch: u64,
@@ -101,17 +105,19 @@ impl Act {
         name.map_or(Self::ALL.to_vec(), |name| vec![Self::from_name(&name)])
     }
 
-    /// Whether the worker is the server, to which the peer connects.
+    /// Whether the worker's end is the server; otherwise the worker's end is the client.
     pub fn is_served(self) -> bool {
         self == Self::Serve
     }
 
-    /// Whether the act opens the link, so that the peer has to answer during the act.
+    /// Whether the act opens the worker's end of the link, so that the peer has to answer during
+    /// the act.
     pub fn opens(self) -> bool {
         matches!(self, Self::Create | Self::Attach | Self::Serve)
     }
 
-    /// Whether an earlier owner plays the script, and is killed before the act.
+    /// Whether an earlier owner of the worker's end plays the script, and is killed before the act
+    /// begins.
     pub fn has_past(self) -> bool {
         matches!(self, Self::Attach | Self::Serve)
     }
@@ -180,21 +186,22 @@ impl Act {
         view
     }
 
-    /// A further possible state if the peer lives: it may acknowledge received messages before it
-    /// learns of a new epoch.
+    /// One more allowed state if the peer lives: the peer may acknowledge received messages before
+    /// it learns of the new epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
     }
 
-    /// The lowest and the highest delivery count that a message for the worker may have.
+    /// The lowest and the highest delivery count allowed for message `number`, which the worker's
+    /// end receives.
     pub fn attempts(self, number: u64) -> (u32, u32) {
         let is_handed =
             |line: &Line| matches!(line, Line::Peer(of, Liveness::Handed) if *of == number);
         match self {
-            // A worker that is killed while it opens the file may have counted the previous owner,
-            // without yet erasing that owner's note. So one attempt may be counted twice, but none
-            // may be missed.
+            // A worker that is killed while it opens the file may have counted the previous owner's
+            // delivery, without having erased that owner's note. So one attempt may be counted
+            // twice, but none may be missed.
             _ if self.script().iter().any(is_handed) => (2, if self.opens() { 3 } else { 2 }),
             Self::Receive | Self::Read => (1, 2),
             _ => (1, 1),
@@ -212,8 +219,8 @@ impl fmt::Display for Act {
 pub const fn length(number: u64) -> usize {
     match number {
         0 | LAST_OF_WORKER | LAST_OF_PEER => 8,
-        // After five messages of 600 bytes and one of 300, another does not fit before the end of
-        // the ring.
+        // After five messages of 600 bytes and one of 300, another of 600 bytes does not fit before
+        // the end of the ring.
         11..16 | 17 => 600,
         16 => 300,
         21 => 50,
@@ -224,6 +231,6 @@ pub const fn length(number: u64) -> usize {
     }
 }
 
-/// The last message that each end sends after a death.
+/// The number of the last message that each end sends after a death.
 pub const LAST_OF_WORKER: u64 = 90;
 pub const LAST_OF_PEER: u64 = 190;

@@ -6,18 +6,18 @@ use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
 use partywall_link::{Event, Link, ReportSnapshot};
 
-/// One end of the conversation, with what it has received.
+/// One end of the link after a death, with what this end has received.
 pub struct Conversation<'a> {
     link: &'a Link,
     is_worker: bool,
     got: Vec<Got>,
-    /// The epoch of the last received message; positions begin at 0 again with a new epoch.
+    /// The epoch of the last received message. In a new epoch, positions begin at 0 again.
     epoch: Option<u64>,
     has_last: bool,
     has_sent: bool,
 }
 
-/// A received message.
+/// A message that this end has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
     pub number: u64,
@@ -30,7 +30,7 @@ impl<'a> Conversation<'a> {
         Self { link, is_worker, got: Vec::new(), epoch: None, has_last: false, has_sent: false }
     }
 
-    /// Does everything that can be done now without waiting.
+    /// Receives and sends everything that this end can receive and send now without waiting.
     pub fn turn(&mut self) -> Result<(), String> {
         while let Some(event) = self.link.try_event() {
             if matches!(event, Event::Fenced | Event::Quarantined) {
@@ -72,7 +72,8 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Whether both ends have received everything that was sent.
+    /// Whether this end has received everything that was sent, and the peer has acknowledged
+    /// everything.
     pub fn is_over(&self) -> bool {
         self.has_last && self.has_sent && matches!(self.link.unacked_bytes(), Ok(0))
     }

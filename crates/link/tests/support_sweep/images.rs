@@ -20,9 +20,9 @@ pub struct Images {
     changes: Vec<Change>,
 }
 
-/// The bytes that differ from this boundary on.
+/// The bytes that differ between the images of two successive boundaries.
 pub struct Change {
-    /// The number of the boundary, counted in instructions.
+    /// The number of the later boundary, counted in instructions.
     pub step: u64,
     patches: Vec<Patch>,
 }
@@ -34,7 +34,7 @@ struct Patch {
 }
 
 impl Images {
-    /// Begins with the present contents of the files.
+    /// Begins with the present contents of both files as the first image.
     pub fn new(paths: [PathBuf; 2]) -> io::Result<Self> {
         let mut images = Self {
             paths,
@@ -50,8 +50,8 @@ impl Images {
         Ok(images)
     }
 
-    /// Reads the worker's file, and the peer's file if it may have changed. Returns whether
-    /// anything changed.
+    /// Reads the worker's file, and the peer's file if that may have changed (`peer_too`). Returns
+    /// whether any byte changed.
     pub fn check(&mut self, step: u64, peer_too: bool) -> io::Result<bool> {
         let mut patches = Vec::new();
         for which in 0..if peer_too { 2 } else { 1 } {
@@ -86,18 +86,18 @@ impl Images {
         Ok(has_changed)
     }
 
-    /// The number of successive images that differ.
+    /// The number of images that differ from the image before them, the first image included.
     pub fn count(&self) -> usize {
         1 + self.changes.len()
     }
 
-    /// For each image, the number of the first boundary that has it.
+    /// For each image, the number of the first boundary at which the files had these contents.
     pub fn steps(&self) -> Vec<u64> {
         let changed = self.changes.iter().map(|change| change.step);
         std::iter::once(0).chain(changed).collect()
     }
 
-    /// Calls a function with the images of the given numbers, which must rise.
+    /// Calls a function with the images of the given numbers, which must be in ascending order.
     pub fn each(
         &self,
         chosen: &[usize],

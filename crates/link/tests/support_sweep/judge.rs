@@ -5,7 +5,7 @@
 //! the boundaries
 //!
 //! - the files are whole, their positions never fall, and base, acked and tail are in order;
-//! - the view is the one before the act, and from some boundary on the one after it;
+//! - the new owners find the view before the act, and from some boundary on the view after the act;
 //! - a message always has the same position and bytes, and as many attempts as owners received it.
 
 use super::act::{Act, View};
@@ -21,18 +21,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The findings of all images so far.
+/// What the judge has learned from all images so far.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
-    /// Whether the act had taken effect in an earlier image, so that it must have in all later
-    /// ones.
+    /// Whether the act had taken effect in an earlier image. If so, it must have taken effect in
+    /// all later images.
     is_done: bool,
-    /// The position of each message by its number, in either direction.
+    /// The position of each message of either direction, by the message's number.
     positions: BTreeMap<u64, u64>,
     attempts: BTreeMap<u64, u32>,
-    /// For each of the two files: store id, epoch; incarnation, base, acked offset, consumed
-    /// offset.
+    /// For each of the two files, the values in the last judged image: store id, epoch, and the
+    /// values that never fall within an epoch.
     marks: [Option<Marks>; 2],
     pub before: u64,
     pub after: u64,
@@ -45,7 +45,7 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// The views of both ends, and every message that they received.
+/// What two new owners found in one image: the view of both ends, and every received message.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,
@@ -65,7 +65,7 @@ impl Judge {
         }
     }
 
-    /// Judges the next image in the order of the boundaries.
+    /// Judges one image. The caller passes the images in the order of their boundaries.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {
@@ -96,7 +96,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks what must hold after any death. Returns whether the act has taken effect.
+    /// Checks the rules that hold after any death. Returns whether the act has taken effect.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);
@@ -121,7 +121,7 @@ impl Judge {
         Err(format!("{:?} is neither {before:?} nor {after:?}", findings.view))
     }
 
-    /// Checks the contents of one file against those of earlier images.
+    /// Checks the contents of one file against its contents in earlier images.
     fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
@@ -148,11 +148,11 @@ impl Judge {
     }
 }
 
-/// Opens both files by new owners, which continue until everything is received.
+/// Opens both files by new owners, which exchange messages until each has received everything.
 fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     let text = |error: std::io::Error| error.to_string();
     let group = Group::with_wait(Wait::Park).map_err(text)?;
-    // The server is opened first, so that its client attaches at its first attempt.
+    // The server's end is opened first, so that the client attaches at its first attempt.
     let order = if act.is_served() { [WORKER, PEER] } else { [PEER, WORKER] };
     let mut ends = order.map(|which| Some(open(ground, act, which, &group)));
     let mut end = |which: usize| ends[usize::from(order[0] != which)].take().expect("each once");

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   this process                                     second process: the worker (worker.rs)
-//!   stage.rs    the peer, which stands still           script: what was before
+//!   stage.rs    the peer, which runs only if driven    plays the script: messages before the act
 //!   stepper.rs  ── PTRACE_SINGLESTEP ────────────▶     SIGSTOP │ the act, in steps │ SIGSTOP
-//!   images.rs   both files after each instruction, as what changed in them
-//!   judge.rs    ── each image ─▶ two new owners: what do they find, and does it go on?
-//!   sweep.rs    ── SIGKILL after so many steps ──▶  another worker; its successor meets the peer
+//!   images.rs   the changes of both link files after each instruction
+//!   judge.rs    ── each image ─▶ two new owners: may they find this, and do messages flow?
+//!   sweep.rs    ── SIGKILL after some steps ─────▶  another worker; its next owner meets the peer
 //! ```
 //!
 //! A killed process leaves the contents of its file at that boundary between two instructions.

@@ -43,26 +43,26 @@ impl Ground {
     }
 }
 
-/// The subdirectory of one end.
+/// The subdirectory in which one end keeps its link file.
 pub fn place(ground: &Path, which: usize) -> PathBuf {
     ground.join(NAMES[which])
 }
 
-/// The link file of one end.
+/// The path of the link file of one end.
 pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
     let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
     let key = Key::new(local, remote, "orders").unwrap();
     place(ground, which).join(key.file_name())
 }
 
-/// Opens one end of the link of an act.
+/// Opens one end of the link on which the act is made.
 pub fn open(ground: &Path, act: Act, which: usize, group: &Group) -> Result<End, String> {
     let config = Config::default()
         .ring_bytes(4096)
         .slab_bytes(16384)
         .wait(Wait::Park)
         .retry(Duration::from_millis(1), Duration::from_millis(1))
-        // A stepped worker is slow, so the handshake gets a long timeout.
+        // A worker that runs in single steps is slow, so the handshake gets a long timeout.
         .handshake_timeout(TIMEOUT)
         .group(group);
     let place = Storage::directory(place(ground, which));
@@ -84,7 +84,8 @@ fn is_server(act: Act, which: usize) -> bool {
 }
 
 impl Stage {
-    /// Plays the script with both ends, and stops the worker at the beginning of its act.
+    /// Plays the script with both ends, and waits until the worker has stopped at the beginning of
+    /// its act.
     pub fn set(act: Act) -> Result<(Self, Stepper), String> {
         let ground = Ground::new();
         let group = Group::with_wait(Wait::Park).map_err(|error| error.to_string())?;
@@ -109,7 +110,7 @@ impl Stage {
         [WORKER, PEER].map(|which| file(self.ground.path(), self.act, which))
     }
 
-    /// Starts the next owner of the worker's end, in a process of its own.
+    /// Starts the next owner of the worker's end in a new process.
     pub fn successor(&self) -> Second {
         worker::start(self, "next")
     }
@@ -122,8 +123,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Polls the peer's group without waiting, if the act needs the peer to answer; in other acts
-    /// the peer must not move.
+    /// Polls the peer's group without waiting, if the act needs answers of the peer. In other acts
+    /// the peer must not run.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();
@@ -141,7 +142,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The peer's part of the script.
+    /// Plays the peer's part of the script that precedes the act.
     fn play(&self) -> Result<(), String> {
         let link = &self.peer.link;
         for line in self.act.script() {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   worker: says which thread ─▶ PTRACE_TRACEME ─▶ SIGSTOP ─────────── act ───────────▶ SIGSTOP
-//!   here:                                          wait ── step, step, step, … ──▶ the mark
+//!   tracer (this process):                         wait ── step, step, step, … ──▶ second SIGSTOP
 //! ```
 //!
 //! Instructions that are not examined run at full speed, from system call to system call. A system
@@ -28,12 +28,12 @@ pub struct Stepper {
     thread: Pid,
 }
 
-/// The place at which a stepped worker has stopped.
+/// Where a stepped worker has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Within the act, after a step.
+    /// The worker has stopped within the act, after a step.
     Stepped,
-    /// At the end of the act, which the worker marks by SIGSTOP.
+    /// The worker has stopped at the end of the act, which it marks by sending itself SIGSTOP.
     Marked,
 }
 
@@ -54,7 +54,7 @@ impl Stepper {
             let Ok(text) = fs::read_to_string(directory.join(THREAD)) else { continue };
             let thread = Pid::from_raw(text.parse().map_err(|_| "no thread")?);
             match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-                // The worker has not yet allowed tracing.
+                // The worker process has not yet allowed this process to trace it.
                 Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => {}
                 Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok(Self { second, thread }),
                 other => return Err(format!("before its act: {other:?}")),
@@ -62,8 +62,8 @@ impl Stepper {
         }
     }
 
-    /// Executes one instruction. If it is a system call that blocks, `meanwhile` is called
-    /// repeatedly.
+    /// Lets the worker execute one instruction. If the instruction is a system call that blocks,
+    /// `meanwhile` is called repeatedly.
     ///
     /// # Errors
     /// The worker has not stopped where it should.
@@ -103,7 +103,7 @@ impl Stepper {
         }
     }
 
-    /// Whether the next instruction is a system call: only a system call can block.
+    /// Whether the worker's next instruction is a system call: only a system call can block.
     fn is_at_call(&self) -> nix::Result<bool> {
         let at = ptrace::getregs(self.thread)?.rip;
         let word = ptrace::read(self.thread, at as ptrace::AddressType)?;
@@ -136,7 +136,7 @@ impl Stepper {
 impl Drop for Stepper {
     fn drop(&mut self) {
         let _ = partywall_sys::signal::kill(self.second.pid(), partywall_sys::signal::Signal::KILL);
-        // A traced thread disappears only after its tracer has waited for its end.
+        // The system removes a traced thread only after its tracer has waited for the thread's end.
         while let Ok(status) = waitpid(self.thread, Some(WaitPidFlag::__WALL)) {
             if !matches!(status, WaitStatus::Stopped(..)) {
                 break;
@@ -146,7 +146,8 @@ impl Drop for Stepper {
     }
 }
 
-/// The two bytes 0f 05 of the instruction `syscall`, as a little-endian number.
+/// The two bytes 0f 05 of the machine instruction `syscall`, as a little-endian number.
 const SYSCALL: i64 = 0x050f;
-/// Number of polls without `meanwhile`: a system call that takes longer probably blocks.
+/// Number of polls of the worker before `meanwhile` is called: a system call that takes longer
+/// probably blocks.
 const LOOKS_ALONE: u64 = 100;

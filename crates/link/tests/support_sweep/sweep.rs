@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 /// How thoroughly each act is tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Whether acts that open a link are stepped completely, and not only between two system calls
-    /// between which a file changes.
+    /// Whether acts that open a link are stepped completely. Otherwise they are stepped only
+    /// between successive system calls between which a file changes.
     pub is_whole: bool,
-    /// Maximum number of images that are judged, evenly chosen, including the first and the last.
+    /// Maximum number of images that are judged. They are evenly chosen, including the first and
+    /// the last image.
     pub images: usize,
-    /// Number of real kills: up to half of them right after a file has changed, the others evenly
-    /// distributed over all boundaries.
+    /// Number of workers that are really killed: up to half of them right after a file has changed,
+    /// the others at evenly distributed boundaries.
     pub kills: usize,
 }
 
@@ -53,7 +54,7 @@ impl Settings {
     }
 }
 
-/// Sweeps one act, boundary by boundary.
+/// Runs the sweep of one act, boundary by boundary.
 ///
 /// # Errors
 /// The violation, and the boundary at which it was found.
@@ -106,7 +107,7 @@ pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
 struct Path {
     images: Images,
     boundaries: u64,
-    /// For each system call, the boundary after it.
+    /// For each system call of the act, the number of the boundary after the call.
     calls: Vec<u64>,
 }
 
@@ -119,8 +120,8 @@ struct Moment {
 }
 
 impl Path {
-    /// Finds the system calls between which a file changes. Each is named by the number of calls
-    /// before.
+    /// Finds the places in the act where a file changes between two successive system calls. Each
+    /// place is named by the number of system calls before it.
     fn calls(act: Act) -> Result<HashSet<u64>, String> {
         let (stage, stepper) = Stage::set(act)?;
         let mut images = Images::new(stage.files()).map_err(text)?;
@@ -138,7 +139,8 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Steps through the act, or only through the parts after the given system calls.
+    /// Steps through the whole act. If `behind` is given, steps only after the system calls that it
+    /// names, and lets the worker run elsewhere.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
         let (stage, stepper) = Stage::set(act)?;
         let images = Images::new(stage.files()).map_err(text)?;
@@ -176,7 +178,8 @@ impl Path {
     }
 }
 
-/// Kills a worker at that boundary. Then the next owner and the peer, which lives, continue.
+/// Kills a worker at the boundary that `moment` names. Then the next owner and the peer, which
+/// lives, exchange the remaining messages. Returns whether the act has taken effect.
 fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     let (stage, stepper) = Stage::set(act)?;
     lead(&stage, &stepper, moment)?;
@@ -206,8 +209,8 @@ fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     judge.may_be(&Findings { view, got })
 }
 
-/// Runs a worker to that boundary, or to the end of the act if the worker makes fewer system calls
-/// or instructions.
+/// Runs a worker to the boundary that `moment` names. Stops at the end of the act if the worker
+/// makes fewer system calls or instructions.
 fn lead(stage: &Stage, stepper: &Stepper, moment: Moment) -> Result<(), String> {
     for _ in 0..moment.calls {
         if stepper.to_call()? == Stop::Marked
@@ -228,7 +231,7 @@ fn text(error: std::io::Error) -> String {
     error.to_string()
 }
 
-/// At most `most` numbers below `count`, evenly spread, including the first and the last.
+/// At most `most` numbers below `count`, evenly spread, including 0 and the highest.
 fn spread(count: usize, most: usize) -> Vec<usize> {
     let most = most.min(count);
     match most {
@@ -257,6 +260,6 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Maximum number of instructions of an act.
+/// Maximum number of instructions of an act; a longer act counts as endless.
 const STEPS_MAX: u64 = 5_000_000;
 const ENDLESS: &str = "the act does not end";

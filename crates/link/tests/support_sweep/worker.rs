@@ -2,9 +2,10 @@
 //! The second process: the end that is killed, or its next owner.
 //!
 //! ```text
-//!   past    plays the script, reports "ready", waits to be killed
-//!   act     plays the script │ SIGSTOP │ the act │ SIGSTOP
-//!   next    receives what there is, sends the last message, reports, waits to be killed
+//!   part `past`   an earlier owner: plays the script, reports "ready", waits to be killed
+//!   part `act`    the stepped worker: plays the script │ SIGSTOP │ makes the act │ SIGSTOP
+//!   part `next`   the next owner: receives the remaining messages, sends the last message,
+//!                 reports what it received, waits to be killed
 //! ```
 
 use super::act::{Act, Line, Liveness, View, length};
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Names of the files in which a worker reports its thread id, that it is ready, and what it
+/// Names of the files in which a worker reports: its thread id, that it is ready, and what it
 /// received.
 pub const THREAD: &str = "thread";
 pub const READY: &str = "ready";
@@ -35,13 +36,14 @@ pub fn start(stage: &Stage, part: &str) -> Second {
     Second::start("sweep_worker", &[(PART, part), (ACT, &act), (GROUND, ground)])
 }
 
-/// Plays the part that the environment names; returns at once if it names none.
+/// The main function of a worker: plays the part that the environment names. Returns at once if the
+/// environment names no part.
 pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
     let ground = PathBuf::from(variable(GROUND).expect(GROUND));
     // The act runs in a second thread: the system reports the death of a process's first thread
-    // only after that of all others.
+    // only after the death of all other threads.
     let played = thread::spawn(move || match part.as_str() {
         "past" => {
             let worker = Worker::open(act, &ground);
@@ -124,8 +126,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// The report of the next owner: its part of the view, and each received message. `None` until the
-/// report exists.
+/// The report of the next owner about the worker's end: its part of the view, and each received
+/// message. `None` until the report exists.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
@@ -155,8 +157,8 @@ impl Worker {
         Self { act, group, end }
     }
 
-    /// Plays the worker's part of the script. Returns the messages that were delivered and not
-    /// acknowledged.
+    /// Plays the worker's part of the script. Returns the messages that were delivered to the
+    /// worker and not acknowledged.
     fn play(&self) -> Vec<Message> {
         let link = &self.end.link;
         let mut held = Vec::new();
@@ -176,7 +178,7 @@ impl Worker {
                         held.push(came);
                     } else {
                         came.ack().unwrap();
-                        // The acknowledgement reaches the peer only when a thread of the worker
+                        // The acknowledgement leaves the worker only when a thread of the worker
                         // waits.
                         self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
@@ -195,7 +197,8 @@ impl Worker {
     }
 }
 
-/// Writes a file under a temporary name and renames it, so that it is complete or absent.
+/// Writes `text` to a file under a temporary name, and then renames the file. So the file is
+/// complete or absent.
 fn say(ground: &Path, name: &str, text: &str) {
     let path = ground.join(format!("{name}.new"));
     fs::write(&path, text).unwrap();

@@ -2,16 +2,16 @@
 //! The bytes of messages, which follow from the seed, the sending end and the message's number.
 //!
 //! ```text
-//!   at least 16 bytes    number u64 │ 0 or 1: an answer u64 │ pattern
-//!   fewer                pattern, from which the oracle finds out the number
+//!   message of at least 16 bytes    its number, u64 │ 1 for an answer, else 0, u64 │ pattern
+//!   shorter message                 pattern, from which the oracle finds out the number
 //! ```
 
 use partywall_testkit::pattern;
 
-/// The two ends of a link.
+/// The indices of the two ends of a link, in every array with one element for each end.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
-/// The number of a message that is too short to contain one.
+/// The number that stands for a message that is too short to contain its number.
 pub const UNNAMED: u64 = u64::MAX;
 /// Messages of at least this length contain their number.
 pub const NAMED_BYTES: usize = 16;
@@ -26,7 +26,7 @@ pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize)
     bytes
 }
 
-/// The number that a message contains, and whether the message is an answer.
+/// The number that the message `bytes` contains, and whether the message is an answer.
 pub fn name(bytes: &[u8]) -> (u64, bool) {
     if bytes.len() < NAMED_BYTES {
         return (UNNAMED, false);

@@ -3,8 +3,9 @@
 //! how long it takes until messages arrive again.
 //!
 //! ```text
-//!   cut ──── possible ──────── both attach ──── a message comes over the new connection
-//!            │  the client knows │◀────── time taken ──────▶│
+//!   cut ──── the client can know of it: ─────── both ends ──── a message arrives over the
+//!            a new connection is possible       attach         new connection
+//!            │◀──────────────────── measured recovery time ─────────────────────▶│
 //! ```
 //!
 //! A client whose old connection was kept learns of the cut only when its late bytes and its end
@@ -42,7 +43,8 @@ impl Round {
             self.held_up = Duration::ZERO;
             let at = Instant::now();
             if !self.relay.harm(harm, time) {
-                // An end that begins an epoch makes another connection by itself.
+                // No connection exists now: an end that begins an epoch ends its connection, and
+                // the client connects again without help. No cut is counted.
                 continue;
             }
             let possible = match harm {
@@ -65,7 +67,8 @@ impl Round {
                 _ => Circumstances::Undisturbed,
             };
             figures.recoveries.push(Recovery { time, circumstances });
-            // Both ends attach first, so that the next cut concerns the new connection.
+            // The loop waits until both ends have attached again, so that the next cut concerns the
+            // new connection.
             self.wait_attached(attached)?;
         }
         self.finish(figures)
@@ -112,8 +115,8 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// The director polls every 200 µs. If it could not poll for this long, the machine was busy with
-/// something else.
+/// The director polls every 200 µs. If two polls were further apart than this, the machine was busy
+/// with something else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;
 const LATE_MICROS_MAX: u64 = 20_000;

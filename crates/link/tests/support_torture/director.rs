@@ -8,7 +8,7 @@ use super::settings::{Plan, Settings};
 use partywall_testkit::Random;
 use std::time::Instant;
 
-/// Runs rounds with kills; each round is judged as a whole.
+/// Runs rounds with kills until enough ends were killed; each round is judged as a whole.
 ///
 /// # Panics
 ///
@@ -68,7 +68,7 @@ pub fn cut(settings: &Settings) -> Figures {
     figures
 }
 
-/// Minimum number of rounds: each mode over each transport.
+/// Minimum number of rounds: each message pattern (`Mode`) over each transport.
 const ROUNDS_LEAST: u64 = 12;
 const KILLS_A_ROUND: u64 = 60;
 const CUTS_A_ROUND: u64 = 250;

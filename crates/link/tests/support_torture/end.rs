@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
-//!   asked to settle: receive and acknowledge until nothing is left, then note it
+//!   asked to settle: receive and acknowledge until no message is left, then note `Idle`
 //! ```
 
 use super::content::{CLIENT, NAMED_BYTES, SERVER, content, digest, name};
@@ -21,16 +21,18 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Environment variables of an end: its side, its directory, the plan, the number of this owner,
-/// and the number of its first message.
+/// Environment variables of an end: whether it is client or server, its directory, the plan, the
+/// number of this owner, and the number of its first message.
 pub const ROLE: &str = "PARTYWALL_TORTURE_ROLE";
 pub const DIRECTORY: &str = "PARTYWALL_TORTURE_DIRECTORY";
 pub const PLAN: &str = "PARTYWALL_TORTURE_PLAN";
 pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
-/// The address of the relay (for a client), or at which to listen (for a server).
+/// The environment variable with an address: the relay's, for a client, or the one at which a
+/// server listens.
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// Name of the file that exists once no new message may be sent.
+/// Name of the file that the director creates when the ends may send no new message and must
+/// settle.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {
@@ -82,7 +84,7 @@ pub fn run(role: &str) {
         .live();
 }
 
-/// Writes the reason of a failure to a file and a note to the journal, then panics.
+/// Writes the reason of a failure to the file `failed` and a note to the journal, then panics.
 fn fail(directory: &Path, journal: &mut Journal, words: &str) -> ! {
     fs::write(directory.join("failed"), words).unwrap();
     journal.note(What::Failed, &[]);
@@ -96,15 +98,15 @@ struct End {
     journal: Journal,
     chance: Random,
     link: Link,
-    /// The number of the next message.
+    /// The number of the next message that this end sends.
     next: u64,
-    /// Messages that were received but not yet acknowledged, with their epochs.
+    /// Messages that this end has received but not yet acknowledged, with their epochs.
     held: Vec<(Message, u64)>,
     /// The epoch in which this owner certainly sent a message that contains its number. Later
     /// messages without a number can then be attributed to this owner.
     anchor: Option<u64>,
-    /// Whether an answer found no room. Then this end answers no more requests at random, because
-    /// the peer may be waiting for room as well.
+    /// Whether an answer of this end found no room. Then this end answers no more requests at
+    /// random, because the peer may be waiting for room as well.
     is_tired: bool,
 }
 
@@ -135,7 +137,7 @@ impl End {
         }
     }
 
-    /// Takes the link's events and reports, and notes them in the journal.
+    /// Takes the link's events and reports, and writes a note of each to the journal.
     fn tell(&mut self) {
         while let Some(event) = self.link.try_event() {
             match event {
@@ -237,8 +239,8 @@ impl End {
             Mode::Replies => self.side == CLIENT,
             _ => true,
         };
-        // The closure must not use the link, so it could not find out whether an epoch began
-        // meanwhile.
+        // A message is read in place only in rounds without epochs: the closure must not use the
+        // link, so it could not find out whether an epoch began meanwhile.
         if may_read && !self.plan.epochs && self.chance.below(4) == 0 {
             return self.read();
         }
@@ -254,7 +256,8 @@ impl End {
         let words = [position, epoch, number, len, digest(&message), u64::from(message.attempt())];
         self.journal.note(What::Got, &words);
         if self.held.last().is_some_and(|(last, _)| last.position() >= position) {
-            // The connection was made anew, and the unacknowledged messages are received again.
+            // The position is not beyond that of the last held message, so the connection was made
+            // anew. The unacknowledged messages are received again.
             self.held.clear();
         }
         let is_request = !is_answer && message.len() >= NAMED_BYTES;
@@ -275,7 +278,8 @@ impl End {
         }
     }
 
-    /// Receives a message by reading it in place, which acknowledges it and all held messages.
+    /// Receives a message by reading it in place, which acknowledges this message and all held
+    /// messages.
     fn read(&mut self) {
         let (moment, epoch) = (self.moment(), self.epoch());
         let journal = &mut self.journal;
@@ -338,7 +342,8 @@ impl End {
         let next = self.epoch() + 1;
         self.journal.note(What::AboutToBegin, &[next]);
         self.held.clear();
-        // The peer may have begun the same epoch meanwhile, which is no failure.
+        // An error is ignored: the peer may have begun the same epoch meanwhile, which is no
+        // failure.
         let _ = self.link.begin_epoch(next);
     }
 
@@ -354,7 +359,7 @@ impl End {
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
                 Ok(Some(_)) => self.rewind(),
-                // The peer closed its end, and will come back.
+                // The peer closed its end of the link, and its next owner will open that end again.
                 Ok(None) => {}
                 Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unacked_bytes().unwrap_or(u64::MAX)];
@@ -371,12 +376,13 @@ impl End {
         self.next - 1
     }
 
-    /// The length for a message of this end: without an anchor, long enough to contain its number.
+    /// The length for a message of this end. Until this owner has an anchor in `epoch`, the message
+    /// is long enough to contain its number.
     fn anchored(&self, len: usize, epoch: u64) -> usize {
         if self.anchor == Some(epoch) { len } else { len.max(NAMED_BYTES) }
     }
 
-    /// A random length: mostly short, sometimes the longest possible.
+    /// A random message length: mostly short, sometimes the longest possible.
     fn length(&mut self) -> usize {
         match self.chance.below(20) {
             0 => self.chance.size(self.plan.slab_bytes),
@@ -385,7 +391,7 @@ impl End {
         }
     }
 
-    /// A random instant within the next 3 ms, sometimes the present.
+    /// A random deadline within the next 3 ms, sometimes the present.
     fn moment(&mut self) -> Instant {
         Instant::now() + Duration::from_micros(self.chance.size(3000) as u64)
     }

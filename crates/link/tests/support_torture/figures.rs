@@ -5,15 +5,15 @@ use super::oracle::Moment;
 use std::fmt;
 use std::time::Duration;
 
-/// The counts of a whole run.
+/// The counts and times of a whole torture run.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub seed: u64,
     pub rounds: u64,
-    /// The number of kills, by the operation in which the end was killed.
+    /// The number of kills, by the operation that the end was making when it was killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// The number of kills of both ends at once, and of kills before an end had recovered from its
-    /// previous one.
+    /// The number of kills of both ends at once, and of kills of an end that had not yet recovered
+    /// from its previous kill.
     pub both: u64,
     pub again: u64,
     pub stops: u64,
@@ -43,11 +43,11 @@ pub struct Recovery {
     pub circumstances: Circumstances,
 }
 
-/// Whether anything else than the cut may have delayed a recovery.
+/// What else than the cut may have delayed a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,
-    /// Epochs begin in this round, which end connections, too.
+    /// Ends begin epochs in this round, which end connections, too.
     Epochs,
     /// The machine was so busy during the recovery that the director was kept waiting.
     Busy,
@@ -58,12 +58,12 @@ impl Figures {
         self.by_moment.iter().sum()
     }
 
-    /// The time within which an undisturbed link should recover.
+    /// The time within which an undisturbed link should recover from a cut.
     pub fn recovery_bound(&self) -> Duration {
         self.round_trip + Duration::from_millis(50)
     }
 
-    /// The times of recoveries under these circumstances, in ascending order.
+    /// The recovery times that were measured under these circumstances, in ascending order.
     fn times(&self, circumstances: Circumstances) -> Vec<Duration> {
         let chosen = self.recoveries.iter().filter(|one| one.circumstances == circumstances);
         let mut times: Vec<Duration> = chosen.map(|one| one.time).collect();
@@ -71,7 +71,7 @@ impl Figures {
         times
     }
 
-    /// Whether all recoveries were within the bound, under whatever circumstances.
+    /// Whether all recovery times were within the bound, under whatever circumstances.
     pub fn are_in_time(&self) -> bool {
         self.recoveries.iter().all(|one| one.time <= self.recovery_bound())
     }

@@ -2,7 +2,8 @@
 //! The journal of both ends: one file that outlives their processes.
 //!
 //! ```text
-//!   0 what, side, owner │ 8 … 64 seven words, as `What` says   a note: 64 bytes, one write
+//!   a note: 64 bytes, appended by one write
+//!   bytes 0 to 7: kind, side, owner │ bytes 8 to 63: seven words, whose meaning `What` lists
 //! ```
 //!
 //! A write of 64 bytes at a multiple of 64 never crosses a page, so a kill never leaves an
@@ -13,43 +14,54 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The kind of a note. Each variant lists the words that follow the kind.
+/// The kind of a note. The comment of each variant lists the words of the note that follow the
+/// kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum What {
-    /// The end has opened its link; no words follow.
+    /// The end has opened its link. The note has no words.
     Opened = 1,
-    /// A connection was attached: 1 if its stream continued, 1 if it uses shared memory.
+    /// A connection was attached. Words: 1 if the stream continued, else 0; 1 if the connection
+    /// uses shared memory, else 0.
     Attached,
-    /// A message is about to be sent: number, length, epoch, number of the first message of its
-    /// batch, messages in the batch.
+    /// The end is about to send a message. Words: number, length and epoch of the message, number
+    /// of the first message of its batch, number of messages in the batch.
     AboutToSend,
-    /// number, epoch, first and count of its batch
+    /// The end has sent a message. Words: number and epoch of the message, number of the first
+    /// message of its batch, number of messages in the batch.
     Sent,
-    /// As `Sent`: the send failed, and nothing was sent.
+    /// The send failed, and nothing was sent. Words: as for `Sent`.
     NotSent,
-    /// A message was received: position, epoch, number (if the message contains it), length,
-    /// digest, attempt.
+    /// The end has received a message. Words: position, epoch, number (if the message contains it),
+    /// length, digest, delivery count.
     Got,
-    /// position, epoch of the message to be acknowledged with all before it
+    /// The end is about to acknowledge a message and all before it. Words: position and epoch of
+    /// that message.
     AboutToCommit,
-    /// position, epoch
+    /// The end has acknowledged a message and all before it. Words: position and epoch of that
+    /// message.
     Committed,
-    /// position, epoch: nothing was committed
+    /// The acknowledgement failed, and nothing was acknowledged. Words: position and epoch of the
+    /// message.
     NotCommitted,
-    /// position, epoch of the request; number, length of the answer
+    /// The end is about to reply to a request. Words: position and epoch of the request, number and
+    /// length of the answer.
     AboutToReply,
-    /// position, epoch of the request; number of the answer
+    /// The end has replied to a request. Words: position and epoch of the request, number of the
+    /// answer.
     Replied,
-    /// As `Replied`: the reply failed; neither was the answer sent nor the request acknowledged.
+    /// The reply failed: the answer was not sent, and the request was not acknowledged. Words: as
+    /// for `Replied`.
     NotReplied,
-    /// epoch that is about to be begun
+    /// The end is about to begin an epoch. Word: the number of that epoch.
     AboutToBegin,
-    /// kind, flags, epoch, from, to
+    /// The link has reported a range of positions. Words: kind, flags, epoch, first position,
+    /// position after the last.
     Reported,
-    /// Everything that arrived is acknowledged: epoch, unacknowledged bytes of this end
+    /// The end has acknowledged everything that arrived. Words: epoch, unacknowledged bytes that
+    /// this end has sent.
     Idle,
-    /// The end has failed; the file `failed` contains the reason.
+    /// The end has failed; the file `failed` contains the reason. The note has no words.
     Failed,
 }
 

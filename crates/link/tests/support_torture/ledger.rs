@@ -2,31 +2,37 @@
 //! The messages of one direction, judged note by note of the journal.
 //!
 //! ```text
-//!   about to send ──▶ Doubtful ── sent ─────────────▶ Sent ── got, committed ──▶ consumed
-//!                        ├─ got by anybody ─────────▶ Sent
-//!                        ├─ a later one got first ──▶ Absent: must never come
-//!                        └─ not sent ───────────────▶ Absent
-//!   an epoch that is over leaves a message of it ───▶ Dropped
+//!   the sender notes "about to send" ────────────────────────────▶ the message is Doubtful
+//!     Doubtful ── the sender notes "sent" ───────────────────────▶ Sent
+//!              ── the receiver notes "got" ──────────────────────▶ Sent
+//!              ── the receiver notes "got" of a later message ───▶ Absent: must never arrive
+//!              ── the sender notes "not sent" ───────────────────▶ Absent: must never arrive
+//!     Sent     ── the receiver notes "got", then "committed" ────▶ consumed
+//!     its epoch is over, and the message is not consumed ────────▶ Dropped
 //!
-//!   about to commit n, killed ──▶ doubt n ── n + 1 got ──▶ n is consumed, and its answer was sent
-//!                                        └── n got again ▶ it is not, its answer must never come
+//!   the receiver notes "about to commit n", and is killed ───────▶ message n is in doubt
+//!     the next owner gets message n + 1 ──▶ n is consumed, and its answer was sent
+//!     the next owner gets message n again ▶ n is not consumed, and its answer must never arrive
 //! ```
 
 use super::content::{UNNAMED, content, digest};
 use std::collections::HashMap;
 
-/// The messages that one end sent, and what became of them at the other end.
+/// The messages that one end sent, and what became of each of them at the other end.
 pub struct Ledger {
     seed: u64,
     sender: usize,
     pub messages: Vec<Message>,
-    /// The message at each epoch and position: no place ever belongs to two messages.
+    /// The index of the message at each epoch and position: no two messages ever have the same
+    /// epoch and position.
     places: HashMap<(u64, u64), usize>,
     /// Index of the first message that is not known to be acknowledged.
     pub committed: usize,
-    /// A message that may be acknowledged, together with all before it.
+    /// The index of a message of which it is not known whether it, with all messages before it, is
+    /// acknowledged.
     pub doubt: Option<usize>,
-    /// The owner of the receiving end, and the last message delivered to that owner.
+    /// The number of the receiving end's owner, and the index of the last message that was
+    /// delivered to that owner.
     last: Option<(u64, usize)>,
     epoch: u64,
     pub got: u64,
@@ -40,7 +46,8 @@ pub struct Message {
     /// The first and the last epoch in which the message may have been sent.
     pub epochs: (u64, u64),
     batch: (usize, usize),
-    /// The request in the opposite direction that this message answers.
+    /// The index of the request, in the ledger of the opposite direction, that this message
+    /// answers.
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,
@@ -60,19 +67,20 @@ pub enum LinkSnapshot {
     Dropped,
 }
 
-/// A consequence of a finding for messages of the opposite direction.
+/// A consequence that a finding about a message has for messages of the opposite direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// If this message was a reply, its request is acknowledged.
+    /// The reply to the request with this index was received, so the request is acknowledged.
     Answered(usize),
-    /// Messages of this range were acknowledged. Those acknowledged by replies prove that the
-    /// replies were sent. First index, and index after the last.
+    /// The messages of this range were acknowledged: the first index, and the index after the last.
+    /// Any of them that were acknowledged by replies prove that the replies were sent.
     Sent(usize, usize),
-    /// This request is not acknowledged, so the reply to it was never sent.
+    /// The request with this index is not acknowledged, so the reply to that request was never
+    /// sent.
     Unanswered(usize),
 }
 
-/// A received message, as its receiver notes it in the journal.
+/// The note that a receiver writes to the journal about a received message.
 pub struct Got {
     pub owner: u64,
     pub position: u64,
@@ -129,14 +137,15 @@ impl Ledger {
         });
     }
 
-    /// The send of message `number` returned without an error, in `epoch` or earlier.
+    /// Judges a note of the sender: the send of message `number` returned without an error, in
+    /// `epoch` or earlier.
     pub fn sent(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         message.epochs.1 = message.epochs.1.min(epoch);
         message.was_confirmed = true;
         match message.snapshot {
-            // The message may have arrived, or been skipped by messages of the next epoch, before
-            // its sender noted the send.
+            // This note is allowed after the message arrived, or was skipped by messages of the
+            // next epoch: the sender may write its note later.
             LinkSnapshot::Sent | LinkSnapshot::Dropped => Ok(()),
             LinkSnapshot::Doubtful => {
                 message.snapshot = LinkSnapshot::Sent;
@@ -148,7 +157,7 @@ impl Ledger {
         }
     }
 
-    /// The message was not sent, as one of the ends has found.
+    /// Judges a finding: message `number` was not sent.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
         match self.messages[number].snapshot {
             LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),
@@ -160,14 +169,14 @@ impl Ledger {
         }
     }
 
-    /// Applies a finding about a message to its whole batch, which is sent completely or not at
-    /// all.
+    /// Applies a finding about a message to the message's whole batch, because a batch is sent
+    /// completely or not at all.
     fn rest_of_batch(&mut self, number: usize, snapshot: LinkSnapshot) -> Judged<()> {
         let batch = self.messages[number].batch;
         let end = (batch.0 + batch.1).min(self.messages.len());
         for other in batch.0..end {
             if self.messages[other].batch != batch {
-                // The sender was killed before it had noted all messages of the batch.
+                // The sender was killed before it had written notes of all messages of the batch.
                 break;
             }
             match self.messages[other].snapshot {
@@ -183,7 +192,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The message `got` was delivered to the application.
+    /// Judges a note of the receiver: the message `got` was delivered to the application.
     pub fn got(&mut self, got: &Got) -> Judged<Vec<Effect>> {
         if got.epoch < self.epoch {
             return Err(format!("epoch {} after {}", got.epoch, self.epoch));
@@ -217,7 +226,8 @@ impl Ledger {
         Ok(effects)
     }
 
-    /// Identifies the received message, and checks that it may arrive now.
+    /// Identifies the message that the note `got` is about, and checks that this message may arrive
+    /// now.
     fn identify(&self, got: &Got) -> Judged<usize> {
         let known = self.places.get(&(got.epoch, got.position)).copied();
         let number = match (known, got.number) {
@@ -249,11 +259,12 @@ impl Ledger {
         Ok(number)
     }
 
-    /// Identifies a message that is too short to contain its number: the first one that matches.
+    /// Identifies a received message that is too short to contain its number: the first sent
+    /// message that matches.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // If a later message was certainly sent in an earlier epoch, this message belongs to that
-        // epoch at the latest. That holds even if it is unknown whether this message was sent.
+        // If a later message was certainly sent in an earlier epoch, a candidate belongs to that
+        // epoch at the latest. That holds even if it is unknown whether the candidate was sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -272,14 +283,15 @@ impl Ledger {
         Err(format!("a message of {} bytes was never about to be sent", got.len))
     }
 
-    /// The index of the message that would be next, given what was delivered or acknowledged before
-    /// `number`.
+    /// The index of the message that `owner` would receive next, given what was delivered or
+    /// acknowledged before message `number`.
     fn start(&self, number: usize, owner: u64) -> usize {
         let last = self.last.filter(|(of, last)| *of == owner && *last < number);
         last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))
     }
 
-    /// A later message arrives before message `number`: checks that this one is absent or dropped.
+    /// Judges a finding: a later message arrived before message `number`. So message `number` must
+    /// be absent or dropped.
     fn pass(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         let may_be_of_before = message.epochs.0 < epoch;
@@ -308,8 +320,9 @@ impl Ledger {
         digest(&content(self.seed, self.sender, number as u64, is_answer, len))
     }
 
-    /// Checks the delivery count: 1, plus one for each former owner that received the message. The
-    /// count may be higher, because an owner may be killed before it has noted the delivery.
+    /// Checks the delivery count of a message: 1, plus one for each former owner that received the
+    /// message. A higher count is allowed, because an owner may be killed before it has noted the
+    /// delivery.
     fn count_attempt(&mut self, number: usize, got: &Got) -> Judged<()> {
         let message = &mut self.messages[number];
         if message.last_owner != got.owner {
@@ -323,19 +336,19 @@ impl Ledger {
         Err(format!("{number} says attempt {}, of {least} to {most}", got.attempt))
     }
 
-    /// The index of the message that was delivered at this position.
+    /// The index of the message that was delivered at this epoch and position.
     pub fn at(&self, epoch: u64, position: u64) -> usize {
         self.places[&(epoch, position)]
     }
 
-    /// Message `number` and all before it are acknowledged.
+    /// Applies a finding: message `number` and all messages before it are acknowledged.
     pub fn consume(&mut self, number: usize) -> Effect {
         self.doubt = None;
         let first = self.committed;
         let epoch = self.messages[number].place.map(|(epoch, _)| epoch);
         for message in &mut self.messages[first.min(number + 1)..=number] {
-            // Messages of a past epoch that were delivered but not acknowledged are not
-            // acknowledged later either.
+            // Only messages of the same epoch count as acknowledged. Messages of a past epoch that
+            // were delivered but not acknowledged are never acknowledged later.
             let is_of_it = message.place.map(|(epoch, _)| epoch) == epoch;
             if message.snapshot == LinkSnapshot::Sent && is_of_it {
                 message.is_consumed = true;
@@ -346,7 +359,8 @@ impl Ledger {
         Effect::Sent(first, number + 1)
     }
 
-    /// Another epoch began before it could be known whether message `number` was acknowledged.
+    /// Applies a finding: another epoch began before it could be known whether message `number` was
+    /// acknowledged.
     fn lose_sight(&mut self, number: usize) {
         for message in &mut self.messages[self.committed.min(number + 1)..=number] {
             message.is_lost_sight_of = true;
@@ -354,7 +368,7 @@ impl Ledger {
         self.committed = self.committed.max(number + 1);
     }
 
-    /// No more notes follow: resolves the last doubt.
+    /// Ends the ledger after the last note of the round: resolves the last doubt.
     pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
         let mut effects = Vec::new();
         if let Some(doubt) = self.doubt.take() {
@@ -368,7 +382,8 @@ impl Ledger {
         Ok(effects)
     }
 
-    /// Checks that every message that was certainly sent in the last epoch is acknowledged.
+    /// Checks the rule that every message that was certainly sent in the last epoch is
+    /// acknowledged.
     pub fn check_all(&self, epoch: u64) -> Judged<()> {
         let lost = self.messages.iter().position(|message| {
             message.snapshot == LinkSnapshot::Sent
@@ -379,7 +394,7 @@ impl Ledger {
         lost.map_or(Ok(()), |lost| Err(format!("{lost} never came: {:?}", self.messages[lost])))
     }
 
-    /// Minimum number of ring bytes that a message takes.
+    /// Minimum number of bytes that message `number` takes in the sender's ring.
     pub fn footprint(&self, number: usize, ring_bytes: u64) -> u64 {
         let len = self.messages[number].len;
         if (PREFIXED_BYTES + len).next_multiple_of(64) > ring_bytes / 4 {
@@ -393,9 +408,10 @@ fn index(word: u64) -> usize {
     usize::try_from(word).unwrap()
 }
 
-/// Bytes of header and prefix of a record.
+/// Length of the header and the prefix of a record, in bytes.
 const PREFIXED_BYTES: u64 = 40;
-/// Bytes of the header of a compact record, written while memory was shared.
+/// Length of a compact record's header, in bytes. The sender writes compact records while memory is
+/// shared.
 const COMPACT_BYTES: u64 = 16;
 /// A link counts delivery attempts at least up to this number.
 const ATTEMPTS_COUNTED: u64 = 16;

@@ -36,9 +36,9 @@ impl Moment {
 
 /// The judge of one round: it knows what each end sent, received and acknowledged.
 pub struct Oracle {
-    /// One ledger for each sending end.
+    /// One ledger for each end, of the messages that this end sent.
     ledgers: [Ledger; 2],
-    /// For each end, a request of it whose reply is in doubt, and that reply.
+    /// For each end, one of its requests whose reply is in doubt, and that reply.
     asked: [Option<(usize, usize)>; 2],
     reported: ReportSet,
     pub ends: [EndState; 2],
@@ -58,7 +58,8 @@ pub struct EndState {
     /// The number of attachments so far, and the number of attachments when a message last arrived.
     pub attached: u64,
     pub flowed: u64,
-    /// The epoch in which this owner has acknowledged everything.
+    /// The epoch in which this owner has noted that it has acknowledged everything; `None` before
+    /// such a note.
     pub idle: Option<u64>,
     pub has_failed: bool,
 }
@@ -78,7 +79,8 @@ impl Oracle {
         }
     }
 
-    /// A new owner of an end starts: returns the owner's number and that of its first message.
+    /// Records that a new owner of an end starts. Returns the number of this owner and the number
+    /// of its first message.
     pub fn starts(&mut self, side: usize) -> (u64, u64) {
         self.ends[side] = EndState::new(self.ends[side].owner + 1);
         self.say(format!("{} start as {}", NAMES[side], self.ends[side].owner));
@@ -182,8 +184,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Applies findings about messages of `sender`, and their consequences for the opposite
-    /// direction.
+    /// Applies the consequences of findings about messages that `sender` sent to the ledger of the
+    /// opposite direction.
     fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
         let other = 1 - sender;
         for effect in effects {
@@ -231,13 +233,14 @@ impl Oracle {
         });
     }
 
-    /// The epoch in which both ends have noted that everything is acknowledged; `None` before that.
+    /// The epoch in which both ends have noted that everything is acknowledged; `None` until both
+    /// notes exist.
     pub fn is_settled(&self) -> Option<u64> {
         let epoch = self.ends[CLIENT].idle?;
         (self.ends[SERVER].idle == Some(epoch)).then_some(epoch)
     }
 
-    /// Makes the final checks of a round.
+    /// Makes the final checks of a round, in whose last epoch `epoch` everything was acknowledged.
     pub fn close(&mut self, epoch: u64) -> Result<(), String> {
         for sender in [CLIENT, SERVER] {
             let effects = self.ledgers[sender].close(epoch)?;

@@ -5,8 +5,8 @@
 //! ```text
 //!   client ──▶ relay ──▶ server         pump: one thread for each direction of a connection
 //!   cut                 both ends see the end of the connection at once
-//!   cut and keep        one end sees it and connects anew; bytes in flight to the other end
-//!                       arrive late, on the old connection
+//!   cut and keep        one end sees the end of the connection and uses a new connection; bytes
+//!                       in flight to the other end arrive late, on the old connection
 //!   delay               no byte passes in one direction for a while
 //! ```
 
@@ -23,18 +23,19 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A relay for one round.
+/// The relay of one round, between the client and the server.
 pub struct Relay {
     shared: Arc<Shared>,
     address: String,
 }
 
 struct Shared {
-    /// The file in which the server writes its address.
+    /// The path of the file in which the server writes its address.
     server: PathBuf,
     pairs: Mutex<Vec<Arc<Pair>>>,
     connections: AtomicU64,
-    /// One of so many connections loses its descriptors, and so gets no shared memory.
+    /// One of this number of connections loses its descriptors in the relay, and so gets no shared
+    /// memory; `None` if no connection does.
     loses_every: Option<u64>,
     listener: Listener,
     is_over: AtomicBool,
@@ -43,18 +44,19 @@ struct Shared {
 struct Pair {
     /// The socket to the client, and the socket to the server.
     sockets: [Socket; 2],
-    /// For each direction, the instant until which the relay holds back its bytes: to the client,
-    /// to the server.
+    /// For each direction, the instant until which the relay holds back the bytes: those to the
+    /// client, and those to the server.
     until: Mutex<[Instant; 2]>,
-    /// Whether the relay drops the descriptors of this connection.
+    /// Whether the relay drops the descriptors that are sent over this connection.
     loses: bool,
 }
 
-/// A disturbance of the present connection.
+/// A disturbance of the newest connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
-    /// Bytes for this end arrive late, on a connection that the peer has already lost.
+    /// The relay cuts the connection, but delivers bytes for this end late, on a connection that
+    /// the peer has already lost.
     CutAndKeep(usize),
     Delay(usize),
 }
@@ -111,7 +113,7 @@ impl Relay {
             Harm::Delay(side) => pair.rest(side, time),
             Harm::CutAndKeep(side) => {
                 pair.rest(side, time);
-                // The peer sees the end of the connection, and abandons it.
+                // The peer of the end `side` sees that the connection has ended, and abandons it.
                 let _ = pair.sockets[1 - side].shutdown_write();
             }
         }
@@ -142,8 +144,8 @@ impl Shared {
             let until = Mutex::new([Instant::now(); 2]);
             let loses = self.loses_every.is_some_and(|every| number % every == every - 1);
             let pair = Arc::new(Pair { sockets: [client, server], until, loses });
-            // The connection is listed before any byte passes, because a thread that sees a byte
-            // may cut the connection.
+            // The relay lists the connection before it relays any byte, because a thread that
+            // learns of a relayed byte may cut the connection.
             self.pairs.lock().unwrap().push(Arc::clone(&pair));
             for to in [0, 1] {
                 let pair = Arc::clone(&pair);
@@ -198,7 +200,7 @@ impl Pair {
         true
     }
 
-    /// Waits until the bytes may pass.
+    /// Waits until the relay may pass bytes to the end `to`.
     fn wait(&self, to: usize) {
         loop {
             let until = self.until.lock().unwrap()[to];
@@ -218,9 +220,9 @@ impl Pair {
     }
 }
 
-/// Number of connections that the system queues for the relay.
+/// Number of connections that the system queues until the relay accepts them.
 const BACKLOG: i32 = 64;
-/// One of so many connections falls back to its socket.
+/// One of this number of connections loses its descriptors, and falls back to its socket.
 const LOSES_EVERY: u64 = 4;
 /// The size of a copied chunk: so small that a delay may split a record.
 const CHUNK_BYTES: usize = 1500;

@@ -5,15 +5,15 @@
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
-/// The reports of both ends, each stored once however often an end returned it.
+/// The reports of both ends. Each report is stored once, however often an end returned it.
 #[derive(Default)]
 pub struct ReportSet(HashSet<Report>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// The end that sent the messages in question.
+    /// The end that sent the messages that the report is about.
     pub sender: usize,
-    /// Whether the receiver of those messages made the report.
+    /// Whether the receiver of those messages made the report; otherwise their sender made it.
     pub is_receiving: bool,
     pub is_exact: bool,
     pub is_open: bool,
@@ -35,7 +35,7 @@ impl ReportSet {
         self.0.iter().filter(move |report| report.sender == sender && report.epoch == epoch)
     }
 
-    /// Checks the reports about all epochs before `last`.
+    /// Checks the reports of both ends about all epochs before `last`.
     pub fn check(
         &self,
         sender: usize,

@@ -14,7 +14,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One round: the processes of the two ends, their relay, and their oracle.
+/// One round: the processes of the two ends, the relay between them, and the oracle that judges
+/// them.
 pub struct Round {
     plan: Plan,
     directory: tempfile::TempDir,
@@ -23,11 +24,11 @@ pub struct Round {
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
-    /// The longest time between two polls of this thread, since the value was last reset.
+    /// The longest time between two polls of the director's thread, since the value was last reset.
     pub(super) held_up: Duration,
 }
 
-/// The text says why a round cannot continue.
+/// The result of a step of a round. The text says why the round cannot continue.
 pub type Outcome<T> = Result<T, String>;
 
 impl Round {
@@ -49,7 +50,7 @@ impl Round {
         }
     }
 
-    /// Kills ends until `kills` is reached, settles, and judges the round.
+    /// Kills ends until `kills` ends were killed, lets both ends settle, and judges the round.
     pub fn run(&mut self, kills: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.kills();
         self.start(SERVER);
@@ -61,7 +62,7 @@ impl Round {
         self.finish(figures)
     }
 
-    /// Settles, and judges the whole round.
+    /// Lets both ends settle, and judges the whole round.
     pub(super) fn finish(&mut self, figures: &mut Figures) -> Outcome<()> {
         self.settle()?;
         figures.rounds += 1;
@@ -98,7 +99,7 @@ impl Round {
     }
 
     /// Lets both ends run: until a message was acknowledged, until an end begins a certain
-    /// operation, or for a short time. Meanwhile it applies disturbances.
+    /// operation, or for a short time. Meanwhile disturbs the network and the ends.
     fn wait_for_a_moment(&mut self, figures: &mut Figures) -> Outcome<()> {
         let most = if self.chance.below(8) == 0 { HARMS_MAX } else { 3 };
         let harms = self.chance.below(most);
@@ -114,21 +115,21 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // No pause: the kill follows at once.
+            // In this case there is no pause: the next disturbance or kill follows at once.
             0 => Ok(()),
-            // A pause whose order of magnitude is random.
+            // In these cases the pause has a random length, whose order of magnitude is random too.
             1..4 => {
                 let time = Duration::from_micros(self.chance.size(20_000) as u64);
                 let until = Instant::now() + time;
                 self.watch(until, |_| Instant::now() >= until)
             }
-            // A pause until some messages have arrived.
+            // In these cases the pause lasts until some messages have arrived.
             4..6 => {
                 let side = self.receiver();
                 let count = self.oracle.ends[side].got + 1 + self.chance.size(60) as u64;
                 self.wait("no message comes", |oracle| oracle.ends[side].got >= count)
             }
-            // A pause until an end begins an operation.
+            // In the remaining cases the pause lasts until an end begins a certain operation.
             _ => {
                 let (side, moment) = self.act();
                 let notes = self.oracle.ends[side].notes + 1 + self.chance.size(40) as u64;
@@ -140,7 +141,7 @@ impl Round {
         }
     }
 
-    /// Draws an end that receives messages in this mode.
+    /// Draws one of the ends that receive messages in this round's mode.
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
             Mode::OneWay => SERVER,
@@ -148,7 +149,7 @@ impl Round {
         }
     }
 
-    /// Draws an end, and an operation that it makes in this mode.
+    /// Draws one of the ends, and an operation that this end makes in this round's mode.
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
         match (self.plan.mode, self.chance.below(4)) {
@@ -184,7 +185,7 @@ impl Round {
         }
     }
 
-    /// Stops an end by SIGSTOP for a while, and lets it continue.
+    /// Stops an end by SIGSTOP for a while, and then lets it continue by SIGCONT.
     fn stop(&mut self, figures: &mut Figures) -> Outcome<()> {
         let side = self.chance.below(2) as usize;
         self.signal(side, Signal::STOP);
@@ -195,7 +196,7 @@ impl Round {
         Ok(())
     }
 
-    /// Kills one or both ends, some of them again before they have recovered.
+    /// Kills one or both ends. Some ends are killed again before they have recovered.
     fn kill(&mut self, figures: &mut Figures) -> Outcome<()> {
         let sides: &[usize] = match self.chance.below(5) {
             0 => &[CLIENT, SERVER],
@@ -237,7 +238,8 @@ impl Round {
         signal::kill(end.pid(), which).unwrap();
     }
 
-    /// Waits for the death of a killed end, and reads all its notes.
+    /// Waits for the death of a killed end, and passes all remaining notes of this end to the
+    /// oracle.
     fn bury(&mut self, side: usize, figures: &mut Figures) -> Outcome<()> {
         let mut end = self.ends[side].take().expect("both are there between kills");
         let status = end.wait();
@@ -249,7 +251,7 @@ impl Round {
         Ok(())
     }
 
-    /// Passes the notes that were written so far to the oracle.
+    /// Passes the notes that both ends have written so far to the oracle.
     fn drain(&mut self) -> Outcome<()> {
         for note in self.journal.read() {
             self.oracle.take(&note)?;
@@ -261,7 +263,7 @@ impl Round {
         Ok(())
     }
 
-    /// Passes notes to the oracle until `is_so` holds, or until the instant `until`.
+    /// Passes notes to the oracle until `is_so` holds for the oracle, or until the instant `until`.
     fn watch(&mut self, until: Instant, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
         let mut last = Instant::now();
         loop {
@@ -282,8 +284,8 @@ impl Round {
         if is_so(&self.oracle) { Ok(()) } else { Err(format!("{what} in {TIMEOUT:?}")) }
     }
 
-    /// Disturbs no more, and waits until everything that was sent is acknowledged and both ends
-    /// have noted it.
+    /// Stops the disturbances. Waits until everything that was sent is acknowledged and both ends
+    /// have noted that.
     fn settle(&mut self) -> Outcome<()> {
         self.oracle.say("settle".to_owned());
         fs::write(self.directory.path().join(end::SETTLE), "").unwrap();
@@ -295,13 +297,13 @@ impl Round {
             }
         }
         self.drain()?;
-        // The notes since then only repeat that everything is acknowledged.
+        // The notes that came since both ends settled only repeat that everything is acknowledged.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }
 
-    /// Keeps the directory for examination, unless the fault was seeded, and returns a description
-    /// of the failure.
+    /// Describes the failure of the round. Keeps the round's directory for examination, unless the
+    /// fault was seeded.
     pub fn autopsy(mut self, why: &str) -> String {
         self.ends = [None, None];
         self.directory.disable_cleanup(variable(FORGET).is_none());
@@ -312,11 +314,12 @@ impl Round {
     }
 }
 
-/// Set if the damage is expected, so that the directory is not kept.
+/// An environment variable that a test of a seeded fault sets: the failure is expected, so the
+/// directory is not kept.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// Pause between two reads of the journal.
 const POLL_TIME: Duration = Duration::from_micros(200);
 /// Maximum number of disturbances between two kills; most waits have fewer.
 const HARMS_MAX: u64 = 24;
-/// Maximum number of notes that are awaited for an end to begin a certain operation.
+/// Maximum number of notes for which the director waits until an end begins a certain operation.
 const ACTS_MAX: u64 = 400;

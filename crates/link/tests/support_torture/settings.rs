@@ -11,11 +11,11 @@ pub struct Settings {
     pub cuts: u64,
     pub is_long_of_cuts: bool,
     pub seed: u64,
-    /// If given, new rounds begin until this time has passed, whatever `kills` is.
+    /// If given, the run begins new rounds until this time has passed, whatever `kills` is.
     pub time: Option<Duration>,
 }
 
-/// The settings of one round, which all its processes share.
+/// The settings of one round, which the director and both ends share.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -80,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// The plan as text, for an end's environment variable.
+    /// The plan as text, for the environment variable of an end.
     pub fn words(&self) -> String {
         let mode = match self.mode {
             Mode::OneWay => 0,
@@ -110,6 +110,6 @@ impl Plan {
 
 /// The transports of successive rounds; each transport is combined with each mode.
 const VIAS: [Via; 4] = [Via::SharedMemory, Via::Tcp, Via::SharedMemory, Via::Unix];
-/// Number of kills in a normal test run.
+/// Number of kills of a normal test run, if no environment variable sets it.
 const KILLS_DEFAULT: u64 = 150;
 const CUTS_DEFAULT: u64 = 60;

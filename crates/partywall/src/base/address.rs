@@ -41,7 +41,7 @@ pub enum Address {
     Tcp {
         /// A host name, or an IPv4 or IPv6 address without brackets.
         host: String,
-        /// The port; 0 lets the system choose when listening.
+        /// The port. With port 0, the system chooses the port of a listener.
         port: u16,
     },
 }
@@ -82,7 +82,7 @@ impl Address {
 
     fn parse_unix(text: &str, rest: &str) -> Result<Self, AddressError> {
         let name = rest.strip_prefix('@');
-        // The text of a relative path that begins with an @ has ./ before the @.
+        // In the text of an address, a relative path that begins with an @ has ./ before the @.
         let rest = rest.strip_prefix("./").filter(|path| path.starts_with('@')).unwrap_or(rest);
         let bytes = name.unwrap_or(rest).len();
         if bytes == 0 {

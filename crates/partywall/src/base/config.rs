@@ -12,16 +12,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which transport a connection uses (see [`Channel::transport`](crate::Channel::transport)).
+/// Which transport a connection uses; [`Channel::transport`](crate::Channel::transport) returns the
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TransportPolicy {
-    /// Shared memory if both sides can share it, the socket otherwise.
+    /// Use shared memory if both sides can share it, and the socket otherwise.
     #[default]
     Auto,
-    /// Shared memory; connecting fails with the reason if memory cannot be shared.
+    /// Use shared memory. Connecting fails with the reason if memory cannot be shared.
     SharedMemory,
-    /// The socket, even if memory could be shared.
+    /// Use the socket, even if memory could be shared.
     Socket,
 }
 
@@ -48,9 +49,10 @@ pub enum TrustPolicy {
     /// user in the same namespaces, [`Trust::Untrusted`](crate::Trust::Untrusted) otherwise.
     #[default]
     Auto,
-    /// As [`Auto`](Self::Auto), and processes of the own user in other pid and user namespaces:
-    /// containers on one machine. The kernel says whose they are, in numbers of this process. A
-    /// process without a descriptor from the kernel is not trusted.
+    /// Trusts the processes that [`Auto`](Self::Auto) trusts, and also processes of the own user in
+    /// other pid and user namespaces: containers on one machine. The kernel reports the peer's user
+    /// as this process's namespace numbers it. A process without a descriptor from the kernel is
+    /// not trusted.
     OwnUser,
     /// Trust the peer like the own user: received messages are views of memory that the peer could
     /// change.
@@ -128,8 +130,8 @@ impl Default for Config {
     }
 }
 
-/// Bytes that the default `map_max` adds to `memory_max`: the peer's region without further
-/// segments.
+/// Bytes that the default of `map_max` adds to `memory_max`: room for the peer's region without
+/// further segments.
 const REGION_ALLOWANCE: u64 = 1 << 20;
 
 impl Config {
@@ -338,7 +340,8 @@ impl Config {
         self
     }
 
-    /// For implementations of protocols: returns how to treat a message while there is no room.
+    /// For implementations of other protocols: returns how `send` treats a message while there is
+    /// no room.
     #[must_use]
     pub const fn back_pressure_policy(&self) -> BackPressure {
         self.back_pressure
@@ -356,7 +359,7 @@ impl Config {
         self.map_max.unwrap_or(self.memory_max.saturating_add(REGION_ALLOWANCE))
     }
 
-    /// Returns the geometry of the own region: sizes of its ring, release ring and slab.
+    /// Returns the geometry of this side's region: the sizes of its ring, release ring and slab.
     pub(crate) fn geometry(&self) -> Result<Geometry, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         let Some(geometry) = Geometry::new(self.ring_bytes, self.peer_blocks_max, SLAB_BYTES_MIN)
@@ -382,8 +385,8 @@ impl Config {
 /// Upper bound of `streams_max`: the session keeps one record in memory per possible stream.
 pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
-/// Smallest slab of a region in bytes. The slab also takes the bytes that rounding the region up to
-/// 64 KiB adds.
+/// Smallest slab of a region, in bytes. If rounding the region up to 64 KiB adds bytes, the slab
+/// gets them.
 const SLAB_BYTES_MIN: u64 = 64 << 10;
 
 impl fmt::Debug for Config {

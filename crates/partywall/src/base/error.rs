@@ -36,7 +36,7 @@ pub enum Fault {
     /// connection.
     #[error("{peer} broke the protocol: {violation}")]
     Violation {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The broken rule, with the value that broke it.
         violation: Violation,
@@ -44,7 +44,7 @@ pub enum Fault {
     /// The peer broke a rule of another protocol, or that protocol failed.
     #[error("{protocol} session with {peer}: {reason}")]
     Protocol {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
@@ -58,7 +58,7 @@ pub enum Fault {
     /// A system call failed that does not fail in normal operation.
     #[error("{what} failed: {source}")]
     System {
-        /// The operation that failed.
+        /// The operation that failed, as text.
         what: &'static str,
         /// The error of the system call.
         source: io::Error,
@@ -244,7 +244,8 @@ pub enum AcceptError {
     /// error as well, if no connection is ready.
     #[error("no connection came before the deadline")]
     TimedOut,
-    /// The system returned an error instead of a connection; the listener continues.
+    /// The system returned an error instead of a connection; the listener continues to accept
+    /// connections.
     #[error(transparent)]
     System(#[from] partywall_sys::AcceptError),
     /// Polling the listener's descriptors failed.
@@ -283,23 +284,23 @@ pub enum HandshakeError {
          served? Config::handshake_timeout sets the time{hint}"
     )]
     TimedOut {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
-        /// A further possible cause, as text; empty if there is none.
+        /// A further possible cause of the failure, as text; empty if there is none.
         hint: &'static str,
     },
     /// The peer closed the connection.
     #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
     HungUp {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
-        /// A further possible cause, as text; empty if there is none.
+        /// A further possible cause of the failure, as text; empty if there is none.
         hint: &'static str,
     },
     /// The peer's first bytes belong to another protocol.
     #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
     NotPartywall {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The first bytes of the peer, as text.
         found: String,
@@ -312,7 +313,7 @@ pub enum HandshakeError {
          {ours_max}: upgrade the older one"
     )]
     Version {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The oldest protocol version that the peer speaks.
         theirs_min: u16,
@@ -326,7 +327,7 @@ pub enum HandshakeError {
     /// The peer refused the connection by a REJECT frame.
     #[error("{peer} refused the connection: {refusal}{}{text}", if text.is_empty() { "" } else { ": " })]
     Refused {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The peer's reason: a number and its text.
         refusal: Refusal,
@@ -336,7 +337,7 @@ pub enum HandshakeError {
     /// This side's admission rule refused the peer.
     #[error("{peer} is not admitted: {reason}; Config::admit says who is")]
     NotAdmitted {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The reason of the refusal.
         reason: String,
@@ -349,7 +350,7 @@ pub enum HandshakeError {
         service_name(*offered)
     )]
     Service {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The number of the service that the peer requested.
         asked: u32,
@@ -369,7 +370,7 @@ pub enum HandshakeError {
     /// The peer broke a rule of the handshake.
     #[error("{peer} broke the handshake: {violation}")]
     Violation {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The broken rule, with the value that broke it.
         violation: Violation,
@@ -377,15 +378,15 @@ pub enum HandshakeError {
     /// The peer sent a file descriptor of the wrong kind.
     #[error("{peer} sent an unacceptable descriptor: {reason}")]
     Descriptor {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
-        /// The rule that the descriptor breaks.
+        /// The rule of the handshake that the descriptor breaks.
         reason: String,
     },
     /// The handshake of a protocol other than Partywall's own failed.
     #[error("{protocol} handshake with {peer}: {reason}")]
     Protocol {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
         /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
@@ -396,9 +397,9 @@ pub enum HandshakeError {
     /// A system call that must not fail has failed during the handshake.
     #[error("{what} failed during the handshake with {peer}: {source}")]
     System {
-        /// The peer's name for people: process, user and address.
+        /// A description of the peer for error texts: process, user and address.
         peer: String,
-        /// The operation that failed.
+        /// The operation that failed, as text.
         what: &'static str,
         /// The error of the system call.
         source: io::Error,
@@ -433,10 +434,10 @@ pub enum ProtocolError {
     /// The peer broke a rule of the protocol.
     #[error("broke a rule: {what}")]
     Violation {
-        /// The broken rule, with what broke it.
+        /// The broken rule, with the value or action that broke the rule.
         what: String,
     },
-    /// The peer, or this side, refused the request in `what`.
+    /// The peer, or this side, refused a request; `what` names the request.
     #[error("{what}")]
     Refused {
         /// The refused request, and advice for the user.
@@ -448,7 +449,7 @@ pub enum ProtocolError {
     /// A system call that must not fail has failed.
     #[error("{what} failed: {source}")]
     System {
-        /// The operation that failed.
+        /// The operation that failed, as text.
         what: &'static str,
         /// The error of the system call.
         source: io::Error,

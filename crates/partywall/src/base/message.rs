@@ -91,7 +91,7 @@ impl Message {
         &all[self.advanced..]
     }
 
-    /// Whether the bytes lie in the memory into which the sender wrote them, never copied.
+    /// Whether the bytes lie in the memory into which the sender wrote them, and were never copied.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         match &self.payload {
@@ -165,14 +165,15 @@ pub trait RecvBuffer: Send + Sync {
         self.len() == 0
     }
 
-    /// Returns the bytes from index `from` to the end of the piece that contains it. At the end of
-    /// the message the result is empty.
+    /// Returns the bytes from index `from` to the end of the piece that contains it. If `from` is
+    /// the length of the message, the result is empty.
     fn chunk(&self, from: usize) -> &[u8];
 
-    /// Returns all bytes in one piece. The first call copies a message of several pieces together.
+    /// Returns all bytes of the message in one piece. The first call copies a message of several
+    /// pieces together.
     fn as_slice(&self) -> &[u8];
 
-    /// Whether the bytes lie in memory that the peer wrote.
+    /// Whether the bytes of the message lie in the memory into which the peer wrote them.
     fn is_zero_copy(&self) -> bool;
 }
 
@@ -197,7 +198,8 @@ impl AsRef<[u8]> for Message {
 impl Buf for Message {
     fn remaining(&self) -> usize {
         match &self.payload {
-            // A buffer knows its length, so its pieces need not be copied together to count bytes.
+            // A buffer knows its total length, so its pieces need not be copied into one to count
+            // the bytes.
             Payload::Buffer(buffer) => buffer.len() - self.advanced,
             _ => self.as_slice().len(),
         }
@@ -217,8 +219,8 @@ impl Buf for Message {
 }
 
 impl From<Message> for Bytes {
-    /// Converts without a copy. The message, and with it the sender's memory, lives until the last
-    /// clone or slice of the `Bytes` is dropped.
+    /// Converts the message to `Bytes` without a copy. The message, and with it the sender's
+    /// memory, lives until the last clone or slice of the `Bytes` is dropped.
     fn from(message: Message) -> Self {
         Self::from_owner(message)
     }

@@ -2,11 +2,11 @@
 //! Values of the public API that every other part of the crate uses.
 //!
 //! ```text
-//!   address  of a listener         config  the choices of one side   peer   admission and trust
-//!   message  a received message    error   one enum per operation    stats  counters
+//!   address  address of a listener   config  settings of one side    peer   admission and trust
+//!   message  received messages       error   an enum per operation   stats  counters of a channel
 //! ```
 //!
-//! Nothing here imports another folder of the crate.
+//! No file of this folder imports another folder of the crate.
 
 pub(crate) mod address;
 pub(crate) mod config;

@@ -2,8 +2,8 @@
 //! The identity of the peer, its admission, and how far it is trusted.
 //!
 //! The kernel attests the process that *sent* HELLO (`SCM_CREDENTIALS`); that process is the peer's
-//! identity. The socket's own credentials lost: they name the process that called `listen`, perhaps
-//! long ago and as another user. A TCP peer has no identity.
+//! identity. The socket's own credentials are not used: they name the process that called `listen`,
+//! perhaps long ago and as another user. A TCP peer has no identity.
 
 use crate::config::TrustPolicy;
 use partywall_sys::peer::{self as sys_peer, Namespaces};
@@ -11,15 +11,15 @@ use partywall_sys::{Credentials, PidFd};
 use std::fmt;
 use std::sync::Arc;
 
-/// How far this side trusts the other process.
+/// How far this side trusts the process of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Trusted like the own user: received messages are views of the peer's memory. The peer cannot
-    /// write this side's memory. The peer could change a message during reading, as it could with a
-    /// debugger.
+    /// Trusted like a process of the own user: received messages are views of the peer's memory.
+    /// The peer cannot write this side's memory. The peer could change a message during reading, as
+    /// it could with a debugger.
     Trusted,
     /// Not trusted: every message is copied to private memory before it is checked and returned,
-    /// and sides notify each other over the socket.
+    /// and the two sides notify each other over the socket.
     Untrusted,
 }
 
@@ -27,20 +27,21 @@ pub enum Trust {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// The configuration says so: [`TrustPolicy::Untrusted`].
+    /// The configuration trusts no peer: [`TrustPolicy::Untrusted`].
     Policy,
-    /// The connection carries no credentials: TCP, or another protocol.
+    /// The connection has no credentials, because it runs over TCP or uses another protocol.
     NoCredentials,
-    /// It runs as another user, or as one that has no number here.
+    /// The peer runs as another user, or as a user without a number in this user namespace.
     OtherUser,
-    /// It lives in another pid namespace, as in a container: [`TrustPolicy::OwnUser`] trusts it.
+    /// The peer lives in another pid namespace, as in a container: [`TrustPolicy::OwnUser`] trusts
+    /// it.
     OtherPidNamespace,
-    /// It lives in another user namespace: [`TrustPolicy::OwnUser`] trusts it.
+    /// The peer lives in another user namespace: [`TrustPolicy::OwnUser`] trusts it.
     OtherUserNamespace,
-    /// Its namespaces cannot be read: `/proc` is not mounted, or denies it.
+    /// The peer's namespaces cannot be read: `/proc` is not mounted, or denies the access.
     UnknownNamespaces,
-    /// The kernel gave no descriptor of its process (Linux before 6.5 without `/proc`), or the
-    /// process has died.
+    /// The kernel gave no descriptor of the peer's process (Linux before 6.5 without `/proc`), or
+    /// the peer's process has died.
     NoProcess,
 }
 
@@ -64,15 +65,15 @@ impl fmt::Display for Distrust {
     }
 }
 
-/// The identity of a channel's peer, and the trust in it.
+/// The identity of a channel's peer, and how far the peer is trusted.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Peer {
-    /// Process, user and group as the kernel attests them; `None` over TCP.
+    /// Process, user and group of the peer, as the kernel attests them; `None` over TCP.
     pub credentials: Option<Credentials>,
     /// How far the peer is trusted.
     pub trust: Trust,
-    /// Why it is not trusted; `None` if it is.
+    /// Why the peer is not trusted; `None` if the peer is trusted.
     pub distrust: Option<Distrust>,
     /// The peer's address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock` or
     /// `tcp:1.2.3.4:5`.
@@ -90,7 +91,7 @@ impl Peer {
         Self { credentials, trust, distrust, label }
     }
 
-    /// A peer that is trusted, or not for this reason.
+    /// Makes a peer: trusted if `judged` is `Ok`, else not trusted for the contained reason.
     pub(crate) const fn judged(
         credentials: Option<Credentials>,
         judged: Result<(), Distrust>,
@@ -138,7 +139,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admits processes of the own effective user only.
+    /// Admits only processes whose effective user is that of the calling process.
     #[must_use]
     pub fn own_user() -> Self {
         Self::users([sys_peer::own_euid()])
@@ -150,7 +151,7 @@ impl Admission {
         Self { users: users.into_iter().collect(), groups: Vec::new(), callback: None }
     }
 
-    /// Admits processes with these primary groups.
+    /// Admits processes whose primary group is one of `groups`.
     #[must_use]
     pub fn groups(groups: impl IntoIterator<Item = u32>) -> Self {
         Self { users: Vec::new(), groups: groups.into_iter().collect(), callback: None }
@@ -203,10 +204,11 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Decides whether to trust the process that sent these credentials, or why not.
+/// Decides whether to trust the process that sent the credentials. Returns the reason if the
+/// process is not trusted.
 ///
 /// The namespaces are read by process id, which the kernel could reuse. `pidfd` proves that the
-/// process still lives *after* the reading; without this proof it is not trusted.
+/// process still lives *after* the reading; without this proof the peer is not trusted.
 pub(crate) fn decide_trust(
     policy: TrustPolicy,
     credentials: Option<&Credentials>,

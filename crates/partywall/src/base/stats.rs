@@ -10,19 +10,19 @@ pub struct SenderStats {
     pub messages: u64,
     /// Number of payload bytes that were sent.
     pub bytes: u64,
-    /// Messages that the receiver reads where the sender wrote them, without a copy.
+    /// Number of messages that the receiver reads where the sender wrote them, without a copy.
     pub zero_copy: u64,
     /// Messages that were copied through the ring because all memory for large messages was in use.
     pub overflows: u64,
     /// Times that the sender notified a sleeping receiver.
     pub wakeups_sent: u64,
-    /// Times that the sender slept because the ring or the memory had no room.
+    /// Times that the sender slept because the ring or the memory for large messages had no room.
     pub sleeps: u64,
     /// Bytes of shared memory that are allocated for large messages now.
     pub memory_bytes: u64,
     /// Bytes of [`memory_bytes`](Self::memory_bytes) that are reserved or still held by the
     /// receiver. Over a socket: bytes of sent messages that the kernel has not accepted yet. The
-    /// value is as old as that of [`blocks_in_flight`](Self::blocks_in_flight).
+    /// value is from the same moment as [`blocks_in_flight`](Self::blocks_in_flight).
     pub memory_used_bytes: u64,
     /// Large messages that the receiver had not dropped when the sender last checked. The sender
     /// checks when it needs memory and in [`trim`](crate::Sender::trim), so the real number is at
@@ -56,7 +56,8 @@ pub struct ReceiverStats {
     /// Messages received through blocks of shared memory. Messages of an untrusted peer are copied
     /// out of their blocks, yet counted here.
     pub zero_copy: u64,
-    /// Times that the receiver notified a sleeping sender because there was room again.
+    /// Times that the receiver notified a sleeping sender because the ring or the memory had room
+    /// again.
     pub wakeups_sent: u64,
     /// Times that the receiver slept because no message had arrived.
     pub sleeps: u64,

@@ -25,7 +25,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// The bytes of the last message that were not read yet.
+    /// The bytes of the last received message that were not read yet.
     rest: Option<Message>,
 }
 
@@ -79,14 +79,15 @@ impl StreamIo {
         self.read.stop(code);
     }
 
-    /// Ends the writing direction: the peer's reads return the end. This side may continue to read.
+    /// Ends the writing direction: the peer's reads return the end of the stream. This side may
+    /// continue to read.
     pub fn finish(&mut self) {
         self.write.finish();
     }
 }
 
 impl ReadHalf {
-    /// Stops receiving: the peer's sender gets `code`.
+    /// Stops receiving: the peer's sending direction ends with `code`.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -97,12 +98,13 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Ends this direction: the peer's reads return the end.
+    /// Ends the writing direction: the peer's reads return the end of the stream.
     pub fn finish(&mut self) {
         self.send.finish();
     }
 
-    /// Resets the direction: the peer's reads return an error instead of the end.
+    /// Resets the writing direction: the peer's reads return an error instead of the end of the
+    /// stream.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -133,7 +135,8 @@ impl Read for ReadHalf {
                 if !rest.has_remaining() {
                     self.rest = None;
                 }
-                // An empty message is not the end of the stream: continues with the next message.
+                // An empty message is not the end of the stream, so the read continues with the
+                // next message.
                 if count > 0 {
                     return Ok(count);
                 }

@@ -58,7 +58,7 @@ impl Listener {
     }
 
     /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under this name; see [`Listener::activated`](crate::Listener::activated).
+    /// under `name`; see [`Listener::activated`](crate::Listener::activated).
     ///
     /// # Errors
     /// Returns [`BindError`] if no such socket was passed.
@@ -67,7 +67,7 @@ impl Listener {
     }
 
     /// Makes the listener also serve peers that speak `protocol`. The listener recognises a
-    /// protocol by a peer's first bytes. Call this once for each protocol.
+    /// protocol by a peer's first bytes. Call `with_protocol` once for each protocol.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         self.listener.add_protocol(protocol);
@@ -84,7 +84,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
-    /// the descriptor limit, wait until some are closed before accepting again.
+    /// the descriptor limit, wait until some descriptors are closed before accepting again.
     pub fn accept(&mut self) -> Result<Session, AcceptError> {
         self.accept_until(None)
     }

@@ -37,9 +37,9 @@
 //!
 //! # Exiting
 //!
-//! A process may exit as soon as the last handle is dropped: by then everything that was sent, and
-//! the end in good order, is on its way to the peer. Dropping takes long only if the peer does not
-//! read: at most [`Config::linger`](crate::Config::linger), and 2 s more on a socket.
+//! A process may exit as soon as the last handle is dropped. By then all sent messages, and the end
+//! in good order, are on their way to the peer. Dropping takes long only if the peer does not read:
+//! at most [`Config::linger`](crate::Config::linger), and 2 s more on a socket.
 //!
 //! A handle in a `static`, or on the stack of another thread, is not dropped when the process
 //! exits. [`close`](Session::close) such a session and wait until it has

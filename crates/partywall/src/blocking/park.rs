@@ -2,8 +2,9 @@
 //! Blocks a thread until a poll is ready: the thread spins for a while, then parks.
 //!
 //! ```text
-//!   poll ─ ready ─▶ done            the waker unparks; a deadline ends it
-//!     └─ pending ─▶ spin, poll ─▶ park ─▶ poll …
+//!   poll ─ ready ─▶ the result is returned
+//!     └─ pending ─▶ spin and poll ─▶ park until the waker unparks the thread ─▶ poll …
+//!                                     └─ the deadline passes ─▶ no result
 //! ```
 //!
 //! The waker is a thread-local value, which a thread loses when it ends. Destructors of other

@@ -21,15 +21,16 @@ use std::time::{Duration, Instant};
 /// refused.
 ///
 /// Dropping the last handle, a clone or a stream, waits until sent messages and pending records are
-/// written. If the peer reads, that takes a moment, or one round trip over TCP. It never takes
-/// longer than [`Config::linger`](crate::Config::linger), and 2 s more on a socket. The process may
-/// exit afterwards.
+/// written. If the peer reads, that takes a moment, or one round trip over TCP. Dropping never
+/// takes longer than [`Config::linger`](crate::Config::linger), and 2 s more on a socket. The
+/// process may exit afterwards.
 #[derive(Clone, Debug)]
 pub struct Session {
     handle: Handle,
     wait: Wait,
     spin_budget: Duration,
-    // Declared after `handle`, so that the handle is dropped first and ends the session.
+    // Declared after `handle`, so that the handle is dropped first and ends the session; then
+    // `thread` waits for the session's thread.
     thread: Arc<ThreadHandle>,
 }
 
@@ -100,7 +101,7 @@ impl Session {
     }
 
     /// Measures how long the peer takes to answer a PING. The driver of the peer's session answers,
-    /// not its application.
+    /// not the peer's application.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`] if the deadline passes first; otherwise the reason why the session
@@ -118,8 +119,8 @@ impl Session {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the peer calls `go_away`, after which it accepts no more streams. Returns its
-    /// code.
+    /// Waits until the peer calls `go_away`, after which the peer accepts no more streams. Returns
+    /// the code that the peer gave.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`] if the deadline passes first; otherwise the reason why the session

@@ -295,12 +295,13 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
-    // Declared after `half`, so that the half is dropped first and the thread can end.
+    // Declared after `half`, so that `half`, a handle of the session, is dropped first and the
+    // session's thread can end.
     _thread: Arc<ThreadHandle>,
 }
 
 impl SendStream {
-    /// Sets how calls of this direction wait from now on.
+    /// Sets how later calls of this direction of the stream wait.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
@@ -368,9 +369,9 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// Ends this direction in good order: no more messages follow, and every sent message is still
-    /// delivered. The other direction continues. A protocol without half-close transmits the end
-    /// only after receiving has ended too.
+    /// Ends the sending direction in good order: no more messages follow, and every sent message is
+    /// still delivered. The other direction continues. A protocol without half-close transmits the
+    /// end only after receiving has ended too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
@@ -405,7 +406,8 @@ impl SendStream {
     }
 }
 
-/// A message that is being sent. Dropping the guard frees the message's resources.
+/// A message that is being sent. Dropping the guard frees what the message still holds: reserved
+/// memory and, if it was not sent, credit.
 struct Guard<'a> {
     stream: &'a mut SendStream,
 }
@@ -442,12 +444,13 @@ pub struct RecvStream {
     spinner: Spinner,
     /// Number of messages received on this stream.
     received: u64,
-    // Declared after `half`, so that the half is dropped first and the thread can end.
+    // Declared after `half`, so that `half`, a handle of the session, is dropped first and the
+    // session's thread can end.
     _thread: Arc<ThreadHandle>,
 }
 
 impl RecvStream {
-    /// Sets how calls of this direction wait from now on.
+    /// Sets how later calls of this direction of the stream wait.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }

@@ -2,10 +2,11 @@
 //! The thread that drives a session: handles records while they arrive, then blocks.
 //!
 //! ```text
-//!   turn ── busy ──▶ turn again
-//!     └─── idle ──▶ policy ── poll again ──▶ turn
-//!                      └─ block: arm ── something ──▶ turn
-//!                                  └─ nothing ──▶ poll(2): records, a wake-up, room if needed
+//!   turn ── records were handled ──▶ turn again
+//!     └─ no record ─▶ waiting policy ── spin ──▶ turn
+//!                           └─ block: arm ── a record or room is there ──▶ turn
+//!                                        └─ neither ──▶ poll(2) for records, for a call of the
+//!                                                waker and, if a sender waits, for room ──▶ turn
 //! ```
 //!
 //! Dropping the last handle of a session waits until the thread has ended. Otherwise a process that
@@ -45,8 +46,8 @@ pub(super) fn start(
 }
 
 /// A session's thread. Each user of the session has a `ThreadHandle`, declared after its session
-/// handle: dropping the last session handle ends the session, dropping the last `ThreadHandle`
-/// joins the thread.
+/// handle. Dropping the last session handle ends the session. Dropping the last `ThreadHandle`
+/// waits for the thread's end.
 #[derive(Debug)]
 pub(super) struct ThreadHandle {
     thread: Option<JoinHandle<()>>,
@@ -57,12 +58,13 @@ impl Drop for ThreadHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.guard.is_child() {
-            // In a forked child the thread does not exist: it runs in the parent.
+            // In a forked child the thread does not exist, so nothing can join it: the thread runs
+            // in the parent.
             std::mem::forget(thread);
             return;
         }
-        // The thread never joins itself, because it has no session handle and wakes no thread that
-        // drops one. A thread that panicked has closed the session while unwinding.
+        // The thread never joins itself: it has no session handle, and no waker that it calls drops
+        // one. A thread that panicked has closed the session while unwinding.
         let _ = thread.join();
     }
 }
@@ -94,8 +96,8 @@ impl DriverThread {
     fn run(&mut self) {
         let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
-            // The waker is registered before the turn, so a call during the turn wakes the thread
-            // afterwards.
+            // The waker is registered before the turn, so a user that calls it during the turn
+            // wakes the thread after the turn.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,
@@ -120,7 +122,7 @@ impl DriverThread {
         }
     }
 
-    /// Blocks until the driver may have something to do.
+    /// Blocks until the driver may have records to handle or to send.
     fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
         let sleeping = self.driver.arm(period.is_some())?;
         if sleeping == Sleep::No {

@@ -18,7 +18,8 @@ use std::time::Instant;
 /// The receiving direction of a channel.
 ///
 /// Dropping the receiver closes its direction: the peer's next `send` returns `Closed`. Over a
-/// socket, the peer may learn of it later, and messages that it sends meanwhile are lost.
+/// socket, the peer may learn of the close later, and messages that the peer sends meanwhile are
+/// lost.
 #[derive(Debug)]
 pub struct Receiver {
     end: AnyReceiver,
@@ -26,14 +27,15 @@ pub struct Receiver {
     spinner: Spinner,
 }
 
-/// Whether a caller may block on the descriptor. Result of [`Receiver::arm`] and
-/// [`Sender::arm`](crate::Sender::arm).
+/// Whether a caller may block on the descriptor of a receiver or sender. Result of
+/// [`Receiver::arm`] and [`Sender::arm`](crate::Sender::arm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
-    /// There is something to do now: call `try_recv` or `try_send` before polling the descriptor.
+    /// A message or space may be there now: call `try_recv` or `try_send` before polling the
+    /// descriptor.
     Ready,
-    /// There is nothing to do now. The descriptor becomes readable when there may be.
+    /// No message or space is there now. The descriptor becomes readable when one may be there.
     WillNotify,
 }
 
@@ -133,7 +135,7 @@ impl Receiver {
         Ok(if self.end.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
     }
 
-    /// Returns the counters of this direction.
+    /// Returns the counters of the receiving direction.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         self.end.stats()
@@ -177,8 +179,8 @@ impl Receiver {
         }
     }
 
-    /// Handles `try_recv` without a message. Every so often it checks whether the sender lives,
-    /// because a receiver that never blocks would not notice its death.
+    /// Handles `try_recv` without a message. Some of these calls check whether the sender lives,
+    /// because a receiver that never blocks would not notice the sender's death.
     #[cold]
     fn try_recv_at_end(&mut self) -> Result<Option<Message>, TryRecvError> {
         if !self.end.notice_end()? {
@@ -192,7 +194,7 @@ impl Receiver {
     }
 }
 
-/// Converts how the peer ended the direction: `None` if it finished, else an error.
+/// Converts how the peer ended the direction: `None` if the peer finished, else an error.
 fn at_end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
     match closed {
         Closed::Finished => Ok(None),
@@ -271,7 +273,7 @@ impl fmt::Debug for MessageRef<'_> {
     }
 }
 
-/// The receiving end of one transport. Methods on the path of a message are dispatched statically,
+/// The receiving end of one transport. Methods that every message uses are dispatched statically,
 /// all others through the trait object to which `AnyReceiver` derefs.
 #[derive(Debug)]
 pub(crate) enum AnyReceiver {

@@ -54,7 +54,7 @@ impl Reservation<'_> {
     /// Returns the reservation together with the reason: see [`TrySendError`].
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
-        // A reservation in private memory is sent by a copy: as a whole, or not at all.
+        // A reservation in private memory is sent by copying the memory: as a whole, or not at all.
         let attempt = |end: &mut AnySender, memory: &mut Option<Memory>| match memory {
             Some(Memory::Private(bytes)) => {
                 end.try_send(bytes)?;
@@ -162,7 +162,7 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         // Over a socket, the kernel may not have accepted all bytes when the deadline passes. The
-        // batch then counts as sent, and the next call of the sender writes the rest.
+        // batch then counts as sent, and the next call of the sender writes the remaining bytes.
         match self.sender.flush(self.deadline) {
             Err(SendError::TimedOut) => Ok(()),
             other => other,
@@ -177,7 +177,7 @@ impl<'a> Batch<'a> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        // `end` discards the messages of a batch that is still open.
+        // A call of `Sender::end` discards the messages of a batch that is still open.
         let _ = self.sender.end();
     }
 }

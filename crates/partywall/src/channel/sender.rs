@@ -102,8 +102,8 @@ impl Sender {
         }
     }
 
-    /// Sends a message of `len` bytes that `fill` writes directly into the ring if it is short, or
-    /// into a block of shared memory if it is long. `fill` must write every byte. The memory
+    /// Sends a message of `len` bytes. `fill` writes a short message directly into the ring, and a
+    /// long message into a block of shared memory. `fill` must write every byte. The memory
     /// contains unspecified bytes before, but never bytes of another process.
     ///
     /// This is the fastest way to send. If `fill` panics, nothing is sent.
@@ -228,13 +228,13 @@ impl Sender {
         end.drain()?;
         end.arm(false)?;
         // `sleep` with a deadline of now consumes events that would keep the descriptor readable.
-        // It also detects a hang-up, which the next attempt to send reports.
+        // This `sleep` also detects a hang-up of the peer, which the next attempt to send reports.
         if self.space.sleep(Some(Instant::now())).map_err(waiting_failed)? {
             end.note_hang_up();
             return Ok(Readiness::Ready);
         }
-        // `seen` was taken *before* the failed attempt, so space that was freed since then makes a
-        // difference.
+        // `seen` was taken *before* the failed attempt, so a new snapshot differs from `seen` if
+        // space was freed since then.
         if self.space.snapshot() == self.seen {
             Ok(Readiness::WillNotify)
         } else {
@@ -250,13 +250,14 @@ impl Sender {
         SharedSender::new(end, Arc::clone(&self.space), self.wait, spinner, self.policy)
     }
 
-    /// Returns the counters of this direction.
+    /// Returns the counters of the sending direction.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.end.as_ref().map(|end| end.stats()).unwrap_or_default()
     }
 
-    /// Returns the sending end of the transport. Only a sender converted by `shared` has none.
+    /// Returns the sending end of the transport. Only a sender that `shared` has converted has no
+    /// sending end.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
@@ -269,8 +270,8 @@ impl Sender {
         Ok(end)
     }
 
-    /// Repeats an attempt that found no space, after taking the snapshot that [`arm`](Self::arm)
-    /// compares.
+    /// Repeats an attempt to send that found no space, after taking the snapshot that
+    /// [`arm`](Self::arm) compares.
     #[cold]
     pub(super) fn try_again<T>(
         &mut self,
@@ -283,7 +284,8 @@ impl Sender {
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
-        // The first attempt is outside the loop of `drive`, because it nearly always succeeds.
+        // The first attempt to send is outside the loop of `drive`, because it nearly always
+        // succeeds.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -294,8 +296,8 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Settles a message that may have been sent in part: it counts as sent, or is aborted in
-    /// order.
+    /// Settles a message that may have been sent in part: the message counts as sent, or the sender
+    /// tells the receiver to drop its pieces.
     pub(super) fn settle(
         &mut self,
         sent: Result<(), SendError>,
@@ -321,7 +323,8 @@ impl Sender {
         Ok(Reservation { holder: Holder::Exclusive(self), memory: Some(memory), deadline })
     }
 
-    /// Repeats an attempt until it succeeds. Waits for space between attempts if `waits` is true.
+    /// Repeats `attempt` until it succeeds. Waits for space between two attempts if `waits` is
+    /// true.
     pub(super) fn drive<T>(
         &mut self,
         deadline: Option<Instant>,
@@ -362,8 +365,8 @@ impl Drop for Sender {
     }
 }
 
-/// The sending end of one transport. Methods on the path of a message are dispatched statically,
-/// all others through the trait object to which `AnySender` derefs.
+/// The sending end of one transport. Methods that every message uses are dispatched statically, all
+/// others through the trait object to which `AnySender` derefs.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per channel; a box would cost every send")]
 pub(crate) enum AnySender {
@@ -410,7 +413,8 @@ impl AnySender {
     fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
-            // Unreachable, because `prepare_inline` returned `false` for these transports.
+            // Unreachable: `prepare_inline` returns `false` for these transports, so no caller
+            // sends inline.
             Self::Socket(_) | Self::Protocol(_) => Err(NotSent::Full),
         }
     }

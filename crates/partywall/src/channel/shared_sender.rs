@@ -4,7 +4,7 @@
 //! ```text
 //!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is space, without the lock
 //!   thread B ── lock ── attempt: Full ── queues on the condition variable
-//!   A wakes, or times out ─▶ A stops waiting; all that queue try again, one of them waits next
+//!   A is woken, or times out ─▶ A stops waiting; all queued threads try again; one of them waits
 //! ```
 //!
 //! One thread at a time waits on the doorbell; if it stops waiting, another thread waits instead.
@@ -38,11 +38,11 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// The sending end. It is `None` only if `shared` had been called on the original sender
-    /// before.
+    /// The sending end. It is `None` only if `Sender::shared` was called on a sender that `shared`
+    /// had already converted.
     end: Option<AnySender>,
     wait: Wait,
-    /// The spinner, which a thread takes out while it waits on the doorbell.
+    /// The spinner. A thread that waits on the doorbell takes it out, so it is `None` meanwhile.
     spinner: Option<Spinner>,
     /// Whether a thread is sending a message in pieces. Then no other thread may send.
     in_pieces: bool,
@@ -106,8 +106,8 @@ impl SharedSender {
             let added = payloads.iter().try_for_each(|payload| end.add_to_batch(payload));
             let sent = added.and_then(|()| end.commit_batch());
             if sent.is_err() {
-                // The part of the batch that was added is discarded, so that no other thread
-                // commits it.
+                // A message was not added, or the batch was not committed. The messages added so
+                // far are discarded, so that no other thread commits them.
                 end.abort_batch();
             }
             sent
@@ -169,7 +169,7 @@ impl SharedSender {
         self.drive(deadline, &mut Progress::default(), |end, _| end.flush())
     }
 
-    /// Returns the counters of this direction.
+    /// Returns the counters of the sending direction.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.shared.lock().end.as_ref().map(|end| end.stats()).unwrap_or_default()
@@ -179,7 +179,8 @@ impl SharedSender {
         self.shared.space.is_inherited()
     }
 
-    /// Attempts to send once. Returns `Busy` if another thread is sending at this moment.
+    /// Calls `attempt` once with the sending end. Returns `Busy` if another thread is sending at
+    /// this moment.
     pub(crate) fn attempt<T>(
         &self,
         attempt: impl FnOnce(&mut AnySender) -> Result<T, NotSent>,
@@ -204,8 +205,8 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // A thread is waiting for space. The receiver did not free this memory and sends no
-            // notification, so this thread notifies the waiting one.
+            // A thread that waits for space has taken the spinner. The receiver did not free this
+            // memory and sends no notification, so this thread notifies the waiting thread.
             self.shared.space.notify_self();
         }
     }
@@ -261,7 +262,7 @@ impl SharedSender {
         settled
     }
 
-    /// Repeats an attempt until it succeeds, and waits for space between attempts.
+    /// Repeats `attempt` until it succeeds, and waits for space between two attempts.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
@@ -300,7 +301,8 @@ impl SharedSender {
                     let done = state.end.as_mut().map_or(Ok(()), |end| with(&mut **end));
                     if state.returned != returned {
                         // Another thread freed memory after this thread's attempt. Arming consumed
-                        // the notification for it, so it is repeated.
+                        // the notification of the freed memory, so this thread repeats that
+                        // notification.
                         shared.space.notify_self();
                     }
                     done

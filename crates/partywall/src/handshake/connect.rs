@@ -66,13 +66,14 @@ pub(crate) fn establish(
     let geometry = config.geometry()?;
     let mut config = config.clone();
     if let Address::Abstract(_) = address {
-        // An abstract name has no permissions, so any process could have bound it.
+        // An abstract name has no permissions, so any process could have bound it: only the own
+        // user is admitted by default.
         config.admission.get_or_insert_with(Admission::own_user);
     }
     let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(address, deadline)?;
-    // A negotiation of another protocol may be complete already, or have to be driven. Our own
-    // handshake awaits an answer first.
+    // A negotiation of another protocol may be complete already, or this side has to send the next
+    // bytes. Partywall's own handshake awaits the peer's answer first.
     let is_foreign = protocol.is_some();
     let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
     if is_foreign {
@@ -133,7 +134,8 @@ mod tests {
 
     #[test]
     fn every_address_of_a_name_is_tried() {
-        // Port 1 is privileged: a freed port could be bound by another process before the connect.
+        // An address where nothing listens: port 1, which is privileged. Another process could bind
+        // a freed port before the connect.
         let gone = SocketAddr::from(([127, 0, 0, 1], 1));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();

@@ -22,9 +22,9 @@ use std::os::fd::OwnedFd;
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     unclaimed: VecDeque<OwnedFd>,
-    /// How many have arrived in all.
+    /// How many descriptors have arrived in the whole handshake.
     count: usize,
-    /// Whether the kernel dropped some, because this process could hold no more.
+    /// Whether the kernel dropped descriptors, because this process could hold no more.
     is_truncated: bool,
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Claimed {
     pub region: Option<OwnedFd>,
     pub records: Option<OwnedFd>,
     pub room: Option<OwnedFd>,
-    /// Whether the kernel dropped some of those that the frame lists.
+    /// Whether the kernel dropped some of the descriptors that the frame lists.
     pub is_truncated: bool,
 }
 
 impl Arrived {
-    /// Takes what came with some bytes.
+    /// Adds the descriptors that arrived with received bytes.
     pub(super) fn add(&mut self, fds: Vec<OwnedFd>, is_truncated: bool) -> Result<(), Violation> {
         self.count += fds.len();
         self.is_truncated |= is_truncated;
@@ -48,7 +48,8 @@ impl Arrived {
         if self.count <= HANDSHAKE_MAX {
             return Ok(());
         }
-        // A hostile peer could attach descriptors to each byte of a frame.
+        // A hostile peer could attach descriptors to each byte of a frame, so their number is
+        // bounded.
         Err(number_is_wrong(self.count))
     }
 
@@ -74,7 +75,7 @@ impl Arrived {
         Ok(claimed)
     }
 
-    /// Checks that no descriptor is left that no frame listed.
+    /// Checks that every received descriptor was listed by a frame.
     pub(super) fn check_none_left(&self) -> Result<(), Violation> {
         if self.unclaimed.is_empty() { Ok(()) } else { Err(number_is_wrong(self.count)) }
     }
@@ -84,7 +85,7 @@ const fn number_is_wrong(found: usize) -> Violation {
     Violation::Frame { what: "number of descriptors", found: found as u64 }
 }
 
-/// Most descriptors of one side in a whole handshake.
+/// Most descriptors that one side may send in a whole handshake.
 const HANDSHAKE_MAX: usize = 8;
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ impl Established {
 pub(crate) struct StreamTerms {
     /// Credit of each new stream for messages to the side that sent the HELLO, in bytes.
     pub window: u64,
-    /// Most streams that the other side may have open at a time.
+    /// Most streams that the receiver of the HELLO may have open at a time.
     pub streams_max: u32,
-    /// Whether the side may open streams.
+    /// Whether the sender of the HELLO may open streams.
     pub opens: bool,
 }

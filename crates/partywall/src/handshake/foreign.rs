@@ -2,9 +2,10 @@
 //! Handshakes of other protocols: the first bytes choose the protocol, which then negotiates.
 //!
 //! ```text
-//!   not our first bytes ─▶ recognise ─ yes ─▶ admitted? ─▶ Protocol::accept  ─┐
-//!                                └─ perhaps ─▶ read on                         ├▶ Established
-//!   connect_with_protocol ────────────────────▶ admitted? ─▶ Protocol::connect ─┘
+//!   first bytes of another protocol ─▶ recognise ─ yes ─▶ check admission ─▶ Protocol::accept ─┐
+//!                                          └─ perhaps ─▶ read more bytes                       │
+//!   connect_with_protocol ─▶ check admission ─▶ Protocol::connect ─────────────────────────────┤
+//!                                                                            Established ◀─────┘
 //! ```
 //!
 //! Admission, trust and deadline apply to other protocols as to Partywall's own. A peer of another
@@ -43,8 +44,8 @@ impl Pending {
         is_open.then_some(None)
     }
 
-    /// Begins the handshake of the protocol whose first bytes were received. If the bytes do not
-    /// yet decide which protocol that is, does nothing, so that more bytes are read.
+    /// Begins the handshake of the protocol whose first bytes were received. If `found` does not
+    /// yet decide between protocols, `listen_on` does nothing, so that more bytes are read.
     pub(super) fn listen_on(&mut self, found: Vec<u8>) -> Result<(), HandshakeError> {
         let Some(Some(protocol)) = self.recognition(&found) else { return Ok(()) };
         self.begin_foreign(&*protocol, found)
@@ -67,8 +68,8 @@ impl Pending {
         let name = protocol.name();
         self.admit()?;
         self.stop_passing_pidfd();
-        // A process number may have been reused. In that case the peer has died, and its connection
-        // is closed as well.
+        // The process number may have been reused. In that case the peer has died, and its
+        // connection is closed, so no other process gets its trust.
         let known = self.credentials.filter(|who| who.is_pid_visible());
         let by_number = |who: Credentials| PidFd::of_pid(who.pid).ok();
         let process = self.process.take().or_else(|| known.and_then(by_number));
@@ -77,8 +78,8 @@ impl Pending {
         let driver_waker =
             DriverWaker::new().map_err(|error| self.system("creating a doorbell", error))?;
         if self.socket.family() == Family::Tcp {
-            // The wake-ups of a protocol are a few bytes each; Nagle's algorithm would delay one
-            // until the previous one is acknowledged.
+            // The wake-ups of a protocol are a few bytes each; Nagle's algorithm would delay each
+            // wake-up until the peer has acknowledged the previous one.
             let _ = self.socket.set_nodelay(true);
         }
         let handshake = Handshake {
@@ -131,8 +132,8 @@ impl Pending {
             peer,
             transport,
             is_acceptor,
-            // The protocol states no limit of streams, so this side's own limit is taken for the
-            // peer's.
+            // The protocol states no limit for the streams that this side accepts, so this side's
+            // own limit is used in place of the peer's.
             peer_streams: StreamTerms { window: WINDOW, streams_max, opens },
         }))
     }
@@ -172,7 +173,7 @@ fn is_shmipc(found: &[u8]) -> bool {
     found.starts_with(&[0, 0]) && found.get(4..6) == Some(SHMIPC_MAGIC)
 }
 
-/// Returns the first 16 bytes of an unknown peer as printable text.
+/// Returns the first 16 bytes that an unknown peer sent, as printable text.
 fn printable(bytes: &[u8]) -> String {
     let text: String =
         bytes.iter().take(16).flat_map(|byte| byte.escape_ascii()).map(char::from).collect();

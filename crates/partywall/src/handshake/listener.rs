@@ -2,13 +2,13 @@
 //! Listens at an address and drives the handshakes of all new connections.
 //!
 //! ```text
-//!   epoll set ◀── listening socket ─▶ new Pending   (at handshakes_max: replaces a silent one)
-//!             ◀── each Pending      ─▶ progress ─▶ ready │ refused
-//!             ◀── timer             ─▶ handshakes behind their deadline are refused
+//!   epoll set ◀── listening socket ─▶ a new Pending; at handshakes_max it replaces a silent one
+//!             ◀── each Pending     ─▶ its progress ─▶ established, still pending, or refused
+//!             ◀── timer            ─▶ handshakes whose deadline has passed are refused
 //! ```
 //!
 //! The caller of `accept` drives all handshakes; the listener has no thread. A peer that stalls
-//! delays no other peer. Neither do many peers that connect and send nothing: if all places are
+//! delays no other peer. Neither do many peers that connect and send nothing. If all places are
 //! taken and a new connection waits, the oldest silent handshake is refused (SPEC 2.7). A peer that
 //! has sent a byte keeps its place until its deadline.
 
@@ -35,7 +35,8 @@ use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Most connections that the listener accepts in one round, before it drives handshakes under way.
+/// Most connections that the listener accepts in one round, before it drives the handshakes under
+/// way.
 const ADMITTED_MAX: usize = 64;
 
 /// Accepts connections at an address.
@@ -62,7 +63,8 @@ const ADMITTED_MAX: usize = 64;
 pub struct Listener {
     set: EpollSet,
     timer: Timer,
-    /// When the timer fires: too early if the handshake that it was set for has ended.
+    /// When the timer fires. The time is too early if the handshake for which the timer was set has
+    /// ended.
     timer_set: Option<Instant>,
     socket: partywall_sys::Listener,
     guard: ForkGuard,
@@ -80,7 +82,7 @@ pub struct Listener {
     events: Vec<Ready>,
 }
 
-/// Time that each peer has for its first byte, however many connections wait: the process of a
+/// Time that each peer has for its first byte, however many connections wait. The process of a
 /// silent peer may just be waiting for a busy processor.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 
@@ -142,7 +144,7 @@ impl Listener {
     }
 
     /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under this name (`LISTEN_FDS`; `FileDescriptorName=` of systemd).
+    /// under `name` (`LISTEN_FDS`; `FileDescriptorName=` of systemd).
     ///
     /// # Errors
     /// [`BindError::System`] if no such socket was passed, and as `from_descriptor`.
@@ -150,7 +152,8 @@ impl Listener {
         Self::from_descriptor(passed_socket(name)?, config)
     }
 
-    /// Listens on a socket that another process made, for peers that ask for this service.
+    /// Listens on a socket that another process made, for peers that ask for the service with the
+    /// number `service`.
     pub(crate) fn adopt_service(
         descriptor: OwnedFd,
         config: &Config,
@@ -160,7 +163,8 @@ impl Listener {
         let address: Address = socket.label().as_str().try_into()?;
         let mut config = config.clone();
         if let Address::Abstract(_) = &address {
-            // An abstract name has no permissions, so any process could connect.
+            // An abstract name has no permissions, so any process could connect: only the own user
+            // is admitted by default.
             config.admission.get_or_insert_with(Admission::own_user);
         }
         let is_remote = socket
@@ -185,7 +189,8 @@ impl Listener {
                 partywall_sys::Listener::listen_unix_path(path, config.socket_mode, config.backlog)?
             }
             Address::Abstract(name) => {
-                // An abstract name has no permissions, so any process could connect.
+                // An abstract name has no permissions, so any process could connect: only the own
+                // user is admitted by default.
                 config.admission.get_or_insert_with(Admission::own_user);
                 partywall_sys::Listener::listen_unix_abstract(name, config.backlog)?
             }
@@ -232,7 +237,8 @@ impl Listener {
         })
     }
 
-    /// Makes the listener also serve peers that speak `protocol`. Only listeners of sessions may.
+    /// Makes the listener also serve peers that speak `protocol`. Only listeners of sessions may
+    /// serve other protocols.
     pub(crate) fn add_protocol(&mut self, protocol: Arc<dyn Protocol>) {
         self.protocols.push(protocol);
     }
@@ -250,7 +256,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
-    /// the descriptor limit, wait until some are closed before accepting again.
+    /// the descriptor limit, wait until some descriptors are closed before accepting again.
     pub fn accept(&mut self) -> Result<Channel, AcceptError> {
         self.accept_channel(None)
     }
@@ -258,7 +264,7 @@ impl Listener {
     /// As [`accept`](Self::accept), but blocks only until `deadline`.
     ///
     /// # Errors
-    /// [`AcceptError::TimedOut`], and as `accept`.
+    /// [`AcceptError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).
     pub fn accept_deadline(&mut self, deadline: Instant) -> Result<Channel, AcceptError> {
         self.accept_channel(Some(deadline))
     }
@@ -306,8 +312,8 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            // Events of other peers could keep this loop busy for ever, so the deadline is checked
-            // in each round, not only when no event came.
+            // Events of other peers could keep this loop busy for ever, so each round checks the
+            // deadline, not only a round without an event.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -359,7 +365,7 @@ impl Listener {
             self.pending[index] = Some(Underway { pending, deadline, spared_until });
             self.under_way += 1;
             // The first frame of a fast peer may have arrived before the socket joined the epoll
-            // set.
+            // set, so the handshake is driven once now.
             self.drive(index);
         }
         Ok(())
@@ -377,7 +383,7 @@ impl Listener {
                 let was_untouched = underway.pending.is_untouched();
                 self.finish(index);
                 // A peer that connects and leaves without a byte only checked whether the listener
-                // lives: no refusal.
+                // lives, so it is not counted as refused.
                 if !(was_untouched && matches!(error, HandshakeError::HungUp { .. })) {
                     self.tell(&error);
                 }
@@ -387,8 +393,8 @@ impl Listener {
 
     fn finish(&mut self, index: usize) {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
-            // The channel holds a duplicate of the socket's descriptor, so closing this one would
-            // not remove the socket from the epoll set.
+            // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
+            // of `pending` would not remove the socket from the epoll set.
             let _ = self.set.remove(&underway.pending);
             self.under_way -= 1;
         }
@@ -405,7 +411,8 @@ impl Listener {
         }
     }
 
-    /// Refuses a handshake that did not finish in time, with `text` as the reason for its peer.
+    /// Refuses the handshake at `index`, which did not finish in time. Its peer gets `text` as the
+    /// reason.
     fn give_up(&mut self, index: usize, text: &str) {
         let Some(Some(underway)) = self.pending.get(index) else { return };
         let error = underway.pending.timed_out();
@@ -414,8 +421,8 @@ impl Listener {
         self.tell(&error);
     }
 
-    /// Returns the handshake whose peer has been silent for longest, if `SILENCE_MIN` has passed
-    /// for it.
+    /// Returns the index of the handshake whose peer has been silent for longest, if that peer has
+    /// been silent for `SILENCE_MIN`.
     fn oldest_silent(&mut self) -> Option<usize> {
         let now = Instant::now();
         loop {
@@ -423,8 +430,8 @@ impl Listener {
             if spared_until > now {
                 return None;
             }
-            // The peer may have sent bytes since the last event: reads them before calling it
-            // silent.
+            // The peer may have sent bytes since the last event: the listener reads them before it
+            // counts the peer as silent.
             self.drive(index);
             if self.silent().any(|(_, other)| other == index) {
                 return Some(index);
@@ -432,8 +439,8 @@ impl Listener {
         }
     }
 
-    /// Returns each handshake whose peer has sent no byte, with the time before which it is not
-    /// refused.
+    /// Returns the index of each handshake whose peer has sent no byte, after the time before which
+    /// that handshake is not refused.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {
@@ -446,8 +453,8 @@ impl Listener {
         self.under_way >= self.config.handshakes_max
     }
 
-    /// Sets the timer if it would fire too late. Too early costs one wake-up, and setting it for
-    /// each handshake would cost a system call.
+    /// Sets the timer if it would fire after the earliest deadline. A timer that fires too early
+    /// costs one wake-up; setting it for each handshake would cost a system call.
     fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
         let next_place = if self.is_paused { self.silent().min() } else { None };
@@ -481,7 +488,7 @@ impl Listener {
     }
 }
 
-/// A duplicate of the socket that a service manager passed under this name.
+/// Returns a duplicate of the socket that a service manager passed under `name`.
 pub(crate) fn passed_socket(name: &str) -> Result<OwnedFd, BindError> {
     partywall_sys::activation::passed_descriptor(name).map_err(|source| {
         let to = format!("the passed socket {name}");

@@ -7,8 +7,8 @@
 //!                    └── REJECT in place of any frame ──▶ refused
 //! ```
 //!
-//! Bytes after the connector's READY belong to the transport: the machine asks for no more than
-//! that frame. Everything before may be read at once, because the peer waits for an answer then.
+//! Bytes after the connector's READY belong to the transport: the machine asks for no byte after
+//! that frame. All earlier bytes may be read at once, because the peer then waits for an answer.
 //! The machine decides nothing: its caller admits or refuses the peer.
 
 use partywall_layout::hello::{
@@ -73,7 +73,8 @@ impl Machine {
         let len = self.frame.len();
         if self.is_acceptor && self.awaiting == Awaiting::Ready {
             let whole = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
-                // REJECT may be shorter, and nothing follows it.
+                // The peer may send REJECT instead of READY. REJECT may be shorter than READY,
+                // which does no harm, as no byte follows it.
                 None => READY_BYTES,
                 Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
             };
@@ -94,7 +95,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The next frame, once it is complete.
+    /// Returns the next frame once all its bytes were fed, else `None`.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Received>, Violation> {
         let Some(preamble) = self.frame.first_chunk::<PREAMBLE_BYTES>() else { return Ok(None) };
         let length = hello::frame_length(preamble)?;
@@ -147,7 +148,7 @@ impl Machine {
     }
 }
 
-/// Whether `bytes` can be the beginning of HELLO or of REJECT.
+/// Whether `bytes` can be the beginning of a HELLO or REJECT frame of Partywall.
 fn begins_like_ours(bytes: &[u8]) -> bool {
     let len = bytes.len().min(HELLO_TAG.len());
     bytes[..len] == HELLO_TAG[..len] || bytes[..len] == hello::REJECT_TAG[..len]
@@ -159,7 +160,8 @@ mod tests {
     use partywall_layout::hello::{REGION_ALONE, TRANSPORT_SHM, TRANSPORT_SOCKET};
     use zerocopy::IntoBytes;
 
-    /// Feeds byte by byte, as a slow peer would.
+    /// Feeds `bytes` to the machine one at a time, as if from a slow peer. Returns the received
+    /// frames.
     fn drip(machine: &mut Machine, bytes: &[u8]) -> Result<Vec<Received>, Violation> {
         let mut received = Vec::new();
         for byte in bytes {

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   listener.rs  accepts, drives many handshakes     pending.rs      one handshake over its socket
-//!   connect.rs   reaches a listener, drives one      machine.rs      its frames, and their order
+//!   connect.rs   reaches a listener, drives one      machine.rs      order of its frames
 //!   foreign.rs   a handshake of another protocol     terms.rs        limits of two HELLOs
-//!   descriptors.rs  which frame brought which         established.rs  its result
+//!   descriptors.rs  descriptors that frames list     established.rs  result of a handshake
 //! ```
 
 mod connect;

@@ -2,8 +2,9 @@
 //! The handshake of one connection, over its socket, without ever blocking.
 //!
 //! ```text
-//!   progress ─▶ read ─▶ machine.rs: which frame? ─▶ act: check, create, answer (terms.rs: limits)
-//!            ─▶ not yet │ Established │ an error
+//!   progress ─▶ read bytes ─▶ machine.rs returns a frame ─▶ act checks the frame, creates the
+//!                                                          region, answers (terms.rs: limits)
+//!   result of progress: None, as the handshake goes on; or Established; or an error
 //! ```
 //!
 //! A listener drives many pending handshakes at a time, a connecting side one; both enforce the
@@ -49,16 +50,16 @@ pub(crate) struct Pending {
     pub(super) own_hello: Hello,
     arrived: Arrived,
     pub(super) credentials: Option<Credentials>,
-    /// The process that the credentials name, from the kernel (Linux 6.5).
+    /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether the kernel brings that descriptor with each read, until the first frame is read.
+    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether it can: the same kernel then does so for the peer.
+    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
     kernel_has_pidfd: bool,
     /// Whether this side has sent READY. From then on the peer may be running.
     is_ready_sent: bool,
-    /// The region that this side offers, or why it offers none. An acceptor makes it once it has
-    /// accepted that of its peer.
+    /// The region that this side offers, or why it offers none. An acceptor makes its region once
+    /// it has accepted the peer's region.
     offered: Result<Offered, FallbackReason>,
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
@@ -182,7 +183,8 @@ impl Pending {
             if let Some(frame) = frame {
                 match self.act(frame)? {
                     Some(established) => return Ok(Some(established)),
-                    // An acceptor has answered, and READY takes a round trip.
+                    // An acceptor has sent its answer. The connector's READY takes a round trip, so
+                    // no frame is there yet.
                     None if self.is_ready_sent => return Ok(None),
                     None => continue,
                 }
@@ -250,8 +252,8 @@ impl Pending {
     /// Makes the region of a connector and sends its first two frames.
     fn open(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
-            // Whether the acceptor may be trusted is not known yet. If it is not, its doorbells are
-            // left unused, and those of this side are replaced.
+            // This side does not know yet whether the acceptor may be trusted. If not, the
+            // acceptor's doorbells are left unused, and the doorbells of this side are replaced.
             let may_trust = self.config.trust != TrustPolicy::Untrusted;
             self.offered = self.make_region(self.own_hello.nonce, may_trust);
         }
@@ -262,12 +264,12 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// The descriptors that a frame lists.
+    /// Takes the descriptors that a frame lists.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent nothing for which it had to await an answer.
+    /// Checks that the peer has sent no frame before the answer that it had to await.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -305,7 +307,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Refuses the peer if one side excludes the socket, which would be used for this reason.
+    /// Refuses the peer if one side excludes the socket as transport. `reason` says why memory
+    /// cannot be shared.
     fn check_socket_suits(
         &self,
         theirs: &Hello,
@@ -318,16 +321,17 @@ impl Pending {
         Err(HandshakeError::NoTransport { reason })
     }
 
-    /// Each further read would bring one more descriptor of the peer's process.
+    /// Ends the delivery of pidfds: each further read would deliver one more pidfd of the peer's
+    /// process.
     pub(super) fn stop_passing_pidfd(&mut self) {
         if std::mem::take(&mut self.passes_pidfd) {
-            // It cannot fail, because it could be turned on.
+            // Turning the option off cannot fail, because turning it on succeeded.
             let _ = self.socket.set_pass_pidfd(false);
         }
     }
 
-    /// Identifies the peer's process: by the kernel's descriptor, or by the one that the peer sent
-    /// of itself, which is checked in any case.
+    /// Identifies the peer's process: by the pidfd from the kernel, or by the pidfd that the peer
+    /// sent of itself. A sent pidfd is checked in any case.
     fn identify(&mut self, sent: Option<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
         let sent = self.check_sent_process(sent)?;
         Ok(self.process.take().or(sent))
@@ -476,8 +480,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // Where the kernel brings the peer a pidfd, none is sent. If none can be made either, the
-        // peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
+        // cannot make one either, the peer learns of this process's death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
@@ -540,8 +544,9 @@ impl Pending {
     /// Returns the peer as text: its process and user, as far as the kernel reports them, and its
     /// address.
     pub(super) fn peer_name(&self) -> String {
-        // Before HELLO came, the socket of an acceptor knows the credentials of the connecting
-        // process. The socket of a connector would name the process that called `listen`.
+        // Before HELLO came, the kernel reports the credentials of the connecting process for an
+        // acceptor's socket. For a connector's socket, it would report the process that called
+        // `listen`.
         let of_socket = || self.socket.peer_credentials().filter(|_| self.is_acceptor);
         let credentials = self.credentials.or_else(of_socket);
         Peer::new(credentials, Trust::Untrusted, self.label.clone()).to_string()
@@ -587,7 +592,8 @@ impl Pending {
             return Ok(Err(reason.unwrap_or(FallbackReason::Policy)));
         }
         if self.is_acceptor && offer.region_size.get() > self.config.map_max_effective() {
-            // The connector made its region before it knew this limit.
+            // The connector made its region before it knew this limit, so exceeding the limit is no
+            // violation.
             return Ok(Err(FallbackReason::Limits));
         }
         let region = match claimed.region {
@@ -624,7 +630,7 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_CONNECTOR } else { ROLE_ACCEPTOR };
         let size = offer.region_size.get();
         let limit = self.config.map_max_effective();
-        // The connection has the connector's nonce.
+        // The nonce in the connector's HELLO is the session id of the connection.
         let session_id = if self.is_acceptor { known.hello.nonce } else { self.own_hello.nonce };
         match PeerRegion::accept(descriptor, size, limit, &session_id, role) {
             Ok(region) => {
@@ -663,8 +669,8 @@ impl Pending {
             Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
             None if !attached => Ok((own, Doorbells::Byte)),
             None => {
-                // The peer has this side's doorbells but they will not be used. The peer could make
-                // notifying them block, so new ones replace them.
+                // The peer holds this side's doorbells but will not notify them. It could make a
+                // notification of them block, so this side replaces them by new doorbells.
                 let doorbell =
                     || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
                 Ok(((doorbell()?, doorbell()?), Doorbells::Byte))

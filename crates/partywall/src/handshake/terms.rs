@@ -15,8 +15,8 @@ use zerocopy::little_endian::{U32, U64};
 const BLOCKS: u64 = 1024;
 /// Upper bound of this side's blocks in flight, whatever both sides offer.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// Upper bound of shared memory in bytes, however much a peer offers to map; sums of it cannot
-/// overflow.
+/// Upper bound of shared memory in bytes, however much a peer offers to map, so that sums of such
+/// sizes cannot overflow.
 const BYTES_MAX: u64 = 1 << 46;
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
@@ -63,7 +63,8 @@ pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Returns why this side cannot share memory over a socket of this family, or `None` if it can.
+/// Returns why this side cannot share memory over a socket of the address family `family`, or
+/// `None` if it can.
 pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackReason> {
     match (config.transport, family) {
         (TransportPolicy::Socket, _) => Some(FallbackReason::Policy),
@@ -98,8 +99,8 @@ pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limi
     let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };
     let mapped = mapped.min(BYTES_MAX).saturating_sub(region_bytes);
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
-    // The configured limit need not be a multiple of the grain. Rounding up lets a message of
-    // exactly that length fit.
+    // The configured limit of memory need not be a multiple of the grain. Rounding it up lets a
+    // message of exactly that length fit.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
     let blocks_max = config.peer_blocks_max.clamp(BLOCKS, BLOCKS_MAX);
     #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   driver   store is_asleep ─▶ check for events ─▶ sleep
-//!   waker    write the event ─▶ is_asleep? ─▶ notify
+//!   waker    write the event ─▶ swap is_asleep to false ─ it was true ─▶ notify the driver
 //! ```
 
 use partywall_sys::Doorbell;
@@ -33,8 +33,9 @@ impl DriverWaker {
 
     /// Wakes the driver if it sleeps. The caller must have written the event before.
     pub fn wake(&self) {
-        // ORDER: SeqCst here and in `arm`. Either this swap reads `true`, or the driver, which
-        // checks for events after its store in `arm`, sees the event written before this call.
+        // ORDER: SeqCst in this swap and in the store of `arm`. Either this swap reads `true`, or
+        // the driver, which checks for events after its store in `arm`, sees the event written
+        // before this call.
         if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
             // Only this process holds the eventfd, so a notification never fails for lack of space.
             let _ = self.inner.doorbell.notify();
@@ -44,7 +45,8 @@ impl DriverWaker {
     /// Announces that the driver is about to sleep. The driver must check for events once more
     /// afterwards.
     pub(crate) fn arm(&self) {
-        // ORDER: pairs with the swap in `wake`, which describes the order.
+        // ORDER: SeqCst: pairs with the swap in `wake`. Either that swap reads `true`, or the
+        // driver's check for events after this store sees the event.
         self.inner.is_asleep.store(true, Ordering::SeqCst);
     }
 

@@ -71,9 +71,9 @@ pub trait Protocol: fmt::Debug + Send + Sync {
 /// Whether the first bytes of a connection belong to a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognition {
-    /// The connection uses this protocol.
+    /// The connection uses the protocol that was asked.
     Yes,
-    /// The connection uses another protocol.
+    /// The connection uses another protocol than the one that was asked.
     No,
     /// More bytes are needed to decide. A protocol never returns this for 8 bytes or more.
     Incomplete,
@@ -93,7 +93,7 @@ pub struct Handshake {
     pub credentials: Option<Credentials>,
     /// How far this side trusts the peer.
     pub trust: Trust,
-    /// The application's configuration.
+    /// The configuration that the application gave to the listener or to `connect_with_protocol`.
     pub config: Config,
     /// Wakes the session's driver.
     pub driver_waker: DriverWaker,
@@ -175,8 +175,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
     fn keeps(&self) -> bool;
 
     /// Announces to the peer that nothing more will be sent, if the peer needs that before it takes
-    /// the rest. An ending session calls it repeatedly until [`is_taken`](Self::is_taken) returns
-    /// `true`.
+    /// the remaining bytes. An ending session calls it repeatedly until
+    /// [`is_taken`](Self::is_taken) returns `true`.
     fn finish(&mut self) {}
 
     /// Whether the peer has taken every sent byte, as far as this side can know. An ending session
@@ -201,13 +201,13 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Closes everything that the peer can see of this side, because the session has ended.
     fn hang_up(&mut self);
 
-    /// Returns the counters of this end.
+    /// Returns the counters of this end of the connection.
     fn stats(&self) -> SenderStats;
 }
 
 /// The object on which a sender waits for room.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
-    /// Returns numbers that differ once there is more room. They may come from memory that the peer
+    /// Returns numbers that change once there is more room. They may come from memory that the peer
     /// writes.
     fn snapshot(&self) -> [u64; 3];
 
@@ -240,8 +240,9 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// Returns a descriptor that becomes readable when an event arrives.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Whether the driver should poll the descriptor now. `false` while the unread bytes exceed
-    /// their bound. Once they no longer do, the protocol calls [`DriverWaker::wake`].
+    /// Whether the driver should poll the descriptor now. The result is `false` while the unread
+    /// bytes exceed their bound. Once they no longer exceed it, the protocol calls
+    /// [`DriverWaker::wake`].
     fn listens(&self) -> bool {
         true
     }
@@ -253,10 +254,10 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// Returns [`ProtocolError`] if the protocol failed.
     fn notice_end(&mut self) -> Result<bool, ProtocolError>;
 
-    /// Announces that the session will receive no more.
+    /// Announces that the session will receive no more messages on this connection.
     fn close(&mut self);
 
-    /// Returns the counters of this end.
+    /// Returns the counters of this end of the connection.
     fn stats(&self) -> ReceiverStats;
 }
 
@@ -293,7 +294,7 @@ pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
-/// Why a call of [`ConnectionSender`] sent nothing.
+/// Why a call of a [`ConnectionSender`] method sent nothing.
 #[derive(Debug)]
 pub enum TrySendError {
     /// There is no room now, and nothing was changed. Try again when there may be room.
@@ -302,6 +303,6 @@ pub enum TrySendError {
     Closed(Closed),
     /// The message never fits. The value is the length of the longest possible message in bytes.
     TooLarge(u64),
-    /// The connection is broken.
+    /// The connection is broken, for the contained reason.
     Broken(ProtocolError),
 }

@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn sequential_ids_and_ids_that_differ_in_high_bits_do_not_collide() {
-        // About one secret in a hundred would be weak with a single round, so 1,000 tables would
-        // show it.
+        // With a single round, about one secret in a hundred would be weak, so 1,000 tables would
+        // show such a secret.
         for _ in 0..1000 {
             let secrets = StreamIdSecrets::default();
             for step in [1_u32, 1 << 8, 1 << 16] {

@@ -3,9 +3,10 @@
 //! unread bytes (SPEC 11.4).
 //!
 //! ```text
-//!   sender      sent ─────────────── credited      begin c:  sent + c − credited ≤ window
-//!                                                            or sent − credited ≤ window / 2
-//!   receiver    received ── taken ── reported      report:   taken − reported ≥ window / 2
+//!   sender counts sent and credited: a message of cost c may begin if
+//!       sent + c − credited ≤ window, or sent − credited ≤ window / 2
+//!   receiver counts received, taken and reported: a CREDIT record is due if
+//!       taken − reported ≥ window / 2
 //! ```
 //!
 //! The counters are totals since the stream was opened; the module only computes. The receiver's
@@ -35,11 +36,13 @@ impl SendCredit {
         Self { window, sent: 0, credited: 0 }
     }
 
-    /// Charges a message of this cost if credit lets it begin. Returns whether it may begin.
+    /// Charges a message of cost `cost` if credit lets the message begin. Returns whether it may
+    /// begin.
     #[inline]
     pub(crate) const fn charge(&mut self, cost: u64) -> bool {
         // A hostile receiver can credit a message that was charged and later refunded, so
-        // `credited` may exceed `sent`. Only that receiver's own window suffers.
+        // `credited` may exceed `sent`. This harms only that receiver, whose own bound on unread
+        // bytes no longer holds.
         let may_begin = fits(self.window, self.sent.saturating_sub(self.credited), cost);
         if may_begin {
             self.sent += cost;
@@ -94,21 +97,21 @@ impl RecvCredit {
         self.is_due()
     }
 
-    /// Whether half the window was taken since the last report, so that a report is due.
+    /// Whether half the window was taken since the last CREDIT, so that the next CREDIT is due.
     #[inline]
     const fn is_due(&self) -> bool {
         let unreported = self.taken - self.reported;
         unreported > 0 && unreported >= self.window / 2
     }
 
-    /// Whether so much was taken since the last report that it must not wait for a message to carry
-    /// it.
+    /// Whether so much was taken since the last report that CREDIT must be sent now, without
+    /// waiting for a message to carry it.
     #[inline]
     pub(crate) const fn is_overdue(&self) -> bool {
         self.taken - self.reported > self.window / 4 * 3
     }
 
-    /// Returns the total of taken bytes, for the next report.
+    /// Returns the total of taken bytes, for the next CREDIT.
     pub(crate) const fn due(&self) -> u64 {
         self.taken
     }
@@ -129,9 +132,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However messages, credits and their delays interleave: an honest sender is never
-        /// refused, the unread bytes are bounded, and a sender whose messages were all taken may
-        /// always send another.
+        /// The properties under test, however messages, credits and their delays interleave: an
+        /// honest sender is never refused, and the unread bytes are bounded. A sender whose
+        /// messages were all taken may always send another.
         #[test]
         fn honest_senders_are_neither_refused_nor_stuck(
             window in 0u64..2000,

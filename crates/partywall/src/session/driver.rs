@@ -63,13 +63,13 @@ pub(crate) enum Turn {
 pub(crate) enum Sleep {
     /// The driver must not block, because a record or room is there already.
     No,
-    /// Block until records arrive.
+    /// The driver may block until records arrive.
     ForRecords,
-    /// Block until records arrive or the ring has room.
+    /// The driver may block until records arrive or the ring or socket has room.
     ForBoth,
 }
 
-/// Most records that one turn handles, so that other tasks get the thread.
+/// Most records that one turn handles, so that other tasks of the runtime can run on the thread.
 const TURN_RECORDS: usize = 256;
 
 impl Driver {
@@ -120,7 +120,7 @@ impl Driver {
             self.service();
             if self.shared.check().is_err() || self.shared.is_abandoned() {
                 let left = self.leave();
-                // `Busy` lets the front run other tasks in between: a peer that sends without pause
+                // `Busy` lets the front run other tasks in between. A peer that sends without pause
                 // and never reads must not occupy the thread until the linger time has passed.
                 return if left == Turn::Idle && count > 0 { Turn::Busy } else { left };
             }
@@ -128,7 +128,8 @@ impl Driver {
         if count > 0 {
             return Turn::Busy;
         }
-        // A driver that never blocks would otherwise not learn of the peer's death.
+        // The driver checks whether the peer lives: one that never blocks would otherwise not learn
+        // of the peer's death.
         match self.wire.notice_end() {
             Ok(false) => Turn::Idle,
             Ok(true) => Turn::Busy,
@@ -177,8 +178,8 @@ impl Driver {
         if !outbox.wants_room() {
             return Ok(Sleep::ForRecords);
         }
-        // A user that waits for room may not have called `wake_driver` yet. Without this flag, the
-        // driver would find the room, not block, and never wake that user.
+        // A user that waits for room may not have called `wake_driver` yet. If `is_service_due`
+        // stayed `false`, the driver would find the room, not block, and never wake that user.
         self.is_service_due |= !seeded_fault("no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
@@ -198,8 +199,8 @@ impl Driver {
         }
     }
 
-    /// Returns the deadline for sending the last records of an ended session; the driver must turn
-    /// by then.
+    /// Returns the deadline for sending the last records of an ended session; the front must call
+    /// `turn` by that time.
     pub(crate) const fn linger_until(&self) -> Option<Instant> {
         self.linger_until
     }
@@ -226,7 +227,7 @@ impl Driver {
         self.finish(SessionError::from(fault))
     }
 
-    /// Wakes the users that wait for room if there may be some.
+    /// Wakes the users that wait for room, if there may be room.
     fn service(&mut self) {
         let outbox = self.shared.outbox();
         self.is_service_due = outbox.wants_room();
@@ -284,11 +285,11 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Runs also when the front's task is aborted or its thread panics, so every waiter is woken in
-    /// any case.
+    /// Ends the session and wakes every waiter, also when the front's task is aborted or its thread
+    /// panics.
     fn drop(&mut self) {
         if !self.is_over {
-            // Attempts once to send pending records: after the drop no turn could repeat it.
+            // Attempts once to send pending records: no turn follows that could repeat the attempt.
             let mut outbox = self.shared.outbox();
             let _ = outbox.drain();
             self.shared.leave_outbox(outbox);
@@ -326,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Makes two connected sessions: the shared part and the driver of each side.
+    /// Makes two connected sessions for a test: the shared part and the driver of each side.
     fn pair(policy: TransportPolicy) -> [(Arc<SessionShared>, Driver); 2] {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
@@ -374,7 +375,7 @@ mod tests {
     }
 
     /// The peer resets a stream that is not in the driver's table yet, and the session ends before
-    /// the driver's next turn.
+    /// the driver's next turn. Expected: no violation is reported.
     #[test]
     fn closing_right_after_opening_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {

@@ -24,7 +24,7 @@ pub enum SessionError {
     /// connection was lost ([`Closed::Disconnected`]).
     #[error(transparent)]
     Closed(Closed),
-    /// The peer closed the session, and said why.
+    /// The peer closed the session, and gave a code or reason.
     #[error("the peer closed the session{}", Reason(*code, reason))]
     ClosedByPeer {
         /// The code that the peer gave to `close`.
@@ -72,11 +72,11 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// Why waiting for an event of a session stopped before the event.
+/// Why a call stopped waiting for an event of a session before the event happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline passed before the event. The session continues.
+    /// The deadline passed before the event happened. The session continues.
     #[error("timed out: the deadline passed before the event")]
     TimedOut,
     /// The event has not happened yet; only `try_` calls return this error. The session continues.
@@ -91,7 +91,8 @@ pub enum WaitError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The peer sent `go_away` and accepts no more streams. Open the stream over another session.
+    /// The peer sent `go_away` and accepts no more streams. The caller may open the stream over
+    /// another session.
     #[error("the peer takes no more streams (code {code:#x}): open it over another session")]
     GoingAway {
         /// The code that the peer gave to `go_away`.

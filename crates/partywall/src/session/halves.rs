@@ -53,8 +53,8 @@ pub(crate) struct SendHalf {
     spare: Vec<u8>,
 }
 
-/// The resources of a message that is being sent. It stays in its `SendHalf`: moving it would cost
-/// more time than the rest of a reservation.
+/// The resources of a message that is being sent. An `Outgoing` stays in its `SendHalf`: moving it
+/// would cost more time than the rest of a reservation.
 #[derive(Debug, Default)]
 struct Outgoing {
     /// The cost of the message, once it was charged against credit.
@@ -210,7 +210,7 @@ impl SendHalf {
         }
     }
 
-    /// Frees the resources of a message of which nothing or only some fragments were sent.
+    /// Frees the resources of a message of which no byte or only some fragments were sent.
     #[cold]
     fn give_up(&mut self) {
         let outgoing = std::mem::take(&mut self.outgoing);
@@ -241,27 +241,28 @@ impl SendHalf {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
             shared.check_process()?;
-            // The reason for the end of the stream is more specific than the reason for the end of
-            // the session.
+            // The reason for the end of the stream is reported first, because it is more specific
+            // than the reason for the end of the session.
             check_sending(&stream.lock())?;
             return Poll::Ready(Err(end.into()));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
         let mut outbox = shared.outbox();
-        // Pending records are flushed first: one of them may be newer credit of this stream, or its
-        // end.
+        // Pending records are flushed first: one of them may be a newer CREDIT of this stream, or
+        // the record that ends its direction.
         let flushed = outbox.flush();
         let mut credit = early;
         if let Some(cost) = cost {
             // The thread that holds the stream's lock writes CREDIT and END of the stream. So an
             // older credit cannot follow a newer one, and nothing can follow END, when the number
-            // may belong to another stream. After the flush no other record is pending.
+            // may belong to another stream. After the flush, the stream has no other pending
+            // record.
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
                 drop(state);
-                // While blocked on send, this stream returns no credit, and the peer may be blocked
-                // on exactly that credit: send it now.
+                // While this side waits to send, the stream returns no credit, and the peer may be
+                // waiting for exactly that credit. So the credit is sent now.
                 outbox.list(stream);
                 let flushed = flushed.and_then(|()| outbox.flush());
                 shared.leave_outbox(outbox);
@@ -279,8 +280,8 @@ impl SendHalf {
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(NotSent::TooLarge(_))) {
-                // More room would not make the message fit. So the credit is sent in a record of
-                // its own, where it takes none of the message's room.
+                // The message never fits together with its credit, even with more room. So the
+                // credit is sent in a record of its own, where it takes none of the message's room.
                 attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
             }
         }

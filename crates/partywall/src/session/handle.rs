@@ -56,7 +56,7 @@ impl Handle {
         Self { shared }
     }
 
-    /// Opens a stream with this metadata.
+    /// Opens a stream with `metadata` for the peer.
     pub(crate) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -93,7 +93,7 @@ impl Handle {
         })
     }
 
-    /// Sends PING. Returns the token by which `poll_answer` recognises the answer.
+    /// Sends PING to the peer. Returns the token by which `poll_answer` recognises the answer.
     pub(crate) fn ask(&self) -> Result<u64, SessionError> {
         self.shared.check_supported("pings")?;
         Ok(self.shared.ask())
@@ -107,7 +107,7 @@ impl Handle {
         self.shared.poll_until(context, |state| state.pings.answered >= token)
     }
 
-    /// Completes when no stream is open.
+    /// Completes when no stream of the session is open.
     pub(crate) fn poll_drained(&self, context: &Context<'_>) -> Poll<Result<(), SessionError>> {
         self.shared.poll_until(context, |state| state.live == 0)
     }
@@ -127,8 +127,8 @@ impl Handle {
         }
     }
 
-    /// Completes when the driver has ended. In a forked child, where no driver runs, it completes
-    /// at once.
+    /// Completes when the driver has ended. In a forked child, where no driver runs, the call
+    /// completes at once.
     pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
         if self.shared.check_process().is_err() {
             return Poll::Ready(());
@@ -160,7 +160,7 @@ impl Handle {
     }
 }
 
-/// Checks that the metadata is not longer than the limit.
+/// Checks that the metadata of a stream is not longer than `METADATA_BYTES_MAX`.
 const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
     if metadata.len() > METADATA_BYTES_MAX {
         let (len, max) = (metadata.len(), METADATA_BYTES_MAX);

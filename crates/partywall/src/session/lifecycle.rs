@@ -38,8 +38,8 @@ pub(crate) enum Receiving {
     Finished,
     /// The peer reset the direction, with this code.
     Reset(u32),
-    /// The local application stopped receiving. `is_over_there`: the peer has ended its sending
-    /// direction as well.
+    /// The local application stopped receiving. `is_over_there` says that the peer has ended its
+    /// sending direction as well.
     Stopped {
         is_over_there: bool,
     },
@@ -58,7 +58,7 @@ pub(crate) enum Arrival {
 pub(crate) enum PendingControl {
     /// FRAGMENT_ABORT, for a message that will not be completed.
     Abort,
-    /// RESET, with its code and the directions that it ends.
+    /// RESET: the first number is its code, the second the directions that it ends.
     Reset(u32, u32),
     CloseWrite,
     End,
@@ -194,7 +194,7 @@ impl Lifecycle {
             Receiving::Stopped { is_over_there: is_over @ false } => *is_over = true,
             _ => return Err(Violation::Stream { stream, what: "ends a direction twice" }),
         }
-        // The peer has ended the direction, so this side need not ask it to stop.
+        // The peer has ended the direction, so this side need not ask the peer to stop sending.
         self.stop_pending = None;
         Ok(())
     }
@@ -236,7 +236,7 @@ impl Lifecycle {
         (!self.is_opener && is_over).then_some(PendingControl::End)
     }
 
-    /// Notes that the caller has written the record.
+    /// Notes that the caller has written the record that `pending` returned.
     pub(crate) const fn wrote(&mut self, pending: PendingControl) {
         match pending {
             PendingControl::Abort => self.abort_pending = false,
@@ -259,7 +259,8 @@ mod tests {
     use super::*;
     use std::collections::{HashSet, VecDeque};
 
-    /// The state of opener and answerer, and the records on their way between the two.
+    /// A state that the test visits: those of opener and answerer, and the records on their way
+    /// between the two.
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct World {
         sides: [Lifecycle; 2],
@@ -282,7 +283,7 @@ mod tests {
             }
         }
 
-        /// Returns every state that one step of either side leads to.
+        /// Returns every state of the two sides that one step of either side leads to.
         fn next(&self) -> Vec<Self> {
             let mut worlds = Vec::new();
             for side in 0..2 {
@@ -334,7 +335,8 @@ mod tests {
             let said = world.wires[1 - side].pop_front()?;
             let state = &mut world.sides[side];
             if state.has_ended() {
-                // Only the answerer can receive records after END; it drops them.
+                // Only the answerer can receive records of the stream after END; the answerer drops
+                // them.
                 assert_eq!(side, 1, "{said:?} reached the opener after END");
                 return Some(world);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers for the streams that this side opens. The lowest free number is used each time, so
-//! tables of streams stay as small as the largest number of streams open at once (SPEC 11.1).
+//! Numbers for the streams that this side opens. The lowest free number is used each time, so a
+//! table of streams never exceeds the largest number of streams open at once (SPEC 11.1).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,7 +38,7 @@ impl Numbers {
         self.freed.push(Reverse(index));
     }
 
-    /// Whether the limit is 0, so that this side can never open a stream.
+    /// Whether the limit of streams is 0, so that this side can never open a stream.
     pub(crate) const fn is_nothing(&self) -> bool {
         self.max == 0
     }

@@ -41,11 +41,11 @@ pub(crate) struct Outbox {
     /// The token of the newest PING that was asked for.
     asked: u64,
     pub(super) go_away: Option<u32>,
-    /// Code and reason with which this side closes the session, until they are written.
+    /// Code and reason with which this side closes the session; `None` once they are written.
     pub(super) farewell: Option<(u32, Arc<str>)>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
-    /// The progress snapshot before the last attempt that found no room.
+    /// The progress snapshot before the last attempt to send that found no room.
     seen: ProgressSnapshot,
     /// Number of streams for which this side wrote END since the outbox was last unlocked.
     pub(super) ended: usize,
@@ -87,8 +87,8 @@ impl Outbox {
         }
     }
 
-    /// Makes a PING with this token pending, unless a PING with a later token was asked for. The
-    /// answer to the later token completes both.
+    /// Makes a PING with `token` pending, unless a PING with a later token was asked for. The
+    /// answer to the later token completes both PINGs.
     pub(crate) fn ask(&mut self, token: u64) {
         if token > self.asked {
             self.asked = token;
@@ -96,7 +96,7 @@ impl Outbox {
         }
     }
 
-    /// Writes the pending records. Returns `Full` if some could not be written.
+    /// Writes the pending records. Returns `Full` if some records could not be written.
     pub(crate) fn flush(&mut self) -> Result<(), NotSent> {
         if self.is_closed || !self.has_pending() {
             return Ok(());
@@ -123,8 +123,8 @@ impl Outbox {
         mut attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
     ) -> Result<(), NotSent> {
         if self.is_closed {
-            // The end of the session's direction was written. A later message would count as sent
-            // although the peer never receives it.
+            // The record that ends this side's sending direction was written. A later message would
+            // count as sent although the peer never receives it.
             return Err(NotSent::Closed(Closed::Disconnected));
         }
         self.flush()?;
@@ -148,8 +148,8 @@ impl Outbox {
             if matches!(written, Err(NotSent::Fault(_))) {
                 return written;
             }
-            // Publishes even if there was no room: earlier records of this call must not stay in an
-            // open batch.
+            // Publishes even if there was no room: records that this call wrote before must not
+            // stay in an open batch.
             let published = wire.publish();
             written.and(published)
         })
@@ -204,12 +204,12 @@ impl Outbox {
         keeps && !was_keeping
     }
 
-    /// Whether room may have been freed since the last attempt that found none.
+    /// Whether room may have been freed since the last attempt to send that found none.
     pub(crate) fn may_have_room(&self) -> bool {
         self.room.snapshot() != self.seen || self.room.is_writable()
     }
 
-    /// Prepares the driver to block until there is room. Returns `true` if there may be some
+    /// Prepares the driver to block until there is room. Returns `true` if there may be room
     /// already.
     pub(crate) fn arm(&mut self) -> Result<bool, Fault> {
         self.wire.drain()?;
@@ -242,7 +242,7 @@ impl Outbox {
         self.is_cut_off = true;
     }
 
-    /// Writes the end of the session's sending direction, once.
+    /// Writes the record that ends the session's sending direction, once.
     pub(crate) fn close(&mut self) {
         if !std::mem::replace(&mut self.is_closed, true) {
             self.wire.close();
@@ -270,8 +270,8 @@ impl Outbox {
         sent
     }
 
-    /// Repeats an attempt that found no room. Keeps the progress snapshot from before it, with
-    /// which the driver detects new room.
+    /// Repeats an attempt to send that found no room. Keeps the progress snapshot from before the
+    /// repeated attempt, with which the driver detects new room.
     #[cold]
     fn attempt<T>(
         &mut self,
@@ -280,8 +280,8 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // If others wait already, the older snapshot is kept: they may wait for other room, which
-        // may have been freed since their attempts.
+        // If other users wait already, the older snapshot is kept: they may wait for other room,
+        // which may have been freed since their attempts.
         if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }
@@ -329,7 +329,7 @@ impl Outbox {
     }
 }
 
-/// The reason as far as a record has room for it, without half a character.
+/// Cuts `reason` to the length for which a record has room, at a character boundary.
 fn cut(reason: &str) -> &str {
     let fits = |end: &usize| reason.is_char_boundary(*end);
     let end = (0..=reason.len().min(REASON_BYTES_MAX)).rev().find(fits);

@@ -231,7 +231,7 @@ impl Driver {
             return Err(self.violated(bad("is opened twice")));
         }
         let metadata = if self.shared.is_foreign {
-            // Another protocol has no OPEN, and no metadata.
+            // Another protocol has no OPEN record and no metadata, so the metadata is empty.
             Box::default()
         } else {
             let len = OpenHead::metadata_len(record);
@@ -348,7 +348,7 @@ impl Driver {
         Err(Violation::Body { position, what: "body where none may be", found })
     }
 
-    /// Copies the short body of a record into private memory.
+    /// Copies the body of a short record into private memory, where the peer cannot change it.
     fn body(&self, record: &RecordHeader) -> Result<[u8; BODY_BYTES_MAX], Violation> {
         let mut body = [0; BODY_BYTES_MAX];
         let Some(place) = body.get_mut(..record.len as usize) else {

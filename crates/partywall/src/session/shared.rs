@@ -141,7 +141,8 @@ impl SessionShared {
         }
     }
 
-    /// Fails in a forked child. Every operation checks this before it does anything (SPEC 7.3).
+    /// Fails in a forked child. Every operation calls this check before it does anything (SPEC
+    /// 7.3).
     #[inline]
     pub(super) fn check_process(&self) -> Result<(), SessionError> {
         if self.guard.is_child() {
@@ -196,7 +197,7 @@ impl SessionShared {
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
             }
-            // These errors end no session, and every caller handles them itself.
+            // `Full` and `TooLarge` end no session, and every caller handles them itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
@@ -285,7 +286,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Sends OPEN for a stream that has a number.
+    /// Sends OPEN for a stream to which `poll_number` gave a number.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -295,7 +296,7 @@ impl SessionShared {
     ) -> Poll<Result<(), SessionError>> {
         self.check()?;
         let mut outbox = self.outbox();
-        // Another protocol has no OPEN, and no metadata.
+        // Another protocol has no OPEN record and no metadata, so the body is empty.
         let head: &[u8] = if self.is_foreign { &[] } else { OpenHead::APPLICATION.as_bytes() };
         let payload = [head, metadata].concat();
         match outbox.control(Kind::Open, stream.number, &payload) {
@@ -331,7 +332,7 @@ impl SessionShared {
         }
     }
 
-    /// Takes the streams that this side opened and that the driver has not in its table yet.
+    /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
         // Locking the outbox waits for a thread that has written OPEN and has not listed its stream
         // yet.
@@ -448,20 +449,23 @@ impl SessionShared {
         }
     }
 
-    /// Unlocks the outbox, then handles the ends of streams and the unsent bytes that it reports.
+    /// Unlocks the outbox, then handles the ends of streams and the unsent bytes that the outbox
+    /// reports.
     #[inline]
     pub(super) fn leave_outbox(&self, mut outbox: MutexGuard<'_, Outbox>) {
         let ended = std::mem::take(&mut outbox.ended);
         let must_wake = outbox.begins_to_keep();
         drop(outbox);
         if must_wake {
-            // A blocked driver polls the socket for room only if it knows of unsent bytes.
+            // A blocked driver polls the socket for room only if it knows of unsent bytes, so it is
+            // woken.
             self.wake_driver();
         }
         self.forget_theirs(ended);
     }
 
-    /// Counts one more user of the session; `is_session` is whether it can accept streams.
+    /// Counts one more user of the session; `is_session` is whether the user has a session handle
+    /// and can accept streams.
     pub(super) fn add_user(&self, is_session: bool) {
         let mut state = self.state();
         state.users += 1;
@@ -495,7 +499,7 @@ impl SessionShared {
         if self.is_foreign { Err(SessionError::Unsupported { what }) } else { Ok(()) }
     }
 
-    /// Sends PING. Returns its token; an answer with this token or a later one completes it.
+    /// Sends PING. Returns its token; an answer with this token or a later one completes the PING.
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.state();
         state.pings.asked += 1;
@@ -533,8 +537,8 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Handles a GO_AWAY with which the peer closes the session: the end that follows has this code
-    /// and reason.
+    /// Handles a GO_AWAY with which the peer closes the session: `code` and `reason` belong to the
+    /// end that follows.
     pub(super) fn received_farewell(&self, code: u32, reason: &[u8]) {
         let replaced = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
         let reason: String = String::from_utf8_lossy(reason).chars().map(replaced).collect();
@@ -542,7 +546,8 @@ impl SessionShared {
         self.received_go_away(code);
     }
 
-    /// The end of a session whose peer has ended its direction, with the code that the peer gave.
+    /// Returns the error of a session whose peer has ended its direction, with the code that the
+    /// peer gave.
     pub(super) fn ended_by_peer(&self, closed: Closed) -> SessionError {
         match (closed, self.state().farewell.clone()) {
             (Closed::Finished, Some((code, reason))) => SessionError::ClosedByPeer { code, reason },
@@ -550,7 +555,8 @@ impl SessionShared {
         }
     }
 
-    /// Code and reason with which this side closed the session, if the peer is to learn them.
+    /// Returns the code and reason with which this side closed the session, if the peer is to learn
+    /// them.
     pub(super) fn farewell(&self) -> Option<(u32, Arc<str>)> {
         match self.end.get() {
             Some(SessionError::ClosedHere { code, reason }) => {
@@ -573,5 +579,6 @@ impl SessionShared {
     }
 }
 
-/// Most refused streams at a time of a peer of another protocol, before the session ends.
+/// Most refused streams that a peer of another protocol may have open at a time. One more ends the
+/// session.
 const REFUSED_MAX: u32 = 1 << 14;

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-/// The streams of a session for its users. The driver has a table of its own.
+/// The state of a session for its users: streams, counts and waiters. The driver has its own table
+/// of streams.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(super) numbers: Numbers,
@@ -18,7 +19,7 @@ pub(crate) struct SessionState {
     pub(super) fresh: Vec<Arc<StreamShared>>,
     /// Streams that the peer opened and that the application has not accepted yet.
     pub(super) waiting: VecDeque<Arc<StreamShared>>,
-    /// Number of streams that have not ended.
+    /// Number of streams of the session that have not ended.
     pub(crate) live: usize,
     /// Number of session handles. At 0, streams that the peer opens are refused.
     pub(super) sessions: usize,
@@ -36,7 +37,7 @@ pub(crate) struct SessionState {
     /// Waiters for a PING's answer, for the end of the last stream, or for the end of the session.
     pub(super) others: WakerSet,
     pub(super) is_over: bool,
-    /// Whether the driver has ended, so that nothing more will be written.
+    /// Whether the driver has ended, so that no more record will be written.
     pub(super) has_finished: bool,
 }
 
@@ -81,7 +82,8 @@ impl SessionState {
 #[derive(Debug, Default)]
 pub(crate) struct WakerSet {
     wakers: Vec<Waker>,
-    /// Number of wakers above which `register` clears the set of dropped futures' wakers.
+    /// Number of wakers above which `register` empties the set, to remove the wakers of dropped
+    /// futures.
     bound: usize,
 }
 

@@ -2,8 +2,8 @@
 //! One stream, shared between its users and the driver of the session.
 //!
 //! ```text
-//!   driver ── arrives ──▶ queue ── recv ──▶ user        pending records are noted here,
-//!   user ── charge ──▶ outbox ──▶ ring                  and written from the outbox
+//!   driver ─ a message arrives ─▶ queue ─ recv ─▶ user      the stream notes pending records,
+//!   user ─ charges the credit ─▶ outbox ─▶ ring             and the outbox writes them
 //! ```
 //!
 //! # Invariants
@@ -69,7 +69,7 @@ pub(crate) struct StreamState {
     pub(crate) send_credit: SendCredit,
     /// Waker of the user that waits for credit.
     pub(crate) sender: Option<Waker>,
-    /// Why the session is over, once it is.
+    /// Why the session is over; `None` while the session lives.
     pub(crate) end: Option<SessionError>,
 }
 
@@ -110,8 +110,8 @@ impl StreamShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether messages may be sent, as far as readers without the lock can know. Senders check
-    /// again under the lock.
+    /// Whether messages may be sent, as far as readers without the lock can know. Senders check the
+    /// state again under the lock.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
         // ORDER: Relaxed: only a hint. Senders check the state again under the lock.
@@ -139,7 +139,8 @@ impl StreamState {
     /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
-            // The last record of this side waits until CREDIT of the other direction was written.
+            // The record that ends this side's direction or the stream waits until the pending
+            // CREDIT was written.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
                 if self.reports_credit() =>
             {
@@ -152,7 +153,7 @@ impl StreamState {
         }
     }
 
-    /// Notes that the caller has written the record.
+    /// Notes that the caller has written the record that `pending` returned.
     pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
@@ -163,7 +164,7 @@ impl StreamState {
         }
     }
 
-    /// Takes the credit that the next message carries to the peer; it counts as reported.
+    /// Takes the credit that the next message carries to the peer; the credit counts as reported.
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         if !self.reports_credit() {
@@ -174,7 +175,7 @@ impl StreamState {
         Some(credited)
     }
 
-    /// Whether any record of the stream must be written.
+    /// Whether a pending record of the stream may be written now.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending().is_some()
     }

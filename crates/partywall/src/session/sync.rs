@@ -23,7 +23,7 @@ pub(super) use std::sync::atomic::Ordering;
 #[cfg(not(shuttle))]
 pub(super) use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// A type that shuttle does not provide.
+/// The `OnceLock` of builds under shuttle, which provides no such type.
 #[cfg(shuttle)]
 mod once {
     use shuttle::sync::Mutex;

@@ -5,7 +5,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Computes how long to wait between attempts.
+/// Computes how long to wait between attempts to connect.
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,
@@ -20,8 +20,8 @@ impl Backoff {
         Self { min, max: max.max(min), next: min }
     }
 
-    /// Returns the wait after a failure: a random time between half of the current wait and all of
-    /// it.
+    /// Returns the wait after a failure: a random time between half of the current wait and the
+    /// whole current wait.
     pub(super) fn after_failure(&mut self) -> Duration {
         let whole = self.next;
         self.next = whole.saturating_mul(2).min(self.max);

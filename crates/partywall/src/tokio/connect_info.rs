@@ -10,7 +10,7 @@ use std::fmt;
 
 /// The identity of a stream's peer, the transport, and the metadata of the stream.
 ///
-/// For a stream that this side opened, the peer is the side that accepted it.
+/// For a stream that this side opened, the peer is the process that accepted the stream.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectInfo {

@@ -27,9 +27,9 @@ use tokio::time::{Sleep, sleep};
 
 /// Accepts the streams of all sessions of a listener, one after the other. Accepting never fails.
 ///
-/// Dropping it closes the listener and sends `go_away` on each session. Accepted streams continue.
-/// Others are [refused](crate::REFUSED), which tells their openers that no application has seen
-/// them.
+/// Dropping the `Incoming` closes the listener and sends `go_away` on each session. Accepted
+/// streams continue. Streams that were not accepted are [refused](crate::REFUSED), which tells
+/// their openers that no application has seen them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -60,7 +60,7 @@ pub struct Incoming {
     sessions_max: usize,
     opened: mpsc::Sender<StreamIo>,
     streams: mpsc::Receiver<StreamIo>,
-    /// The pause of the listener after an error, while it lasts.
+    /// The pause of the listener after an error of accepting; `None` while the listener accepts.
     pause: Option<Pin<Box<Sleep>>>,
     failed: u64,
 }

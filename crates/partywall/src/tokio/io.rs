@@ -34,7 +34,7 @@ pub struct StreamIo {
 #[derive(Debug)]
 pub struct ReadHalf {
     recv: RecvStream,
-    /// The bytes of the last message that were not read yet.
+    /// The bytes of the last received message that were not read yet.
     rest: Option<Message>,
     is_finished: bool,
 }
@@ -42,8 +42,8 @@ pub struct ReadHalf {
 /// The writing half of a [`StreamIo`].
 #[derive(Debug)]
 pub struct WriteHalf {
-    /// The sending direction. A pending write keeps no bytes, so the next call may pass other
-    /// bytes.
+    /// The sending direction. A pending write keeps no bytes of its caller, so the next call may
+    /// pass other bytes.
     send: SendStream,
     /// Buffer that collects the bytes of several slices for one message.
     gathered: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct WriteHalf {
 const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Most messages that one read takes. The limit matters for empty messages, which fill no buffer.
 const READ_MESSAGES_MAX: u32 = 64;
-/// Bytes of a write when shared memory is exhausted and the policy is `Overflow`.
+/// Most bytes of a write when shared memory is exhausted and the policy is `Overflow`.
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
@@ -110,9 +110,9 @@ impl StreamIo {
         self.read.recv.stop(code);
     }
 
-    /// Ends the writing direction, as `shutdown` does: the peer's reads return the end. This side
-    /// may continue to read. Neither call waits. A protocol without half-close transmits the end
-    /// only after receiving has ended too.
+    /// Ends the writing direction, as `shutdown` does: the peer's reads return the end of the
+    /// stream. This side may continue to read. Neither call waits. A protocol without half-close
+    /// transmits the end only after receiving has ended too.
     pub fn finish(&mut self) {
         self.write.finish();
     }
@@ -126,7 +126,7 @@ impl StreamIo {
 }
 
 impl ReadHalf {
-    /// Stops receiving: the peer's sender gets `code`.
+    /// Stops receiving: the peer's sending direction ends with `code`.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -137,14 +137,16 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Ends this direction, as `shutdown` does: the peer's reads return the end. Neither call
-    /// waits. A protocol without half-close transmits the end only after receiving has ended too.
+    /// Ends the writing direction, as `shutdown` does: the peer's reads return the end of the
+    /// stream. Neither call waits. A protocol without half-close transmits the end only after
+    /// receiving has ended too.
     pub fn finish(&mut self) {
         self.give_back();
         self.send.finish();
     }
 
-    /// Resets the direction: the peer's reads return an error instead of the end.
+    /// Resets the writing direction: the peer's reads return an error instead of the end of the
+    /// stream.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -154,7 +156,7 @@ impl WriteHalf {
         self.send.reset(code);
     }
 
-    /// Waits until the peer stops reading. Returns the reason.
+    /// Waits until the peer stops reading. Returns the reason for the stop.
     pub async fn stopped(&mut self) -> StreamSendError {
         self.send.stopped().await
     }
@@ -163,7 +165,7 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
-    /// Sends as many of `bytes` as one message can hold. Returns their number.
+    /// Sends as many of `bytes` as one message can hold. Returns the number of sent bytes.
     fn poll_bytes(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
@@ -174,7 +176,8 @@ impl WriteHalf {
         let mut polled = half.poll_send_whole(context, &bytes[..len]);
         if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
         {
-            // A byte stream has no message boundaries, so a shorter message is sent instead.
+            // The bytes exceed the longest message. A byte stream has no message boundaries, so a
+            // shorter message is sent instead.
             taken = usize::try_from(max).map_or(len, |max| max.min(len));
             half.give_back();
             polled = half.poll_send_whole(context, &bytes[..taken]);
@@ -246,7 +249,8 @@ impl ReadHalf {
                     break;
                 }
                 self.rest = None;
-                // Messages that have already arrived may fill the rest of the buffer.
+                // The read continues while the buffer has room: messages that have already arrived
+                // may fill it.
                 if count > 0 && buffer.remaining() == 0 {
                     break;
                 }
@@ -256,7 +260,8 @@ impl ReadHalf {
                 break;
             }
             if taken == READ_MESSAGES_MAX {
-                // Every message so far was empty: lets other tasks run, then continues.
+                // Every message so far was empty. The read lets other tasks run before it
+                // continues.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -264,8 +269,8 @@ impl ReadHalf {
             match self.recv.poll_next(context) {
                 Poll::Ready(Ok(Some(message))) => self.rest = Some(message),
                 Poll::Ready(Ok(None)) => self.is_finished = true,
-                // The bytes read before the error must not be lost. The next read returns the
-                // error.
+                // Bytes were read before the error, and must not be lost. So this read succeeds,
+                // and the next read returns the error.
                 Poll::Ready(Err(_)) if had > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                 Poll::Pending if had > 0 => break,

@@ -76,7 +76,7 @@ impl Listener {
     }
 
     /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under this name; see [`Listener::activated`](crate::Listener::activated).
+    /// under `name`; see [`Listener::activated`](crate::Listener::activated).
     ///
     /// # Errors
     /// Returns [`BindError`] if no such socket was passed.
@@ -94,7 +94,7 @@ impl Listener {
     }
 
     /// Makes the listener also serve peers that speak `protocol`. The listener recognises a
-    /// protocol by a peer's first bytes. Call this once for each protocol.
+    /// protocol by a peer's first bytes. Call `with_protocol` once for each protocol.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
         let listener = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ impl Listener {
     ///
     /// # Errors
     /// Returns [`AcceptError`] if accepting fails. The listener stays usable after each error. At
-    /// the descriptor limit, wait until some are closed before accepting again.
+    /// the descriptor limit, wait until some descriptors are closed before accepting again.
     pub async fn accept(&self) -> Result<Session, AcceptError> {
         loop {
             match self.try_accept() {
@@ -121,7 +121,7 @@ impl Listener {
                 accepted => return accepted,
             }
             // Readiness is cleared before the next attempt, so a connection that becomes ready
-            // meanwhile is reported again.
+            // during the attempt is reported again.
             self.ready.readable().await.map_err(AcceptError::Wait)?.clear_ready();
         }
     }
@@ -219,8 +219,8 @@ pub(super) async fn connect_session(
     let system = |what, source| {
         ConnectError::from(HandshakeError::System { peer: label.clone(), what, source })
     };
-    // The handshake is short and bounded by its deadline, but looking up a host name may block for
-    // longer.
+    // Connecting runs on a blocking thread: the handshake is bounded by its deadline, but looking
+    // up a host name may block for longer.
     let connecting = tokio::task::spawn_blocking(move || {
         establish(&address, &options, SERVICE_SESSION, protocol)
     });

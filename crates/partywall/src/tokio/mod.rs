@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names without it.
+//! Sessions and streams as futures, on tokio. [`crate::blocking`] has the same names for callers
+//! without tokio.
 //!
 //! A [`Session`] carries any number of [`Stream`]s over one connection; both sides open them. Each
 //! stream is a duplex pipe of messages with its own credit, so an unread stream does not block
@@ -59,7 +60,7 @@
 //!
 //! # Sharing a thread
 //!
-//! Operations that send, commit, receive, open or accept take part in tokio's task budget: a task
+//! Operations that send, commit, receive, open or accept take part in tokio's task budget. A task
 //! whose messages have always arrived lets other tasks run after about a hundred operations. The
 //! `try_` forms use no budget.
 //!

@@ -28,8 +28,8 @@ use tokio::time::{Instant, timeout_at};
 /// Keeps sessions to one address, and opens each stream in the session with the fewest streams.
 ///
 /// The pool replaces lost sessions, after waits that [`PoolConfig::backoff`] bounds. If the peer of
-/// a session sends `go_away`, the session is drained while another takes its place. Clones share
-/// one pool. Dropping the last clone stops reconnecting; open streams continue.
+/// a session sends `go_away`, the session is drained while another session takes its place. Clones
+/// share one pool. Dropping the last clone stops reconnecting; open streams continue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -67,13 +67,13 @@ pub enum PoolOpenError {
     /// No session was connected in time, or no session had room for another stream.
     #[error("no session took a stream in time{}", because(failure.as_deref()))]
     TimedOut {
-        /// The error of the last attempt to connect, if it failed.
+        /// The error of the last attempt to connect, if that attempt failed.
         failure: Option<Arc<ConnectError>>,
     },
     /// The pool was closed by [`close`](Pool::close).
     #[error("the pool is closed")]
     Closed,
-    /// No session can ever open such a stream, for example because its metadata is too long.
+    /// No session can ever open the stream, for example because its metadata is too long.
     #[error(transparent)]
     Open(OpenError),
 }
@@ -93,8 +93,8 @@ impl From<PoolOpenError> for io::Error {
 }
 
 impl Pool {
-    /// Makes a pool and begins to connect to `address`. Does not wait, even if no server listens
-    /// there yet.
+    /// Makes a pool and begins to connect to `address`. `new` does not wait, even if no server
+    /// listens at the address yet.
     ///
     /// # Errors
     /// Returns [`AddressError`] if the text is no address.
@@ -177,7 +177,7 @@ impl Pool {
                 biased;
                 opened = opening => match opened {
                     Ok(stream) => return Ok(stream),
-                    // The session has ended: its supervisor will remove it from the live ones,
+                    // The session has ended: its supervisor will remove it from the live sessions,
                     // which changes the state.
                     Err(OpenError::GoingAway { .. } | OpenError::Session(_)) => {
                         let _ = changes.changed().await;

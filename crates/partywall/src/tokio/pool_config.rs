@@ -101,8 +101,8 @@ impl PoolConfig {
         self
     }
 
-    /// Sets a callback that gets each event of the pool's sessions. A task of the pool calls it, so
-    /// it must not block.
+    /// Sets a callback that gets each event of the pool's sessions. A task of the pool calls the
+    /// callback, which must not block.
     #[must_use]
     pub fn on_event(mut self, callback: impl Fn(&PoolEvent) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(callback));
@@ -149,7 +149,7 @@ pub enum PoolEvent {
         /// Time until the pool next attempts to connect.
         next_attempt: Duration,
     },
-    /// A session is over, and so are its streams.
+    /// A session is over, and all its streams have ended.
     Lost {
         /// Index of the session in the pool.
         place: usize,
@@ -158,7 +158,8 @@ pub enum PoolEvent {
         /// Time until the pool next attempts to connect.
         next_attempt: Duration,
     },
-    /// The peer sent `go_away`: it accepts no more streams in this session. Open streams continue.
+    /// The peer sent `go_away`: the peer accepts no more streams in this session. Open streams
+    /// continue.
     GoneAway {
         /// Index of the session in the pool.
         place: usize,

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   watch_readable   descriptor ── readable ──▶ the runtime wakes the task
-//!   within_budget    poll ─ budget left? ─ yes ─▶ the operation ─ ready ─▶ one less
-//!                             └─ no ─▶ pending: the runtime polls the other tasks first
+//!   within_budget    poll ─ budget is left ─▶ poll the operation ─ ready ─▶ charge the budget
+//!                      └─ no budget is left ─▶ pending: the runtime polls other tasks first
 //! ```
 //!
 //! Without the budget, a task whose messages have always arrived would never yield its worker
@@ -31,7 +31,8 @@ pub fn watch_readable(descriptor: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>
     AsyncFd::with_interest(descriptor.try_clone_to_owned()?, Interest::READABLE)
 }
 
-/// Polls an operation if the task has budget left, and charges the budget when it is ready.
+/// Polls an operation if the task has budget left, and charges the budget when the operation is
+/// ready.
 #[inline]
 pub(super) fn within_budget<T>(
     context: &mut Context<'_>,

@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Measures how long the peer takes to answer a PING. The task of the peer's session answers,
-    /// not its application.
+    /// not the peer's application.
     ///
     /// # Errors
     /// Returns [`SessionError`], the reason why the session is over.
@@ -116,8 +116,8 @@ impl Session {
         self.handle.shared.go_away(code);
     }
 
-    /// Waits until the peer calls `go_away`, after which it accepts no more streams. Returns its
-    /// code.
+    /// Waits until the peer calls `go_away`, after which the peer accepts no more streams. Returns
+    /// the code that the peer gave.
     ///
     /// # Errors
     /// Returns [`SessionError`], the reason why the session is over.

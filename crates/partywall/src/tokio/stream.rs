@@ -205,8 +205,8 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`] if credit or room is lacking; others as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        // The message is sent whole or not at all, because its fragments would be given up right
-        // away.
+        // The message is sent whole or not at all: a call that never waits would give up the first
+        // fragments of a longer message.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
         match outgoing.poll(|half| half.poll_send_whole(&context, payload)) {
@@ -227,9 +227,9 @@ impl SendStream {
         Ok(Reservation { outgoing })
     }
 
-    /// Ends this direction in good order: no more messages follow, and every sent message is still
-    /// delivered. The other direction continues. A protocol without half-close transmits the end
-    /// only after receiving has ended too.
+    /// Ends the sending direction in good order: no more messages follow, and every sent message is
+    /// still delivered. The other direction continues. A protocol without half-close transmits the
+    /// end only after receiving has ended too.
     pub fn finish(&mut self) {
         self.half.finish();
     }
@@ -332,7 +332,8 @@ pub struct Reservation<'a> {
     outgoing: Guard<'a>,
 }
 
-/// A message that is being sent. Dropping the guard frees the message's resources.
+/// A message that is being sent. Dropping the guard frees what the message still holds: reserved
+/// memory and, if it was not sent, credit.
 struct Guard<'a> {
     half: &'a mut SendHalf,
 }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   connect ── failed ─▶ wait (backoff) ─▶ connect
-//!      └─ live ─┬─ lost ───────────────▶ wait ─▶ connect
-//!               └─ asked to go ─▶ drain ▶ wait ─▶ connect
-//!   closed, at any time: every session is closed, and the task ends
+//!      └─ live ─┬─ the session is lost ──────────▶ wait ─▶ connect
+//!               └─ the peer sends go_away ─▶ drain ▶ wait ─▶ connect
+//!   when the pool is closed, at any time: every session is closed, and the task ends
 //! ```
 //!
 //! A supervisor opens no stream itself. Callers of `Pool::open` read the state that it writes.
@@ -36,7 +36,7 @@ pub(super) struct PoolState {
     pub(super) supervisors: usize,
 }
 
-/// Keeps one place of a pool filled with a session.
+/// The task that keeps one place of a pool filled with a session.
 pub(super) struct Supervisor {
     pub(super) place: usize,
     pub(super) address: Address,
@@ -46,7 +46,8 @@ pub(super) struct Supervisor {
 
 /// Most sessions of one place that are drained at a time. With one more, the oldest is closed.
 const DRAINING_MAX: usize = 4;
-/// Reason text with which a closed pool closes its sessions; `DRAINED` is that of drained sessions.
+/// Reason text with which a closed pool closes its sessions. `DRAINED` is the text for drained
+/// sessions.
 const CLOSED: &str = "the pool was closed";
 const DRAINED: &str = "the session was drained after the peer's go_away";
 
@@ -64,7 +65,7 @@ impl Supervisor {
         let mut closed = self.state.subscribe();
         tokio::select! {
             biased;
-            // `wait_for` fails only if the pool was dropped, which closes it too.
+            // `wait_for` fails only if the pool was dropped. The task then ends as after a close.
             _ = closed.wait_for(|state| state.is_closed) => {}
             () = self.keep(&mut backoff, &mut draining) => {}
         }
@@ -94,8 +95,8 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Offers a session to callers of `open` while it accepts streams. Returns the wait before the
-    /// next attempt to connect.
+    /// Offers a session to callers of `open` while the session accepts streams. Returns the wait
+    /// before the next attempt to connect.
     async fn use_up(
         &self,
         session: Session,
@@ -170,8 +171,8 @@ impl Draining {
     async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {
-            // Waiting for the oldest session is enough: later sessions have later deadlines, and
-            // they are few.
+            // Waiting for the oldest session is enough: later sessions have later deadlines, and at
+            // most `DRAINING_MAX` are drained at a time.
             let Some((oldest, until)) = self.sessions.front() else { return future.await };
             tokio::select! {
                 output = &mut future => return output,

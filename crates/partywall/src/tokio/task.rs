@@ -3,11 +3,12 @@
 //! descriptors.
 //!
 //! ```text
-//!   turn ── busy ──▶ let the others run, turn again
-//!     └─── idle ──▶ policy ── poll again ──▶ as if busy
-//!                      └─ block: arm ── something ──▶ turn
-//!                                  └─ nothing ──▶ wait for records, and for room if it is
-//!                                                 needed; with a deadline once the session is over
+//!   turn ── records were handled ──▶ let other tasks run, turn again
+//!     └─ no record ─▶ waiting policy ── spin ──▶ let other tasks run, turn again
+//!                           └─ block: arm ── a record or room is there ──▶ turn
+//!                                        └─ neither ──▶ wait for records and, if a sender
+//!                                                waits, for room; once the session is over,
+//!                                                until the linger time has passed
 //! ```
 
 use super::runtime::watch_readable;
@@ -41,12 +42,12 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
     tokio::spawn(async move {
         (&mut task).await;
         let DriverTask { driver, records, room, leaving, .. } = task;
-        // The descriptors are dropped before the driver, because users of the session wait for the
-        // driver's end.
+        // The descriptors are dropped before the driver, so that they are closed once users of the
+        // session learn of the driver's end.
         drop((records, room, leaving));
         if driver.may_linger() {
-            // Dropping waits for a peer that does not read. On the task itself that would block a
-            // worker thread of the runtime.
+            // Dropping the driver waits for a peer that does not read. Within the task itself, that
+            // would block a worker thread of the runtime.
             let _ = spawn_blocking(move || drop(driver)).await;
         }
     });
@@ -60,8 +61,8 @@ struct DriverTask {
     room: AsyncFd<OwnedFd>,
     idle: IdlePolicy,
     timer: Option<Pin<Box<Timer>>>,
-    /// Becomes readable once the driver has lingered for the configured time. It is a descriptor,
-    /// because the runtime may have no timers enabled.
+    /// A timer's descriptor, readable once the driver of an ended session has lingered for the
+    /// configured time. It is no timer of the runtime, which may have timers disabled.
     leaving: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -70,8 +71,8 @@ impl Future for DriverTask {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let task = &mut *self;
-        // The waker is registered before the turn, so a call during the turn wakes the task
-        // afterwards.
+        // The waker is registered before the turn, so a user that calls it during the turn wakes
+        // the task after the turn.
         task.driver.register(context.waker());
         loop {
             match task.driver.turn() {
@@ -98,14 +99,14 @@ impl Future for DriverTask {
     }
 }
 
-/// Lets other tasks run, then polls this task again.
+/// Returns `Pending`, so that the runtime lets other tasks run and then polls this task again.
 fn again(context: &Context<'_>) -> Poll<()> {
     context.waker().wake_by_ref();
     Poll::Pending
 }
 
 impl DriverTask {
-    /// Completes when the driver may have something to do.
+    /// Completes when the driver may have records to handle or to send.
     fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
         let failed = |error| Fault::system("waiting", error);
         let is_quiet = matches!(next, IdleStep::BlockFor(_));
@@ -147,7 +148,7 @@ impl DriverTask {
                 place.insert(watch_readable(clock.as_fd())?)
             }
         };
-        // The descriptor stays readable: the driver ends in its next turn.
+        // The descriptor may stay readable, because the driver ends in its next turn.
         Ok(leaving.poll_read_ready(context).map_ok(drop)?.is_ready())
     }
 }

@@ -10,7 +10,7 @@ use partywall_layout::Violation;
 use partywall_sys::{ForkGuard, Socket};
 use std::sync::OnceLock;
 
-/// State of a connection that its sending and its receiving end check before anything else.
+/// State of a connection that its sending and its receiving end check first in every call.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
     pub(super) guard: ForkGuard,

@@ -11,7 +11,7 @@ pub(crate) enum Memory {
     Private(Vec<u8>),
     /// A block of shared memory, which the receiver reads without a copy.
     Slab(Block),
-    /// Memory that another protocol provides.
+    /// Memory that the implementation of another protocol provides.
     SendBuffer(Box<dyn SendBuffer>),
 }
 
@@ -66,7 +66,7 @@ impl Assembly {
         Some(&mut self.bytes[had..])
     }
 
-    /// Returns the announced length of the message, in bytes.
+    /// Returns the length in bytes that the sender announced for the message.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }

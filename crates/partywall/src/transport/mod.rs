@@ -42,16 +42,16 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The transport of a connection, with the reason for a fallback.
+/// The transport of a connection; for a socket, with the reason why memory is not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory.
+    /// The connection uses shared memory.
     SharedMemory,
-    /// Records on a socket. The value is the reason why memory is not shared.
+    /// The connection sends records on a socket. The value is the reason why memory is not shared.
     Socket(FallbackReason),
-    /// A protocol other than Partywall's own. The text describes the variant of the connection; see
-    /// [`protocol`](crate::protocol).
+    /// The connection uses a protocol other than Partywall's own. The text describes the protocol's
+    /// variant on this connection; see [`protocol`](crate::protocol).
     Protocol(&'static str),
 }
 
@@ -74,15 +74,15 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// call with the same `progress`.
     fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent>;
 
-    /// Gives up a message of which pieces may have been sent. Returns `Ok` if it counts as sent
-    /// nevertheless.
+    /// Gives up a message of which pieces may have been sent. Returns `Ok` if the message counts as
+    /// sent nevertheless.
     fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError>;
 
-    /// Prepares this end to carry the streams of a session.
+    /// Prepares this end of the connection to carry the streams of a session.
     fn enable_streams(&mut self) {}
 
-    /// Sets the stream of the messages that follow. The first of them carries `credit` of the other
-    /// direction, or the transport writes that credit in a record before it.
+    /// Sets the stream of the messages that follow. The first such message carries `credit` of the
+    /// stream's other direction, or the transport writes that credit in a record before it.
     fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent>;
 
     /// Writes a control record. The receiver sees it after [`publish`](Self::publish) at the
@@ -123,8 +123,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Discards the open batch.
     fn abort_batch(&mut self);
 
-    /// Returns memory to the operating system that was unused for the configured time. With `all`,
-    /// returns all unused memory.
+    /// Returns memory to the operating system that was unused for the configured time. If `all` is
+    /// true, returns all unused memory.
     fn trim(&mut self, all: bool) -> Result<(), NotSent>;
 
     /// Sends bytes of earlier messages that the kernel had not accepted.
@@ -140,11 +140,12 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         false
     }
 
-    /// Prepares for blocking until there is space. A caller that is `quiet` also polls at
+    /// Prepares for blocking until there is space to send. A caller that is `quiet` also polls at
     /// intervals.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
-    /// Consumes notifications for which no thread waited, before the descriptor is polled.
+    /// Consumes notifications for which no thread waited, before a caller polls the descriptor for
+    /// space.
     fn drain(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -158,7 +159,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Announces to the receiver that no more messages follow.
     fn close(&mut self);
 
-    /// Returns the counters of this end.
+    /// Returns the counters of this end of the connection.
     fn stats(&self) -> SenderStats;
 
     /// Returns the object on which threads wait for space without using the sender.
@@ -167,12 +168,12 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
 
 /// The receiving end of a transport. One thread at a time uses it; only `wait` blocks.
 pub(crate) trait TransportReceiver: fmt::Debug + Send {
-    /// Finds the next message and makes it the current one. `may_wait` is whether the caller will
-    /// call [`wait`](Self::wait) if there is none.
+    /// Finds the next record. If the record is a message, makes it the current message. `may_wait`
+    /// is whether the caller will call [`wait`](Self::wait) if no record has arrived.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
-    /// Prepares this end to carry the streams of a session: `find` returns their control records as
-    /// [`Found::Control`].
+    /// Prepares this end of the connection to carry the streams of a session: `find` returns their
+    /// control records as [`Found::Control`].
     fn enable_streams(&mut self) {}
 
     /// Returns the number of the current message's stream.
@@ -186,7 +187,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Copies the payload of the record that `find` returned last, beginning at byte `from`.
     fn body(&self, record: &RecordHeader, from: usize, into: &mut [u8]);
 
-    /// Consumes the control record that `find` returned last.
+    /// Consumes the control record that [`find`](Self::find) returned last.
     fn pass(&mut self, record: &RecordHeader);
 
     /// Ends the connection because the peer broke a rule of sessions.
@@ -212,29 +213,29 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault>;
 
-    /// Prepares for polling the descriptor. Returns `true` if there is a record already. A caller
-    /// that is `quiet` polls at intervals as well; a peer notifies such a caller only before it
-    /// waits for it.
+    /// Prepares for polling the receiver's descriptor. Returns `true` if a record is there already.
+    /// A caller that is `quiet` polls at intervals as well; the peer notifies such a caller only
+    /// before the peer itself waits for it.
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault>;
 
     /// Returns the descriptor that becomes readable when there may be a record.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Checks in some of its calls whether the sender has ended, for a caller that never blocks.
-    /// Returns `true` if there may be a record or the end.
+    /// Checks in some calls whether the sender has ended, for a caller that never blocks. Returns
+    /// `true` if there may be a record or the end.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
-    /// Announces to the sender that this side receives no more.
+    /// Announces to the peer's sender that this side receives no more messages.
     fn close(&mut self);
 
-    /// Returns the counters of this end.
+    /// Returns the counters of this end of the connection.
     fn stats(&self) -> ReceiverStats;
 }
 
 /// Why an attempt to send sent nothing, or only a part.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// The ring, the memory or the socket has no space now.
+    /// The ring, the shared memory or the socket has no space now.
     Full,
     /// The peer has stopped receiving.
     Closed(Closed),
@@ -266,12 +267,13 @@ impl From<NotSent> for SendError {
     }
 }
 
-/// How much of a message that is sent in several pieces was sent.
+/// How much was already sent of a message that is sent in several pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Whether any piece was sent. Then no other message may be sent before the last piece.
     pub started: bool,
-    /// Number of bytes that were sent: of the message, or of its framing and the message.
+    /// Number of bytes that were sent: of the message alone, or of its framing and the message, as
+    /// the transport counts.
     pub sent: usize,
 }
 
@@ -280,7 +282,7 @@ impl Progress {
     pub const NONE: Self = Self { started: false, sent: 0 };
 }
 
-/// The next record of a receiver: the result of [`TransportReceiver::find`].
+/// What a receiver found next: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// A message was found, and is now the current one.
@@ -295,7 +297,7 @@ pub(crate) enum Found {
     End(Closed),
 }
 
-/// Whether the session handles a record of this kind, instead of the transport (SPEC 8.2, 11).
+/// Whether the session, and not the transport, handles a record of this kind (SPEC 8.2, 11).
 const fn is_of_sessions(record: &RecordHeader) -> bool {
     match record.kind {
         Kind::CloseWrite => record.stream != SESSION,

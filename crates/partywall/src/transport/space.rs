@@ -3,7 +3,8 @@
 //! threads.
 //!
 //! ```text
-//!   snapshot ─▶ attempt: Full ─▶ spin until the snapshot differs ─▶ arm ─▶ snapshot again ─▶ sleep
+//!   take a snapshot ─▶ try to send: Full ─▶ spin until a new snapshot differs, or spinning ends
+//!     ─▶ arm the notification ─▶ take a new snapshot ─▶ sleep, if it does not differ
 //! ```
 
 use super::TransportSender;
@@ -16,7 +17,7 @@ use std::time::Instant;
 
 /// The object on which a sender waits for space. The sender and all threads that wait share it.
 pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
-    /// Whether the calling process is a forked child. There, shared memory is not mapped, and
+    /// Whether the calling process is a forked child. In a child, shared memory is not mapped, and
     /// unwritten bytes of a socket belong to the parent.
     fn is_inherited(&self) -> bool;
 
@@ -41,8 +42,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// hung up.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool>;
 
-    /// Wakes a thread that waits for space, because this side has freed some. On a socket, only the
-    /// peer frees space.
+    /// Wakes a thread that waits for space, because this side has freed some space. On a socket,
+    /// only the peer frees space.
     fn notify_self(&self) {}
 
     /// Returns the descriptor that becomes readable when there may be space.
@@ -56,9 +57,9 @@ pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// There may be space, or something to receive.
+    /// The wait ended because there may be space, or something to receive.
     Again,
-    /// The deadline passed.
+    /// The wait ended because the deadline passed.
     TimedOut,
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn wait_for_space(
                     Ok(())
                 })?;
             }
-            // This side may have freed space, which no snapshot shows.
+            // Another thread of this side may have freed space, which no snapshot shows.
             return Ok(Waited::Again);
         }
     }

@@ -24,7 +24,8 @@ pub use plain::{NotPlain, Plain, RecvPlainError};
 #[cfg(feature = "serde")]
 pub use values::{DecodeError, EncodeError, RecvValueError, SendValueError};
 
-/// Errors for the test of error numbers; their fields are private.
+/// Makes samples of typed errors for the test of error numbers, because the fields of these errors
+/// are private.
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod samples {
     #[cfg(feature = "zerocopy")]

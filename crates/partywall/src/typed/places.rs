@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   There     the message itself, whose bytes are in memory of the peer or on the heap
-//!   Short     a copy of up to 128 bytes within the value, which is itself aligned
+//!   Short     a copy of up to 128 bytes within the `Place` value, which is itself aligned
 //!   Long      a longer copy, on the heap
 //! ```
 
@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Number of cache lines that a `Place` holds within the value.
+/// Number of cache lines that a `Place` holds within its own value, without heap memory.
 const SHORT_LINES: usize = 2;
 
 /// The bytes of a message at an address that is aligned for a struct.

@@ -46,7 +46,7 @@ pub struct NotPlain {
     number: Option<u64>,
     type_name: &'static str,
     what: What,
-    /// The message is boxed, to keep the error type small.
+    /// The message that is no `T`, in a box to keep the error type small.
     message: Box<Message>,
 }
 
@@ -61,7 +61,8 @@ enum What {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvPlainError<E> {
-    /// The received message is no `T`. It counts as received; the next one can be received.
+    /// The received message is no `T`. The message counts as received; the next one can be
+    /// received.
     #[error(transparent)]
     NotPlain(NotPlain),
     /// No message was received, for the contained reason.
@@ -77,7 +78,7 @@ impl NotPlain {
         self.number
     }
 
-    /// Returns the message.
+    /// Returns the message that was refused.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message

@@ -40,7 +40,7 @@ pub struct DecodeError {
     number: u64,
     type_name: &'static str,
     reason: postcard::Error,
-    /// The message is boxed, to keep the error type small.
+    /// The message that could not be decoded, in a box to keep the error type small.
     message: Box<Message>,
 }
 
@@ -51,7 +51,7 @@ impl DecodeError {
         self.number
     }
 
-    /// Returns the message.
+    /// Returns the message that could not be decoded.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message
@@ -74,8 +74,8 @@ pub enum SendValueError<E> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvValueError<E> {
-    /// The received message does not decode as the expected type. It counts as received; the next
-    /// one can be received.
+    /// The received message does not decode as the expected type. The message counts as received;
+    /// the next one can be received.
     #[error(transparent)]
     Decode(DecodeError),
     /// No message was received, for the contained reason.

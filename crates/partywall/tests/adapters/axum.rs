@@ -37,7 +37,7 @@ fn app() -> Router {
         .layer(axum::extract::DefaultBodyLimit::disable())
 }
 
-/// Serves until the caller uses or drops the returned sender.
+/// Starts an axum server, which serves until the caller uses or drops the returned sender.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();

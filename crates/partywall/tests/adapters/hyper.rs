@@ -21,7 +21,8 @@ use tokio::task::JoinHandle;
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 
-/// Returns the body of each request, and the identity of its caller in a header.
+/// Role of the server: answers each request with the request's body, and with the identity of its
+/// caller in a header.
 async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let caller = request.extensions().get::<ConnectInfo>().unwrap();
     let who = format!("{:?} {}", caller.pid(), String::from_utf8_lossy(&caller.metadata));
@@ -82,8 +83,8 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }
-            // The client reuses its connections. An HTTP/1 client may open another before the
-            // previous one is back in its pool.
+            // The client reuses its connections. An HTTP/1 client may open another connection
+            // before the previous connection is back in its pool.
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 

@@ -174,8 +174,9 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
     let listener = Listener::bind(place.address("pool")).unwrap();
     let longest = Duration::from_millis(20);
     let _pool = Pool::new(place.address("pool"), events.config()).unwrap();
-    // The waits grow to their bound while no session lasts. On a busy machine a session may last
-    // long enough to reset the wait, so more than twelve may be needed.
+    // The pool's waits between two attempts to connect grow to their bound as long as no session
+    // lasts. On a busy machine a session may last long enough to reset the wait. Then the test
+    // needs more than twelve sessions.
     let have_grown = || {
         let wait = |event: &PoolEvent| match event {
             PoolEvent::GoneAway { next_attempt, .. } => *next_attempt >= longest / 2,
@@ -215,7 +216,7 @@ async fn closed_it_ends_all_and_leaves_nothing() {
     );
     assert!(matches!(pool.open(b"").await, Err(PoolOpenError::Closed)));
     assert_eq!((pool.live(), pool.streams()), (0, 0));
-    // Only the task of this test is left.
+    // Expected: no task of the pool is left; the runtime does not count the task of this test.
     let tasks = tokio::runtime::Handle::current().metrics();
     until("no task", || tasks.num_alive_tasks() == 0).await;
 }

@@ -109,8 +109,8 @@ async fn one_stream_carries_a_million_messages() {
     assert_eq!(answers.message().await.unwrap(), None);
     let sent = pair.session.stats();
     eprintln!("{COUNT} messages both ways: {:.1?}; {sent:?}", start.elapsed());
-    // The messages were sent through shared memory: each takes five bytes of gRPC, a tag and at
-    // least one byte of the number.
+    // Expected: the messages were sent through shared memory. Each takes five bytes of gRPC, a tag
+    // and at least one byte of the number.
     assert!(
         pair.session.transport() == partywall::Transport::SharedMemory && sent.bytes > 7 * COUNT
     );
@@ -138,7 +138,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         assert_eq!(stream.message().await.unwrap(), Some(Number::new(0)));
         streams.push(tokio::spawn(async move { stream.message().await }));
     }
-    // The calls of both kinds have reached the server.
+    // Waits until the calls of both kinds have reached the server.
     let mut asking = client.clone();
     soon("calls under way", async {
         while asking.call("/test.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}
@@ -166,8 +166,8 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
     pool.close().await;
 }
 
-/// Checks that the end of the session is a cause of the error. h2 keeps only kind and text of that
-/// error.
+/// Checks that the session's end is a cause of the error. h2 keeps only kind and text of the
+/// session's error.
 fn expect_death(status: &Status) {
     assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{status:?}");
     let words = Closed::Disconnected.to_string();
@@ -181,7 +181,7 @@ fn expect_death(status: &Status) {
     panic!("{status:?}");
 }
 
-/// Role of a second process: a gRPC server.
+/// Role of a second process: a gRPC server, which runs until it is killed.
 #[test]
 fn child() {
     if role().as_deref() != Some("grpc") {

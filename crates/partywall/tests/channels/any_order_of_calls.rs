@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call of the random sequence. Its numbers are reduced to the sides and lengths that exist.
+/// One call of the random sequence. The numbers in a call are random, and are reduced to the sides
+/// and lengths that exist.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
@@ -109,7 +110,8 @@ impl Direction {
                 }
             }
             Call::Close => {
-                // Closing a socket discards bytes that the kernel does not accept within a second.
+                // Closing a socket discards the sent bytes that the kernel does not accept within a
+                // second.
                 if self.is_shared_memory || self.queue.is_empty() {
                     self.sender = None;
                 }
@@ -149,8 +151,8 @@ impl Direction {
         self.sender = Some(sender);
     }
 
-    /// Compares a result with the model. Returns the seed of the received message, or `None` if
-    /// none came.
+    /// Compares a result of `try_recv` with the model. Returns the seed of the received message, or
+    /// `None` if no message came.
     fn expect(&mut self, found: Option<&[u8]>, error: Option<&TryRecvError>) -> Option<u64> {
         match (found, error) {
             (Some(bytes), _) => {
@@ -160,7 +162,7 @@ impl Direction {
                 Some(seed)
             }
             (None, Some(TryRecvError::Empty)) => {
-                // Over a socket, the message may still be on its way.
+                // Over a socket, a message that the sender has sent may not have arrived yet.
                 assert!(
                     !self.is_shared_memory || self.queue.is_empty(),
                     "a committed message is not there"
@@ -202,7 +204,7 @@ impl Direction {
         let until = soon();
         while !self.queue.is_empty() {
             if let Some(sender) = &mut self.sender {
-                // Over a socket, some bytes may not have been written yet.
+                // Over a socket, the kernel may not have accepted some bytes of sent messages yet.
                 let flushed = sender.flush(Some(Instant::now()));
                 assert!(matches!(flushed, Ok(()) | Err(SendError::TimedOut)), "{flushed:?}");
             }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Checks that the text of an error contains these words.
+/// Checks that the text of an error contains each of `words`.
 fn says(error: &impl Display, words: &[&str]) {
     let text = error.to_string();
     for word in words {
@@ -70,8 +70,8 @@ fn text_that_is_no_address() {
 
 #[test]
 fn nobody_there() {
-    // No other test runs at the same time: a process that it starts would hold a copy of the
-    // listener until it executes its program.
+    // No other test runs at the same time. A process that another test starts would hold a copy of
+    // the listener until that process executes its program.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));
@@ -143,7 +143,8 @@ fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Accepts at the descriptor limit, which must fail, and again after descriptors are free.
+/// Role of the second process: accepts at its descriptor limit, which must fail, and again once
+/// descriptors are free.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
     // The peer connects first. Then this process opens files until no descriptor is left for
@@ -159,8 +160,8 @@ fn crowded_accept(address: &str) -> String {
     text
 }
 
-/// Runs the second process in a shell that sets its user or limits. Returns the error text that it
-/// wrote.
+/// Runs the second process in a shell that sets its user or limits. Returns the error text that the
+/// second process wrote.
 fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     let answers = tempfile::tempdir().unwrap();
     std::fs::set_permissions(answers.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -180,8 +181,8 @@ fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     std::fs::read_to_string(file).ok()
 }
 
-/// Returns a shell command that runs a program as a user without permission. If this process is not
-/// root's, its own user will do.
+/// Returns a shell command that runs a program as a user without permission. If this process does
+/// not run as root, its own user has no permission either.
 fn as_somebody_else() -> Option<&'static str> {
     if partywall_sys::peer::own_euid() != 0 {
         return Some("exec \"$@\"");
@@ -247,7 +248,8 @@ fn another_version_in_either_direction() {
     let (rejection, _) = wire.receive();
     assert!(rejection.starts_with(&REJECT_TAG) && rejection[16] == 1);
 
-    // A listener of other versions answers the client with REJECT or with its own HELLO.
+    // Input: a listener that supports only other versions, which answers the client with REJECT or
+    // with its own HELLO.
     let place = Directory::new();
     let listener = UnixListener::bind(place.path("later")).unwrap();
     for frame in [rejection, later.as_bytes().to_vec()] {
@@ -294,7 +296,7 @@ fn peer_of_another_protocol_is_named() {
                     }
                 }
             });
-            // Only a silent peer is tested with a short time-out.
+            // Only the connection to a peer that sends nothing has a short time-out.
             let timeout = millis(if name == "silent" { 500 } else { 60_000 });
             let config = Config::default().handshake_timeout(timeout);
             partywall::connect_with(place.address(name), &config).unwrap_err()
@@ -308,8 +310,8 @@ fn peer_of_another_protocol_is_named() {
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
     says(&error, &["it uses shmipc", "use connect_with_protocol"]);
-    // A peer that echoes every byte begins like a Partywall peer, and would agree on the socket
-    // transport.
+    // Input: a peer that echoes every byte. It begins like a Partywall peer, and would agree on the
+    // socket transport.
     let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");
@@ -327,12 +329,12 @@ fn peer_of_another_protocol_is_named() {
         connect_error(&address)
     });
     says(&error, &["our own words"]);
-    // A peer that sends nothing.
+    // Input: a peer that accepts the connection and sends nothing.
     let error = error_of(b"", false, "silent");
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));
     assert!(is_late, "{error:?}");
     says(&error, &["is it Partywall, is it alive", "handshake_timeout"]);
-    // A peer that hangs up.
+    // Input: a peer that accepts the connection and hangs up.
     let listener = UnixListener::bind(place.path("shy")).unwrap();
     let error = std::thread::scope(|scope| {
         scope.spawn(|| drop(listener.accept().unwrap()));
@@ -353,7 +355,7 @@ fn an_address_that_others_can_reach() {
     assert!(Listener::bind_with("tcp:0.0.0.0:0", &Config::default().allow_remote(true)).is_ok());
 }
 
-/// Returns both sides' errors of a connection that is refused.
+/// Connects to a listener that refuses the connection. Returns the errors of both sides.
 fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, String) {
     let (place, end) = (Directory::new(), within(millis(60_000)));
     let refused = Arc::new(Mutex::new(Vec::new()));

@@ -23,8 +23,8 @@ fn until_readable(descriptor: &impl AsFd, what: &str) {
     assert_ne!(ready.unwrap(), 0, "a lost wake-up: {what}");
 }
 
-/// Pauses for a random time, as a busy peer does: usually not at all, sometimes long enough for the
-/// peer to sleep.
+/// Pauses for a random time, as a busy peer does. It is usually no time at all, and sometimes long
+/// enough that the other end goes to sleep.
 fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
@@ -37,7 +37,7 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// Counts the wake-ups of an event loop, and those that brought no message.
+/// Counts the wake-ups of an event loop, and the wake-ups that brought no message.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,
@@ -149,7 +149,8 @@ fn room_that_came_before_arming_is_not_missed() {
             let (mut client, mut server) = kind.pair(small);
             while client.try_send(&vec![1; len]).is_ok() {}
             while server.try_recv().is_ok_and(|message| message.is_some()) {}
-            // No notification follows, because the receiver waits for the sender itself.
+            // The receiver now waits for messages and frees no more space, so no notification of
+            // space follows.
             assert!(matches!(server.receiver().arm(), Ok(Readiness::WillNotify)));
             let armed = client.sender().arm().unwrap();
             assert_eq!(armed, Readiness::Ready, "{}: {len} bytes", kind.name());
@@ -189,8 +190,8 @@ fn a_hang_up_reaches_a_sender_without_room() {
 #[test]
 fn a_receiver_that_left_reaches_a_sender_without_room() {
     for kind in Kind::ALL {
-        // A receiver dropped at the peer is not visible on a socket, whose other direction is still
-        // open.
+        // If the peer drops its receiver, this is not visible on a socket, because the other
+        // direction is still open.
         if !kind.is_shared_memory() {
             continue;
         }
@@ -209,8 +210,8 @@ fn wait_for_room_sleeps_although_notifications_lie_in_the_control_socket() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(small);
         while client.try_send(&[1; 200]).is_ok() {}
-        // The peer notifies the receiver of this side. A doorbell byte on the control socket wakes
-        // the sender of this side as well.
+        // The peer notifies the receiver of this side. A doorbell byte on the control socket also
+        // wakes the sender of this side.
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify);
         server.send(b"notified").unwrap();
@@ -263,8 +264,8 @@ fn stalled_handshakes_hold_up_no_loop() {
 }
 
 /// On a single processor, a receiver that is notified early runs before the record is published,
-/// and must be notified again. A sender that detects this notifies only once per record for a
-/// while.
+/// and must be notified again. After a repeated notification, the sender sends only the
+/// notification after the publication for a while.
 #[test]
 fn an_early_notification_in_vain_is_not_repeated_at_once() {
     let (client, server) = Kind::SharedMemory.pair(|config| config);
@@ -278,7 +279,8 @@ fn an_early_notification_in_vain_is_not_repeated_at_once() {
         let filled = sender.send_with(8, |message| {
             message.copy_from_slice(&number.to_le_bytes());
             is_early = is_readable(&receiver);
-            // The receiver wakes up, finds no record, and sleeps again.
+            // During the write, the receiver polls as if it had been woken early: it finds no
+            // record, and sleeps again.
             assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
             assert_eq!(receiver.arm().unwrap(), Readiness::WillNotify);
         });

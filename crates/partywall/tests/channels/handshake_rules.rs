@@ -23,7 +23,7 @@ fn within(time: Duration) -> Instant {
     Instant::now() + time
 }
 
-/// A listener, the path of its socket, and the reasons of the refusals that it reported.
+/// A listener, the path of its socket, and the reasons of the refusals that the listener reported.
 struct Home {
     listener: Listener,
     path: PathBuf,
@@ -43,7 +43,7 @@ impl Home {
         Self { listener, path, refused, _directory: directory }
     }
 
-    /// Drives the listener until it has refused a peer. Returns the reason.
+    /// Drives the listener until it has refused a peer. Returns the reason of the refusal.
     fn refusal(&mut self) -> String {
         let until = soon();
         while self.refused.lock().unwrap().is_empty() {
@@ -86,8 +86,8 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Performs a handshake until both sides know the other's offer, and offers the socket. Returns
-/// `None` if the time-out came first.
+/// As a foe, performs a handshake until both sides know the other's offer; the foe offers only the
+/// socket. Returns `None` if the time-out came first.
 fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));

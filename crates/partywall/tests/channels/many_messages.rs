@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 const LEN_MAX: u64 = 8 << 20;
 /// Number of threads that share the sender for the last fifth of the messages.
 const THREADS: u64 = 4;
-/// Bytes at the beginning of a shared sender's message: the numbers of its thread and of the
-/// message.
+/// Number of bytes at the beginning of a shared sender's message. They hold the number of the
+/// sending thread and the number of the message.
 const HEAD: usize = 16;
 /// Most bytes of messages that the receiver holds, out of 64 MiB of the sender's memory.
 const HELD_BYTES_MAX: usize = 24 << 20;
@@ -44,7 +44,7 @@ const fn each(count: u64) -> u64 {
     (count - alone(count)) / THREADS
 }
 
-// Functions of the sending process.
+// The following functions run in the second process, which sends the messages.
 
 #[test]
 fn child() {
@@ -62,7 +62,8 @@ fn child() {
         }
     });
     drop(sender);
-    // Waits until the peer has received everything.
+    // Waits for the last message of the peer, which the peer sends after it has received
+    // everything.
     assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 
@@ -104,7 +105,8 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             _ => {
-                // Some reservations are longer than their message.
+                // Some reservations are 100 bytes longer than the message that is written into
+                // them.
                 let more = if way == 8 { 100 } else { 0 };
                 let mut reserved = sender.reserve_deadline(len + more, soon()).unwrap();
                 reserved.truncate(len);
@@ -122,7 +124,8 @@ fn brief(chance: &mut Random) -> Instant {
     Instant::now() + Duration::from_micros(chance.below(500))
 }
 
-/// Whether the message was not sent and must be sent again.
+/// Whether a call with a deadline timed out, so that the message was not sent and must be sent
+/// again.
 fn late(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => false,
@@ -143,8 +146,8 @@ fn try_until_sent(sender: &mut Sender, bytes: &[u8]) {
     }
 }
 
-/// Sends the next few messages as a batch, and returns their number. Sometimes it first aborts
-/// another batch.
+/// Sends the next few messages as a batch, and returns their number. Sometimes aborts another batch
+/// before.
 fn send_batch(
     sender: &mut Sender,
     chance: &mut Random,
@@ -213,7 +216,7 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     }
 }
 
-// Functions of the receiving process.
+// The following functions run in the first process, which receives and checks the messages.
 
 /// The number of the next expected message, and the received messages that are still held.
 struct Reader {

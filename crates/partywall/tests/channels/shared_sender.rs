@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 const THREADS: u64 = 8;
 /// Number of messages that each thread sends.
 const MESSAGES: u64 = 1500;
-/// Bytes at the beginning of each message: the numbers of its thread and of the message.
+/// Number of bytes at the beginning of each message. They hold the number of the sending thread and
+/// the number of the message.
 const HEAD: usize = 16;
 
 fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
@@ -26,7 +27,8 @@ fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks the bytes of a message. Returns the numbers of its thread and of the message.
+/// Checks the bytes of a message. Returns the number of the thread that sent the message, and the
+/// number of the message in that thread.
 fn check(bytes: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (thread, number) = (word(0), word(8));
@@ -34,7 +36,8 @@ fn check(bytes: &[u8]) -> (u64, u64) {
     (thread, number)
 }
 
-/// Receives until the end. Returns the number of messages of each thread.
+/// Receives messages until all senders are dropped. Returns the number of messages received from
+/// each sending thread.
 fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
     let mut counts = vec![0; THREADS as usize];
     loop {
@@ -52,7 +55,7 @@ fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
     }
 }
 
-/// Sends a message by a randomly chosen method. Returns `false` if it was not sent.
+/// Sends a message by a randomly chosen method. Returns whether the message was sent.
 fn send(sender: &SharedSender, chance: &mut Random, bytes: &[u8]) -> bool {
     let short = Instant::now() + Duration::from_micros(chance.below(300));
     match chance.below(8) {
@@ -126,7 +129,8 @@ fn eight_threads_lose_and_double_nothing() {
                     }
                 });
             }
-            // Drops this thread's sender, so that a thread of the test drops the last one.
+            // Drops the sender of the main thread, so that one of the sending threads drops the
+            // last clone.
             drop(sender);
             receive(&mut receiver, &name)
         });
@@ -157,7 +161,7 @@ fn who_times_out_strands_nobody() {
                     let sent = sender.send_deadline(&message(0, 0, 500), until);
                     assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
                     // The thread with the last deadline must not wait for the eighth thread, which
-                    // has none.
+                    // has no deadline.
                     assert!(Instant::now() < until + TIMEOUT / 2, "far too late");
                     timed_out.fetch_add(1, Ordering::Relaxed);
                 });
@@ -186,7 +190,8 @@ fn room_for_one_wakes_the_next() {
             let (sender, outcomes) = (sender.clone(), outcomes.clone());
             scope.spawn(move || outcomes.send(sender.send(&message(thread, 0, 500))));
         }
-        // For each message that is received, one of the waiting threads can send.
+        // For each message that the receiver takes, one of the waiting threads can send its
+        // message.
         let mut came = 1;
         while came < THREADS {
             came += u64::from(check(&receiver.recv_deadline(soon()).unwrap().unwrap()).0 != 0);
@@ -213,8 +218,8 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
                 outcomes.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
             });
             assert!(sent.recv_timeout(TIMEOUT).unwrap().is_none());
-            // Memory is freed before the waiting thread sleeps in some rounds, and afterwards in
-            // others.
+            // In some rounds the receiver frees memory before the waiting thread sleeps, in the
+            // others afterwards.
             if round % 2 == 0 {
                 std::thread::park_timeout(Duration::from_micros(20 * round));
             }
@@ -249,7 +254,8 @@ fn trying_waits_for_no_other_thread() {
             while busy.load(Ordering::Relaxed) < 100 {
                 let start = Instant::now();
                 match sender.try_reserve(10) {
-                    // The other thread has not begun to send its long message.
+                    // The thread with the long message has not begun to send it, so the reservation
+                    // succeeds and is aborted.
                     Ok(reserved) => reserved.abort(),
                     Err(TrySendError::Busy) => {
                         busy.fetch_add(1, Ordering::Relaxed);

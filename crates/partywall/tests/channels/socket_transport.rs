@@ -57,8 +57,8 @@ fn write(socket: &Socket, bytes: &[u8]) {
     assert_eq!(socket.write(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
 }
 
-/// `try_recv` makes a bounded number of reads, and may stop exactly at the end of a message. It
-/// must not take that for the end of the stream.
+/// `try_recv` makes a bounded number of reads, and may stop exactly at the end of a message. The
+/// receiver must not take that for the end of the stream.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);
@@ -144,7 +144,7 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
     }
     println!("the longest of 40 ends took {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    // If the peer neither reads nor closes, closing takes about a second.
+    // If the peer neither reads nor closes, closing this side takes about a second.
     let (client, mut server) = Kind::Tcp.pair(|config| config);
     server.send(b"never read").unwrap();
     std::thread::sleep(Duration::from_millis(20));

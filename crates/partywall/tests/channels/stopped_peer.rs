@@ -22,7 +22,7 @@ fn sender() {
         fill(&mut bytes, number);
         channel.send_deadline(&bytes, Instant::now() + 2 * STOPPED).unwrap();
     }
-    // The peer closes once it has received every message.
+    // The second process closes the channel once it has received every message.
     let end = channel.recv();
     assert!(matches!(end, Ok(None) | Err(RecvError::Disconnected)), "{end:?}");
 }

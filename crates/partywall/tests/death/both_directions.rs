@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The role of the process that will be killed.
+/// The work of the process that will be killed: it sends, receives, or does both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Sender,
@@ -60,7 +60,7 @@ fn child() {
     let is_shared_memory = partywall_testkit::argument("transport") == "shm";
     let policy =
         if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
-    // Waits for a byte from the survivor, which sends it when this process may begin.
+    // Waits for a byte from the survivor. The survivor sends that byte when this process may begin.
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
     }
@@ -94,7 +94,8 @@ fn send_all(mut sender: Sender) -> SendError {
     unreachable!("somebody received all numbers there are");
 }
 
-/// Receives until the end. Returns the number of the last message, and the error if there was one.
+/// Receives until the direction ends. Returns the number of the last message, and the error if the
+/// direction ended with one.
 fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     let mut last = 0;
     loop {
@@ -136,7 +137,7 @@ impl Stage {
         Self { place, listener, transport, started: 0 }
     }
 
-    /// Starts a process, which waits until it may begin.
+    /// Starts a victim process, which waits for a byte from this process before it begins.
     fn start(&mut self, role: Role) -> (Second, File) {
         self.started += 1;
         let path = self.place.path(&format!("log{}", self.started));

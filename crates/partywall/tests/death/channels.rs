@@ -74,7 +74,8 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     for number in 0.. {
         let message = receiver.recv_deadline(until).unwrap().unwrap();
         assert!(is_message(&message, number));
-        // Holds views and drops them out of order, so that the process dies with some views.
+        // The receiving victim holds views and drops them out of order, so that it dies with some
+        // views.
         if held.len() > 3 {
             held.swap_remove(1);
         }
@@ -105,7 +106,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// The survivor of a series of kills.
+/// The survivor of a series of kills: its listener, and the log in which each victim stores its
+/// number of messages.
 struct Series {
     kind: Kind,
     listener: Listener,

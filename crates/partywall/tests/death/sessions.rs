@@ -59,7 +59,8 @@ fn victim() {
     });
 }
 
-/// Receives to the end. Returns the stream's id and the number of its messages.
+/// Receives until the stream ends. Returns the stream's id and the number of messages received on
+/// it.
 async fn receive(mut stream: Stream) -> (u64, u64) {
     let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
     for number in 0.. {
@@ -149,7 +150,7 @@ async fn deaths(kind: Kind, count: u64) {
         received += one_death(kind, &listener, &log, seed).await;
         seed += 1;
     }
-    // The task of the last session may not have ended yet.
+    // The task of the last session may still hold descriptors for a moment.
     let descriptors = || open_descriptors(Process::Own).unwrap().len();
     let deadline = soon();
     while descriptors() > before.0 {

@@ -28,8 +28,8 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
                     && client.sender().arm().is_err()
                     && server.receiver().arm().is_err();
                 let stats = (client.sender().stats(), server.receiver().stats());
-                // In the child, an inherited view can still be read, and every inherited value can
-                // be dropped.
+                // Expected: in the child, an inherited view can still be read, and every inherited
+                // value can be dropped.
                 let readable = *held == pattern(50_000, 1)[..];
                 drop((client, server, held, stats));
                 refused && readable
@@ -79,7 +79,7 @@ fn a_child_reads_plain_structs_that_its_parent_received() {
     }
 }
 
-/// Returns the indices of the calls that did not fail with `Forked`.
+/// Makes every call in a child. Returns the indices of the calls that did not fail with `Forked`.
 fn misuses(channel: &mut Channel) -> Vec<usize> {
     let at_once = Instant::now();
     let is_sent = |result| matches!(result, Err(SendError::Fault(Fault::Forked)));

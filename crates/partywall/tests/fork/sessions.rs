@@ -3,7 +3,7 @@
 //! death of its parent from the peer. No call in the child waits, because no driver runs there.
 //!
 //! A child inherits every lock in its state at the fork, even if another thread held the lock. So
-//! the thread that forks is the one that drives the inherited sessions, and it does not drive them
+//! the thread that forks also drives the inherited sessions, and it does not drive these sessions
 //! while it forks.
 #![cfg(feature = "tokio")]
 
@@ -135,7 +135,7 @@ fn is_forked(error: &SessionError) -> bool {
 fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
     for kind in Kind::ALL {
         let mut ends = Ends::new(kind);
-        // One side has a message to receive, the other side has none.
+        // One end of the stream has a message to receive, the other end has none.
         ends.leave_unread();
         for (name, act) in USES {
             let Ends { sessions: (client, server), streams: (ours, theirs), .. } = &mut ends;
@@ -175,8 +175,8 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
                 streams.0.0.reset(7);
                 streams.1.0.finish();
                 streams.1.1.stop(7);
-                // In the child, an inherited view can still be read, and every inherited value can
-                // be dropped.
+                // Expected: in the child, an inherited view can still be read, and every inherited
+                // value can be dropped.
                 let is_readable = *held == pattern(50_000, 1)[..];
                 drop((sessions, streams, held));
                 is_readable
@@ -198,7 +198,8 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
         let config = kind.config().stream_window(16 << 20);
         let mut listener = blocking::Listener::bind_with(kind.address(), &config).unwrap();
         let address = listener.local_address().to_string();
-        // The peer reads all the time, so the socket always has room again.
+        // The peer reads without pause, so the socket always has room again: the kernel would
+        // accept bytes that the child must not write.
         let other = std::thread::spawn(move || {
             let session = listener.accept_deadline(soon()).unwrap();
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
@@ -260,7 +261,7 @@ fn parent_of_a_survivor() {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Whether a process with this number exists and has not ended.
+/// Whether a process with the number `pid` exists and has not ended.
 fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // In `/proc/PID/stat` the state follows the program's name, which is in brackets.

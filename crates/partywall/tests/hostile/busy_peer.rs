@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A peer that sends or changes its words without pause delays no call beyond its deadline. A
-//! segment that the peer retires stays counted while this side views it. Each test is a bug that
-//! once existed.
+//! segment that the peer retires stays counted while this side has views of it. Each test
+//! reproduces a bug that once existed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
@@ -13,7 +13,8 @@ use partywall_testkit::{Directory, Watchdog, millis, within};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tolerance for deadlines: a busy machine may exceed the short deadlines of these tests.
+/// Time by which a call may exceed its deadline: a busy machine may delay the short deadlines of
+/// these tests.
 const LATE: Duration = Duration::from_secs(3);
 
 fn meet(config: &Config) -> (Foe, Channel) {
@@ -22,7 +23,7 @@ fn meet(config: &Config) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(BOTH))
 }
 
-/// Repeats the foe's action on another thread while `test` runs.
+/// Repeats the action `act` of the foe on another thread while `test` runs.
 fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -86,7 +87,7 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
-        // Memory for large messages is exhausted, but the ring is not full.
+        // Exhausts the memory for large messages. The ring is not full afterwards.
         while channel.try_send(&[0; 300_000]).is_ok() {}
         let mut round = 0;
         let act = |foe: &mut Foe| {

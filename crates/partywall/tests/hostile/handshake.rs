@@ -192,7 +192,7 @@ fn a_pidfd_of_somebody_else_is_named() {
     home.serves();
 }
 
-/// Offers `region` to the listener. Returns code and text of the refusal.
+/// As a foe, offers `region` to the listener. Returns code and text of the listener's refusal.
 fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
     let offer = Offer::shm(size, REGION_ALONE);
@@ -275,7 +275,8 @@ fn region_beyond_the_limit_of_the_acceptor_leads_to_the_socket() {
     let mut home = Home::new(Config::default().map_max(4 * SIZE_GRANULE as u64));
     let large = OwnMap::create("foe", 5 * SIZE_GRANULE).unwrap();
     let (wire, _) = home.greeted(&hello(BOTH));
-    // A connector makes its region before it knows that limit.
+    // The foe offers a region above the listener's limit. That is no violation: a connector makes
+    // its region before it knows the limit.
     let offer = Offer::shm(5 * SIZE_GRANULE as u64, REGION_ALONE);
     wire.send(offer.as_bytes(), &[large.as_fd()]);
     assert!(home.go_on().is_none());
@@ -284,7 +285,8 @@ fn region_beyond_the_limit_of_the_acceptor_leads_to_the_socket() {
     assert_eq!(channel.transport(), Transport::Socket(FallbackReason::Limits));
 }
 
-/// A frame that a later version made longer.
+/// Returns `frame` as a later version of the protocol may send it: longer, with unknown bytes at
+/// its end.
 fn longer(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame.extend_from_slice(&[0xee; 24]);
@@ -371,7 +373,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // The peer gets a REJECT frame for each wrong header.
+        // Expected: the peer gets a REJECT frame for each wrong header.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }
@@ -400,7 +402,8 @@ fn random_headers_never_panic() {
         assert!(home.go_on().is_none());
         wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
         if let Some(mut channel) = home.go_on() {
-            // The random change hit an unused field, or moved a part to another valid place.
+            // The listener accepted the region: the random change hit an unused field, or moved a
+            // part to another valid place.
             let_in += 1;
             let _ = channel.try_recv();
             channel.send_deadline(&[1; 3000], within(millis(10))).unwrap();

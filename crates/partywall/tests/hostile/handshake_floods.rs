@@ -56,7 +56,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
             assert!(wire.send(frame, &[]));
             assert!(home.go_on().is_none());
         }
-        // Another peer connects while the first one stalls.
+        // Expected: another peer can connect while the first peer stalls.
         home.serves();
         let started = Instant::now();
         let reason = home.reason();
@@ -69,7 +69,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 fn oldest_silent_peer_is_dropped_for_one_that_sends() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
-    // The handshake time-out is longer than the test.
+    // The handshake time-out is longer than the test, so it drops no silent peer.
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
     let mut home = Home::new(config);
     let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
@@ -92,7 +92,8 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     let mut home = Home::new(config);
     let slow = home.wire();
     assert!(home.go_on().is_none());
-    // The listener must read this byte before it gives up the peer as silent.
+    // The listener must read this byte before it decides whether the peer is silent and can be
+    // dropped.
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));
@@ -134,7 +135,7 @@ fn connecting_to_one_that_stalls_ends_in_time() {
                 let mut stream = silent.accept().unwrap().0;
                 // Writing fails only if the peer has already given up, which the test expects.
                 let _ = stream.write_all(bytes);
-                // Keeps the socket open until the peer gives up.
+                // As the peer, keeps the socket open until the listener closes it.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             partywall::connect_with(place.address("silent"), &config)
@@ -204,8 +205,8 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let geometry = small_geometry();
     let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
-    // O_NONBLOCK belongs to the open file description, so clearing it here affects every descriptor
-    // of it.
+    // O_NONBLOCK belongs to the open file description. So clearing the flag through one descriptor
+    // affects every descriptor of this description.
     let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();
@@ -364,13 +365,14 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
         let (frame, _) = wire.receive();
         frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
     };
-    // The peer names the socket in its OFFER. The listener has not sent READY, so it can still send
-    // REJECT.
+    // Case: the peer names the socket in its OFFER. The listener has not sent READY, so it can
+    // still send REJECT.
     let (wire, _) = home.greeted(&hello(FEATURE_SHM));
     wire.send(Offer::socket(4).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
-    // The peer names the socket in its READY. The listener has sent READY, so it can only hang up.
+    // Case: the peer names the socket in its READY. The listener has sent READY, so it can only
+    // hang up.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);

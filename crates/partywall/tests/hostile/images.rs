@@ -29,7 +29,8 @@ use std::time::Duration;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The region, the session and the reader that SPEC 10 prescribes for the images.
+/// The sizes of the region, the session id and the segments that SPEC 10 prescribes for the hostile
+/// images.
 const RING_BYTES: u64 = 4096;
 const PEER_BLOCKS_MAX: u64 = 8;
 const REGION_BYTES: u64 = 128 << 10;
@@ -41,7 +42,7 @@ fn reader() -> Config {
     Config::default().message_max(64 << 10).map_max(256 << 10).segments_max(2)
 }
 
-/// One row of the index, with the bytes of its file.
+/// One row of `spec/hostile/INDEX.md`, with the bytes of the image file that it names.
 struct Image {
     name: String,
     from: u64,
@@ -49,7 +50,7 @@ struct Image {
     bytes: Vec<u8>,
 }
 
-/// Reads all images of a kind.
+/// Reads all images of one kind: region, ring or socket.
 fn images(kind: &str) -> Vec<Image> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
     let index = fs::read_to_string(directory.join("INDEX.md")).unwrap();
@@ -69,7 +70,8 @@ fn images(kind: &str) -> Vec<Image> {
     images
 }
 
-/// Receives until the end. Returns the code of the violation, or `Err` with another reason.
+/// Receives until the channel ends. Returns the code of the violation, or `Err` with another reason
+/// for the end.
 fn code(channel: &mut Channel) -> Result<u32, String> {
     loop {
         match channel.recv_deadline(within(Duration::from_secs(30))) {
@@ -86,7 +88,7 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
 /// Text by which [`code`] reports a channel that its sender finished.
 const END: &str = "end of the channel";
 
-/// Images with records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).
+/// Ring images that contain records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).
 const BEHIND_THE_END: [&str; 2] = ["ring-close-data.bin", "ring-close-twice.bin"];
 
 #[test]
@@ -160,7 +162,8 @@ fn regions() {
     }
 }
 
-/// Accepts one connection, offers it a region with this header, and waits until the peer hangs up.
+/// As a hostile listener, accepts one connection, offers it a region with this header, and waits
+/// until the peer hangs up.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
@@ -168,7 +171,7 @@ fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let (theirs, _) = wire.receive();
     let mut header = RegionHeader::read_from_bytes(header).unwrap();
     if header.session_id == SESSION {
-        // The nonce in the connector's HELLO is the session id.
+        // The region's session id must be the nonce in the connector's HELLO.
         header.session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
     }
     let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);

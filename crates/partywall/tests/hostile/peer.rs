@@ -97,7 +97,7 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until a call reports a violation.
+/// Uses the channel until a call reports a violation. Returns that violation.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
 }
@@ -105,7 +105,7 @@ fn symptom(channel: &mut Channel) -> Violation {
 fn noticed(channel: &mut Channel) -> Option<Violation> {
     for _ in 0..20 {
         if let Err(violation) = use_both_ways(channel, millis(1)) {
-            // After a violation, every later call of both directions fails.
+            // Expected: after a violation, every later call of both directions fails.
             assert!(matches!(channel.recv(), Err(RecvError::Fault(_))));
             assert!(matches!(channel.send(b"x"), Err(SendError::Fault(_))));
             return Some(violation);
@@ -259,7 +259,7 @@ fn consumed_and_released_that_go_back_are_named() {
     foe.write_control(RELEASED, 0);
     assert_eq!(symptom(&mut channel).code(), 9);
 
-    // The peer releases the same block twice.
+    // Case: the peer releases the same block twice.
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
     channel.send(&[1; 3000]).unwrap();
@@ -271,7 +271,8 @@ fn consumed_and_released_that_go_back_are_named() {
     assert_eq!(symptom(&mut channel).code(), 10);
 }
 
-/// Returns a value that has broken programs before, or one that is nearly right.
+/// Returns a random value for a word: one that has broken programs before, or one that is nearly
+/// right.
 fn value(random: &mut Random, position: u64) -> u64 {
     let near = position.wrapping_add(random.below(8) * 64).wrapping_sub(random.below(4) * 64);
     match random.below(14) {
@@ -292,7 +293,8 @@ fn value(random: &mut Random, position: u64) -> u64 {
     }
 }
 
-/// Returns the offset of a word of the peer's region: one that this side reads, or any other.
+/// Returns the offset of a random word of the peer's region: a word that this side reads, or any
+/// other.
 fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     let ring = geometry.ring_offset + geometry.ring.offset(Position(position));
     match random.below(8) {
@@ -396,8 +398,8 @@ fn no_single_word_of_a_region_does_harm() {
                 sent(channel.send_deadline(b"short", within(millis(1))))?;
                 received(channel.recv_deadline(Instant::now()))
             })();
-            // After the handshake no code reads the header, the counters, or bytes outside the
-            // parts of the region.
+            // Whether this side reads the word as a control word. After the handshake no code reads
+            // the header, the counters, or bytes outside the parts of the region.
             let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
@@ -432,7 +434,7 @@ fn gone_means_closed_for_sending_only() {
     assert_eq!(channel.recv().unwrap().unwrap(), b"still here");
     foe.publish(Kind::CloseWrite, b"");
     assert!(matches!(channel.recv(), Ok(None)));
-    // After the end of the direction, the receiver reads no further word.
+    // After the end of the direction, the receiver must read no further word of the ring.
     foe.write_word(foe.place(foe.position), u64::MAX);
     assert!(matches!(channel.recv(), Ok(None)));
 }

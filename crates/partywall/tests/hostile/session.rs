@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 type Act = fn(&mut SessionFoe);
 
-/// Actions of the peer that must end the session: name, code of the violation, action.
+/// Violations by the peer, each of which must end the session: name, code of the violation, action.
 const CASES: &[(&str, u32, Act)] = &[
     ("our number is opened", 16, |foe| _ = foe.open(4, b"")),
     ("an index beyond streams max", 16, |foe| _ = foe.open(9, b"")),
@@ -64,8 +64,8 @@ const CASES: &[(&str, u32, Act)] = &[
     ("END with a body", 7, |foe| _ = foe.send(Kind::End, 2, b"x")),
     ("END of its own stream", 16, |foe| {
         foe.open(1, b"");
-        // The message stays unread. Otherwise this side would send its own END first, after which
-        // it ignores records of the stream.
+        // This side leaves the message unread. Otherwise this side would send its own END first,
+        // after which it ignores records of the stream.
         foe.send(Kind::Data, 1, b"x");
         foe.reset(1, 3);
         foe.send(Kind::End, 1, b"");
@@ -163,7 +163,7 @@ fn each_rule_of_streams_that_is_broken_is_named() {
             if found != *code {
                 wrong.push(format!("{what}, {role:?}: not code {code} but {found}"));
             }
-            // After the violation, every later call of the session and its streams fails.
+            // Expected: after the violation, every later call of the session and its streams fails.
             assert!(home.wait(ours.send(b"x")).is_err());
             assert!(home.wait(session.open(b"")).is_err());
         }

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// Most bytes by which a flood may make resident memory grow.
 const GROWTH_MAX: u64 = 8 << 20;
-/// Code of the violation of a stream's rules (SPEC 11.2).
+/// Code of the violation that reports a broken rule of streams (SPEC 11.2).
 const STREAM: u32 = 16;
 
-/// Accepts streams and drops each at once.
+/// Accepts streams and drops each stream at once.
 fn drop_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move { while let Ok(Some(_)) = session.accept().await {} });
@@ -46,7 +46,7 @@ fn flood(role: Role) {
             before = Some(Footprint::now());
         }
     }
-    // The peer does not read the answers, so this side keeps only the newest one.
+    // The peer does not read the answers to its pings, so this side keeps only the newest answer.
     assert!(foe.flood_of_pings(0..200_000));
     assert!(foe.flood(Kind::GoAway, 0, (0..50_000).map(|_| vec![0; 8])));
     assert!(foe.receive_answer(199_999));
@@ -55,7 +55,8 @@ fn flood(role: Role) {
     assert_eq!(after.descriptors, before.descriptors);
 }
 
-/// As many streams as agreed may be open without being accepted. The next OPEN is a violation.
+/// The peer may open as many streams as agreed although none is accepted. The next OPEN is a
+/// violation.
 #[test]
 fn a_flood_of_opens_ends_at_the_number_agreed() {
     const MANY: u32 = 1024;
@@ -120,7 +121,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
                 is_open = foe.open(number, &[9; 1000]) && foe.reset(number, 3);
-                // A stream that has ended may be counted for a moment longer.
+                // A stream that has ended may still be counted for a moment.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
                 if !is_open || session.close_reason().is_some() {
                     is_open = false;

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// A sequence: its name, what its row expects, its bytes on a socket, and whether there is a ring.
+/// One record sequence of `spec/sessions`: its name and its bytes on a socket. `expected` is the
+/// result that its row in INDEX.md names, `is_in_ring` is whether a ring image of it exists too.
 struct Sequence {
     name: String,
     expected: String,
@@ -44,8 +45,8 @@ fn sequences() -> Vec<Sequence> {
     sockets.collect()
 }
 
-/// Sends the records of a socket direction, over whatever transport the foe has. A socket takes all
-/// of them at once, so that the victim reads none before the others are there.
+/// As a foe, sends the records of a socket image over whatever transport the foe has. On a socket
+/// it sends all records at once, so that the victim reads none before all have arrived.
 fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
     let (mut rest, mut on_socket) = (bytes, Vec::new());
     while let Ok((header, behind)) = WireHeader::read_from_prefix(rest) {
@@ -55,7 +56,7 @@ fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
             Ok(blob) if kind == Kind::Blob => usize::try_from(blob.length.get()).unwrap(),
             _ => 0,
         };
-        // A BLOB that announces too much comes without its message.
+        // A BLOB that announces too long a message is not followed by any message.
         let (message, behind) = behind.split_at(following.min(behind.len()));
         rest = behind;
         if is_shared_memory {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Longest time that a call may take.
+/// Upper bound of the time that a call of this side may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
@@ -37,7 +37,7 @@ fn meet(config: &Config, features: u64) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(features))
 }
 
-/// Receives until a violation. Returns its code.
+/// Receives until a violation. Returns the code of that violation.
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(soon()) {
@@ -145,7 +145,7 @@ fn a_flood_of_doorbells_only_wakes() {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
-        // At its fifth sleep the receiver makes the set on which it sleeps from then on.
+        // At its fifth sleep, the receiver makes the epoll set on which it sleeps from then on.
         for _ in 0..5 {
             let result = channel.recv_deadline(within(millis(1)));
             assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
@@ -228,8 +228,8 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
-    // Both sides send doorbells, but the peer's READY does not confirm them, so doorbell bytes are
-    // used.
+    // Case: both sides offer doorbells, but the peer's READY does not confirm them. So this side
+    // notifies by bytes on the control socket.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
     let unconfirmed = Ready::new(TRANSPORT_SHM, 0);
     let (mut foe, mut channel) =
@@ -264,7 +264,7 @@ fn what_an_untrusted_peer_changes_afterwards_changes_no_message() {
         foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
         assert_eq!(&*borrowed, [1; 48]);
     }
-    // The header of the BLOB was overwritten as well, so it is published again.
+    // The foe has overwritten the header of the BLOB as well, so it publishes the header again.
     foe.position -= 64;
     foe.publish_blob(5, 0, 0, 4096);
     let large = channel.recv().unwrap().unwrap();

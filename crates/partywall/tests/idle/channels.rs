@@ -9,10 +9,10 @@ use partywall_testkit::{Kind, TIMEOUT, soon};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long the idle channels are observed.
+/// Time for which the idle channels are observed.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Returns the number of the calling thread in /proc.
+/// Returns the number that the calling thread has in /proc.
 fn thread_number() -> String {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().to_owned()
@@ -33,7 +33,8 @@ fn switches(thread: &str, name: &str) -> (char, u64, u64) {
     )
 }
 
-/// Waits until a thread sleeps: found asleep twice with the same number of context switches.
+/// Waits until a thread sleeps: two checks in a row find it asleep, with the same number of context
+/// switches.
 fn until_asleep(thread: &str, name: &str) -> (char, u64, u64) {
     let until = Instant::now() + TIMEOUT;
     let mut last = switches(thread, name);
@@ -58,7 +59,7 @@ fn while_nothing_comes_nobody_wakes() {
         for wait in [Wait::Adaptive, Wait::Park] {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
-            // A thread at one end waits for a message.
+            // A thread at one end of the channel waits for a message, and must sleep.
             let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
                 threads_sender
@@ -66,8 +67,8 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
-            // A thread at the sending end waits for room. TCP is left out, because its kernel
-            // accepts some bytes at intervals.
+            // A thread at the sending end waits for room, and must sleep. TCP is left out, because
+            // its kernel accepts some bytes at intervals.
             if kind == Kind::Tcp {
                 keep.push((reply, None));
                 continue;

@@ -3,8 +3,8 @@
 //! memory and few descriptors.
 //!
 //! ```text
-//!   this process ── go ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process
-//!        └── /proc: switches, CPU time, memory, descriptors of both processes, read from outside
+//!   this process ── starts ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process
+//!        └── reads context switches, CPU time, memory and descriptors of both from /proc
 //! ```
 //!
 //! The two processes raise their descriptor limit to the hard limit of this process. If that is too
@@ -26,14 +26,16 @@ const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
 const LONG_SILENCE: Duration = Duration::from_secs(60);
 
-/// Upper bounds for both processes together while no message is sent.
+/// Upper bounds for the CPU time and the wake-ups of both processes together, while no message is
+/// sent.
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
 /// Upper bounds for one end of a session.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
-/// An end on a socket has a receive buffer of 64 KiB.
+/// Upper bound of private memory in bytes for an end on a socket, which has a receive buffer of 64
+/// KiB.
 const PRIVATE_BYTES_PER_SOCKET_END_MAX: u64 = 96 << 10;
 const SHARED_BYTES_PER_END_MAX: u64 = 48 << 10;
 
@@ -89,7 +91,7 @@ fn connector() {
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
     hold(async {
-        // The runtime allocates its own resources before the first measurement.
+        // Lets the runtime allocate its own resources before the first measurement.
         tokio::task::yield_now().await;
         tell("begun");
         await_word();
@@ -107,7 +109,8 @@ fn connector() {
     });
 }
 
-/// One of the two processes. Dropping this value kills the process.
+/// One of the two processes that hold the ends of all sessions. Dropping this value kills the
+/// process.
 struct End {
     child: Child,
     input: ChildStdin,
@@ -180,13 +183,13 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // An error is ignored: the process may have ended already.
+        // An error is ignored, because the killed process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the number that follows `name:`.
+/// Returns the number in the line `name:` of a file in /proc.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -209,7 +212,8 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// Returns the growth since `before` per session, rounded up.
+    /// Returns by how much each resource has grown since `before`, divided by the number of
+    /// sessions and rounded up.
     fn per_session(self, before: Self, sessions: u64) -> Self {
         let each = |after: u64, before: u64| after.saturating_sub(before).div_ceil(sessions);
         Self {

@@ -52,12 +52,12 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     let small = Kind::SharedMemory.config().memory_max(2 * MIB);
     let large = Kind::SharedMemory.config().memory_max(64 * MIB);
     for (client, server, limit, max, remedy) in [
-        // The own limit binds: the peer would accept longer messages.
+        // Case: this side's own limit applies. The peer would accept longer messages.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
-        // The limits of both sides bind. The error names the peer's, but raising that one alone
-        // would not help.
+        // Case: the limits of both sides apply. The error names the peer's limit, and its remedy
+        // names both sides, because raising only one limit would not help.
         (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
-        // The peer's limit binds: this side could allocate more.
+        // Cases: a limit of the peer applies. This side could allocate more memory.
         (
             &large,
             &large.clone().map_max(3 * MIB),
@@ -72,7 +72,8 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             4 * MIB,
             "Config::message_max at the peer",
         ),
-        // The peer's limit is shorter than an inline message, or it maps no segments at all.
+        // Cases: the peer's limit is shorter than an inline message, or the peer maps no segments
+        // at all.
         (
             &large,
             &large.clone().message_max(100),
@@ -91,15 +92,15 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             assert_eq!(found.max, max, "{text}");
             assert_eq!(too_large(&mut channel, max as usize + 1).max, max);
         }
-        // A message of exactly the greatest length must be sent.
+        // Expected: a message of exactly the greatest length is sent and arrives.
         let longest = pattern(found.max as usize, 9);
         channel.send_deadline(&longest, soon()).unwrap();
         assert!(other.recv_deadline(soon()).unwrap().unwrap() == longest, "{limit:?}");
     }
 }
 
-/// Sends messages until one fails. Returns the received messages, which are all held, and the
-/// error.
+/// Sends messages until one of them fails. Returns the received messages, all of which are still
+/// held, and the error.
 fn exhaust(client: &mut Channel, server: &mut Channel, len: usize) -> (Vec<Message>, SendError) {
     let mut held = Vec::new();
     loop {
@@ -195,8 +196,8 @@ fn as_many_blocks_as_the_receiver_can_hold() {
     }
 }
 
-/// Returns the mappings of segments in this process, which is both sides: writable and read-only
-/// ones.
+/// Returns how many segments are mapped in this process, which is both sides of the channel:
+/// writable and read-only mappings.
 fn segments() -> (usize, usize) {
     let of = |write: char| {
         let is_one = |range: &&MappedRange| {
@@ -208,7 +209,7 @@ fn segments() -> (usize, usize) {
     (of('w'), of('-'))
 }
 
-/// Makes the sender add several segments, all of which are idle at the end.
+/// Makes the sender add several segments. All of them are idle when the call returns.
 fn grow(client: &mut Channel, server: &mut Channel) {
     let held: Vec<Message> = (0..14)
         .map(|seed| {
@@ -296,8 +297,8 @@ fn half_a_message_is_never_seen() {
     });
     let ((mut sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
     for seed in 0..20 {
-        // The message is too long for the memory. The ring takes some fragments, and the receiver
-        // does not read.
+        // The message is too long for the sender's memory. The ring takes some fragments of it, and
+        // the receiver reads none.
         let sent =
             sender.send_deadline(&pattern(2 << 20, 99), Instant::now() + Duration::from_millis(5));
         assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
@@ -324,19 +325,21 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     let (mut client, mut server) = Kind::SharedMemory.pair(|config| {
         config.memory_max(256 << 10).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
     });
-    // All memory is held by the receiver, and the ring is nearly full.
+    // Fills all memory for large messages with messages that the receiver holds, and then nearly
+    // fills the ring.
     let mut held = Vec::new();
     while client.sender().stats().overflows == 0 {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
         held.push(server.recv_deadline(soon()).unwrap().unwrap());
     }
-    // Arming makes the receiver report its position.
+    // Arming makes the receiver report its position to the sender.
     let _ = server.receiver().arm().unwrap();
     let mut queued = 0;
     while client.try_send(&[3; 900]).is_ok() {
         queued += 1;
     }
-    // Frees ring space that suffices for the first fragment, but not for the second.
+    // The receiver frees ring space that suffices for the first fragment of the next message, but
+    // not for the second.
     for _ in 0..11 {
         assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), [3; 900]);
         queued -= 1;

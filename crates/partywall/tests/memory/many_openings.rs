@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nothing of a closed connection is kept.
+//! Nothing of a closed connection is kept. After 10,000 connections, this process has no more
+//! descriptors and mappings than before, and hardly more resident memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Config, Listener, Transport};
 use partywall_testkit::{Directory, Footprint, alone, soon};
 use std::thread;
 
-/// Openings, each with one message there and back.
+/// Number of connections that are opened and closed. On each of them, one message is sent in each
+/// direction.
 const OPENINGS: usize = 10_000;
-/// Openings before the first count.
+/// Number of connections that are opened and closed before the resources of the process are counted
+/// first.
 const BEFORE: usize = 100;
-/// The kernel counts resident memory in batches of some hundred KiB.
+/// Upper bound of the growth of resident memory in bytes. The kernel counts resident memory in
+/// batches of some hundred KiB.
 const RESIDENT_MAX: u64 = 4 << 20;
 
 #[test]
@@ -40,7 +44,7 @@ fn ten_thousand_openings_leave_nothing_behind() {
     serve(OPENINGS);
     client.join().unwrap();
     let after = Footprint::now();
-    // At the first count the client may be opening the next connection.
+    // When the resources were counted first, the client may have been opening the next connection.
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?}");
     assert!(after.shared_mappings <= before.shared_mappings, "{before:?} {after:?}");
     assert!(after.resident_bytes < before.resident_bytes + RESIDENT_MAX, "{before:?} {after:?}");

@@ -24,14 +24,15 @@ const LEAST_GROWTH_MAX: u64 = 3 << 20;
 /// both directions.
 const GROWTH_MAX: u64 = 32 << 20;
 
-/// The resources that this process holds.
+/// The resources that this process holds: descriptors and resident memory.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
     resident_bytes: u64,
 }
 
-/// Opens streams one after the other. Each sends a question and gets an answer, some of them large.
+/// Opens streams one after the other. On each, the opener sends a question and gets an answer; some
+/// of these messages are large.
 async fn open_some(session: Session, count: u32) {
     let large = vec![7; 20_000];
     for index in 0..count {
@@ -49,8 +50,8 @@ async fn open_some(session: Session, count: u32) {
 async fn answer_all(session: Session) {
     while let Ok(Some(mut stream)) = session.accept().await {
         if let Ok(Some(question)) = stream.recv().await {
-            // The error is ignored: half of the streams are dropped by their opener before the
-            // answer.
+            // The error is ignored, because the opener drops half of the streams before the answer
+            // arrives.
             let _ = stream.send(&question).await;
         }
     }

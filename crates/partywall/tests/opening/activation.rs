@@ -9,7 +9,8 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// A shell that passes its standard input on as a service manager would.
+/// Script of a shell that passes its standard input to a program as a listening socket, in the way
+/// of a service manager.
 const PASSES_ON: &str = "export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=app; exec \"$@\" 3<&0";
 
 #[test]
@@ -17,7 +18,8 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     let directory = Directory::new();
     let socket = UnixListener::bind(directory.path("app")).unwrap();
     let address = directory.address("app");
-    // The first one connects before any option is set.
+    // The first peer connects before the second process adopts the socket, which sets the socket's
+    // options.
     let first = {
         let address = address.clone();
         thread::spawn(move || talk(&address))
@@ -36,18 +38,21 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     assert!(directory.path("app").exists(), "the file belongs to the process that made it");
 }
 
-/// Sends this process's id, and receives how the service sees it.
+/// Role of a peer: sends the id of this process. The service answers "known" if the kernel named
+/// the same process.
 fn talk(address: &str) {
     let mut channel = partywall::connect(address).unwrap();
     assert_eq!(channel.transport(), Transport::SharedMemory);
     channel.send(&std::process::id().to_le_bytes()).unwrap();
     assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"known");
-    // The peer is the service, not the process that called `listen`: this one.
+    // Expected: the kernel names the second process as the peer, not this process, which called
+    // `listen`.
     let service = channel.peer().credentials.unwrap();
     assert_ne!(service.pid.unsigned_abs(), std::process::id());
 }
 
-/// The second process: it accepts two channels from the socket that was passed to it.
+/// Role of the second process: accepts two channels from the socket that was passed to it, and
+/// compares each peer's id with the kernel's.
 #[test]
 fn service() {
     let Some("service") = role().as_deref() else { return };
@@ -61,7 +66,7 @@ fn service() {
         assert_eq!(peer.trust, Trust::Trusted, "{peer:?}");
         assert_eq!(peer.credentials.unwrap().pid.unsigned_abs().to_le_bytes()[..], pid);
         channel.send(b"known").unwrap();
-        // The end of the peer: it has received the answer.
+        // Waits until the peer has received the answer and closes the channel.
         let _ = channel.recv_deadline(soon());
     }
 }

@@ -5,7 +5,8 @@ use partywall::{Config, Distrust, Listener, RecvError, Trust, TrustPolicy};
 use partywall_testkit::{Directory, Second, argument, role, second_process, soon};
 use std::process::{Command, Stdio};
 
-/// Options of `unshare`, and the reason that this side then has.
+/// Options of `unshare`, and the expected reason why this side distrusts a peer that was started
+/// with these options.
 const PLACES: [(&[&str], Distrust); 2] = [
     (&["--pid"], Distrust::OtherPidNamespace),
     (&["--user", "--map-root-user", "--pid"], Distrust::OtherUserNamespace),
@@ -35,8 +36,8 @@ fn unshare(place: &[&str]) -> Command {
     command
 }
 
-/// A peer in `place` connects: whether each side trusts the other, messages flow, and its death is
-/// noticed.
+/// A second process with the `unshare` options `place` connects. Expected: each side trusts the
+/// other as the policy says, messages arrive, and the peer's death is noticed.
 fn examine(place: &[&str], policy: TrustPolicy, distrust: Option<Distrust>) {
     let directory = Directory::new();
     let address = directory.address("here");
@@ -62,7 +63,8 @@ fn examine(place: &[&str], policy: TrustPolicy, distrust: Option<Distrust>) {
     assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
 }
 
-/// Echoes until it is killed. It sees its peer in another namespace, too.
+/// Role of the second process: echoes messages until it is killed. This process, too, sees its peer
+/// in another namespace.
 #[test]
 fn inhabitant() {
     let Some("inhabitant") = role().as_deref() else { return };

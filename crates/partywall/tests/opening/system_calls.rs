@@ -2,9 +2,11 @@
 //! System calls of one side from `connect` or `accept` until memory is shared, counted by tracing.
 //!
 //! ```text
-//!   second process: PTRACE_TRACEME ─▶ SIGSTOP ── opens ── SIGSTOP     once for each opening
-//!   this thread:                      wait ── call, call, … ─▶ count
+//!   second process: PTRACE_TRACEME ─▶ SIGSTOP ── opens a connection ── SIGSTOP    for each opening
+//!   this thread:    waits for a SIGSTOP ── counts system calls until the next SIGSTOP
 //! ```
+//!
+//! The second process raises SIGSTOP as a mark where the count begins, and as a mark where it ends.
 
 use nix::errno::Errno;
 use nix::sys::ptrace;
@@ -18,11 +20,14 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Openings of one process: the first one fills what the process keeps of itself.
+/// Number of connections that the traced process opens. During the first opening, the process also
+/// reads what it keeps for later ones.
 const OPENINGS: usize = 8;
-/// System calls of one side in one opening.
+/// Upper bound of the system calls of one side in one opening, in the best opening after the first
+/// one.
 const CALLS_MAX: usize = 40;
-/// The same for the first opening of a process, which reads what it keeps.
+/// Upper bound of the system calls of one side in any opening. The first opening of a process needs
+/// more calls than later ones.
 const FIRST_CALLS_MAX: usize = 115;
 
 #[test]
@@ -47,18 +52,21 @@ fn examine(role: &str) {
     for (index, calls) in openings.iter().enumerate() {
         println!("{role}, opening {index}: {} calls: {calls:?}", calls.len());
     }
-    // Fewer than ten would be no handshake, but a counter that does not count.
+    // A count below ten would mean that system calls are not counted, because no handshake takes so
+    // few.
     let counts: Vec<_> = openings.iter().map(Vec::len).collect();
     assert!(
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
         "{role}: {counts:?}"
     );
-    // A side that is faster than its peer polls once more. In the best opening it does not.
+    // A side that is faster than its peer polls once more. In the opening with the fewest calls it
+    // does not.
     let best = counts[1..].iter().min().unwrap();
     assert!(*best <= CALLS_MAX, "{role}: {counts:?}, {openings:?}");
 }
 
-/// The traced process. In the first process it does nothing.
+/// Role of the second process, which is traced: opens connections between marks. Without a role,
+/// the test does nothing.
 #[test]
 fn opener() {
     let Some(role) = role() else { return };
@@ -68,7 +76,8 @@ fn opener() {
     if ptrace::traceme().is_err() {
         return;
     }
-    // Between these two there is nothing: the calls of a mark itself.
+    // Two marks with nothing between them: from these, the tracing process learns how many system
+    // calls a mark itself takes.
     raise(Signal::SIGSTOP).unwrap();
     raise(Signal::SIGSTOP).unwrap();
     for _ in 0..OPENINGS {
@@ -82,7 +91,7 @@ fn opener() {
     }
 }
 
-/// One message there and back, then the end.
+/// Sends one message in each direction, then closes the channel.
 fn use_once(mut channel: Channel, is_connector: bool) {
     assert_eq!(channel.transport(), Transport::SharedMemory);
     if is_connector {
@@ -95,8 +104,8 @@ fn use_once(mut channel: Channel, is_connector: bool) {
     }
 }
 
-/// Runs the traced process in `role`, and this one in the other. Returns the numbers of its system
-/// calls, for each opening; `None` if tracing is not allowed here.
+/// Runs the second process, which is traced, in `role`, and this process in the other role. Returns
+/// the numbers of the traced system calls for each opening; `None` if tracing is not allowed.
 fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     let place = Directory::new();
     let (address, thread_file) = (place.address("opening"), place.path("thread"));
@@ -120,7 +129,7 @@ fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     Some(counted)
 }
 
-/// The side that is not traced.
+/// Role of this process: the side of each connection that is not traced.
 fn other_side(address: &str, mut listener: Option<Listener>) {
     for _ in 0..OPENINGS {
         match &mut listener {
@@ -130,14 +139,16 @@ fn other_side(address: &str, mut listener: Option<Listener>) {
     }
 }
 
-/// The thread that is traced, once it stands at its first mark.
+/// Returns the traced thread, once it has stopped at its first mark; `None` if the second process
+/// cannot be traced.
 fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     let mut stopped = None;
     until("the second process stops", || {
         let number = fs::read_to_string(thread_file).ok().and_then(|text| text.parse().ok());
         let Some(thread) = number.map(Pid::from_raw) else { return false };
         match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-            // It has not asked to be traced yet, or cannot be.
+            // The second process has not asked to be traced yet, or has ended because it cannot be
+            // traced.
             Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => second.ends_within(Duration::ZERO),
             Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => {
                 stopped = Some(thread);
@@ -149,7 +160,8 @@ fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     stopped
 }
 
-/// The system calls up to the next mark, those of the mark itself included.
+/// Returns the numbers of the system calls up to the thread's next mark, including those of the
+/// mark itself.
 fn count(thread: Pid) -> Vec<u64> {
     let mut calls = Vec::new();
     let mut is_entry = true;
@@ -165,7 +177,7 @@ fn count(thread: Pid) -> Vec<u64> {
     }
 }
 
-/// The next stop of the traced thread.
+/// Waits for the next stop of the traced thread. Returns the signal that stopped the thread.
 fn next_stop(thread: Pid) -> Signal {
     match waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap() {
         WaitStatus::Stopped(_, signal @ (Signal::SIGSTOP | Signal::SIGTRAP)) => signal,
@@ -173,17 +185,19 @@ fn next_stop(thread: Pid) -> Signal {
     }
 }
 
-/// The number of the system call at whose entry the thread stands.
+/// Returns the number of the system call that the stopped thread is about to enter; `None` for a
+/// call that is not counted.
 #[cfg(target_arch = "x86_64")]
 fn number(thread: Pid) -> Option<u64> {
     let registers = ptrace::getregs(thread).unwrap();
-    // Before it closes a descriptor, the standard library of a debug build checks that it is open.
+    // Before a descriptor is closed, the standard library of a debug build checks by `fcntl` that
+    // it is open. This check is not counted.
     let is_check = registers.orig_rax == nix::libc::SYS_fcntl.unsigned_abs()
         && registers.rsi == nix::libc::F_GETFD.unsigned_abs().into();
     (!is_check).then_some(registers.orig_rax)
 }
 
-/// Elsewhere the registers have other names.
+/// Returns `None`: the registers of other processors have other names.
 #[cfg(not(target_arch = "x86_64"))]
 fn number(_: Pid) -> Option<u64> {
     None

@@ -94,7 +94,7 @@ fn whoever_waits_has_a_deadline() {
         let full = loop {
             match stream.try_send(&[7; 1000]) {
                 Ok(()) => sent += 1,
-                // A socket may be full for a moment before the window is used up.
+                // A socket may be full for a moment before the credit is used up.
                 Err(StreamSendError::Full) if sent < 200 => std::thread::yield_now(),
                 Err(error) => break error,
             }
@@ -135,8 +135,8 @@ fn bytes_go_both_ways_and_end() {
     });
 }
 
-/// A value whose destructor makes blocking calls. It runs when the thread ends, after other
-/// thread-local values are destroyed.
+/// A value whose destructor makes blocking calls. The destructor runs when the thread ends, after
+/// other thread-local values are destroyed.
 struct Farewell {
     stream: Stream,
     answers: std::sync::mpsc::Sender<Vec<u8>>,
@@ -159,8 +159,8 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
     each(|name, client, server| {
         let (answers, answered) = std::sync::mpsc::channel();
         let leaving = std::thread::spawn(move || {
-            // Thread-local values are destroyed in reverse order, so the first value of this thread
-            // is the last.
+            // Thread-local values are destroyed in reverse order, so the value that this thread
+            // creates first is destroyed last.
             FAREWELL.with_borrow_mut(|farewell| {
                 let mut stream = client.open(&[]).unwrap();
                 stream.send(b"hello").unwrap();

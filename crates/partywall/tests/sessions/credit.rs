@@ -10,12 +10,12 @@ use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, run, session_pair};
 
 const WINDOW: u64 = 64 << 10;
-/// Length of a message in bytes. Eleven messages cost about the window. The credit of `DUE`
-/// messages is due but may wait for a message of the other direction.
+/// Length of a message in bytes. Eleven messages use up about one window. The credit for `DUE`
+/// messages is due, but may wait for a message of the other direction.
 const LEN: usize = 6000;
 const DUE: usize = 6;
-/// Number of further messages. Without the credit of the first `DUE`, the peer could send only
-/// four.
+/// Number of messages that the peer sends afterwards. Without the credit for the first `DUE`
+/// messages, the peer could send only four.
 const MORE: usize = 10;
 
 /// The method that sends the message which carries the credit.
@@ -57,7 +57,7 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     hogs
 }
 
-/// The peer waits for credit that only the one message sent by `way` carries.
+/// The peer waits for credit, which only the one message sent by the method `way` carries.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
     let mut theirs = server.accept().await.unwrap().unwrap();
@@ -108,8 +108,8 @@ fn credit_goes_along_with_messages_in_pieces() {
     });
 }
 
-/// Both ends send, receive some, and send again. Each waits for credit that the other end has
-/// pending, so an end that waits must send its pending credit.
+/// Both ends send, receive some messages, and send again. Each end waits for credit that the other
+/// end has pending, so an end that waits must send its pending credit.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {

@@ -49,7 +49,8 @@ fn what_never_waits_says_so_on_tokio() {
             stream.sender().send(b"one").await.unwrap();
             assert_eq!(there.receiver().recv().await.unwrap().unwrap(), b"one");
             assert_eq!(there.receiver().received(), 1);
-            // A failed attempt to open keeps no stream number.
+            // Expected: a failed attempt to open a stream keeps no stream number, so a third stream
+            // can be opened.
             drop((stream, there));
             until_async("the other front agrees", || client.try_open(b"third").is_ok()).await;
             client.close(9, "the test is done");
@@ -97,7 +98,7 @@ fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
             let listener = Arc::clone(&listener);
             accepting.spawn(async move { listener.accept().await.unwrap() });
         }
-        // All tasks wait before the first session is connected.
+        // Lets all tasks begin to wait before the first session is connected.
         ::tokio::task::yield_now().await;
         let mut connected = Vec::new();
         for _ in 0..TASKS {
@@ -176,7 +177,7 @@ fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
     });
 }
 
-/// Writes the bytes of the request in reverse order.
+/// Role of the server: writes the bytes of the request in reverse order as the response.
 fn reversed(request: &[u8], response: &mut [u8]) -> usize {
     for (byte, from) in response.iter_mut().zip(request.iter().rev()) {
         *byte = *from;
@@ -271,8 +272,8 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| stream.reset(FIRST)));
     assert!(panics(|| stream.sender().reset(REFUSED)));
     assert!(panics(|| stream.receiver().stop(DROPPED)));
-    // The refused calls have sent nothing. The largest code of an application, `FIRST - 1`, is
-    // sent.
+    // Expected: the refused calls have sent nothing. The largest code that an application may use,
+    // `FIRST - 1`, is sent.
     stream.send(b"goes on").unwrap();
     assert_eq!(there.recv().unwrap().unwrap(), b"goes on");
     stream.reset(FIRST - 1);

@@ -15,9 +15,10 @@ use tokio::task::JoinHandle;
 
 const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 const WINDOW: u64 = 4000;
-/// Most streams that this side may open.
+/// Upper bound of the streams that this side may open at a time.
 const STREAMS_MAX: u32 = 40;
-/// Longest time until a death is known. It is known at once, except on a busy machine.
+/// Upper bound of the time until this side learns of the peer's death. It learns at once, except on
+/// a busy machine.
 const PROMPT: Duration = Duration::from_secs(10);
 const MESSAGES: u64 = 6000;
 const STOPPED: Duration = Duration::from_secs(5);
@@ -29,7 +30,8 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(WINDOW).streams_max(STREAMS_MAX)
 }
 
-/// Connects to the address that the environment of this second process names.
+/// Role of a second process, first step: connects to the address that its environment names.
+/// Returns `None` in the first process.
 async fn reach() -> Option<Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(connect_with(variable(ADDRESS)?, &config(kind)).await.unwrap())
@@ -221,8 +223,8 @@ fn five_seconds_of_being_stopped_lose_nothing() {
             stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
-            // Messages that the stopped process had sent still arrive. Afterwards none does, and no
-            // death is reported.
+            // Expected: messages that the stopped process had sent still arrive. Afterwards no
+            // message arrives, and no death is reported.
             while let Ok(message) = tokio::time::timeout_at(until, stream.recv()).await {
                 assert!(is_pattern(&message.unwrap().unwrap(), number), "message {number}");
                 number += 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two threads use the two halves of a stream while the ring is nearly always full. Records that
 //! the receiving half has pending and messages that the sending half sends must keep their order.
-//! The bug needed an interruption within a few instructions, so one run that passes proves little.
+//! The bug for which this test was written needed an interruption within a few instructions, so one
+//! run that passes proves little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
 use partywall::{Config, StreamSendError, TransportPolicy, Wait};
@@ -33,8 +34,8 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
     }
 }
 
-/// Sends and receives on all streams as fast as possible; after `lives` messages a stream is
-/// stopped and another opened.
+/// Sends and receives on all streams as fast as possible. After `lives` messages, a stream is
+/// stopped and another stream is opened.
 fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {

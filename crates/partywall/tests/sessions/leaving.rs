@@ -25,19 +25,21 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
 }
 
-/// The configuration of a process that exits: its linger time is long, so that it drops nothing
-/// because of a slow peer.
+/// The configuration of a process that exits. Its linger time is long, so that the process drops no
+/// records because of a slow peer.
 fn long_idle(kind: Kind) -> Config {
     config(kind).linger(2 * TIMEOUT)
 }
 
-/// Connects to the address that the environment of this second process names.
+/// Role of a second process, first step: connects to the address that its environment names.
+/// Returns `None` in the first process.
 fn reach() -> Option<blocking::Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(blocking::connect_with(variable(ADDRESS)?, &long_idle(kind)).unwrap())
 }
 
-/// Starts a second process in this role. Returns the process and this side's end of its session.
+/// Starts a second process in the role `role`. Returns the process and this side's end of its
+/// session.
 fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) {
     let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
     let address = listener.local_address().to_string();
@@ -156,8 +158,8 @@ fn long_and_gone() {
     exit(0);
 }
 
-/// Bytes that reach a closed TCP socket make its kernel discard bytes that it has not delivered. So
-/// the closing side must read until the peer closes.
+/// Bytes that reach a closed TCP socket make its kernel discard sent bytes that it has not
+/// delivered. So the closing side must read until the peer closes.
 #[test]
 fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     if variable(KIND).is_some() {
@@ -198,7 +200,7 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// The peer reads nothing until the process could have exited.
+/// The peer of the second process reads nothing until that process could have exited.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {
@@ -230,7 +232,7 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     assert!(second.wait().success());
 }
 
-/// The linger time of this side: short, so that it gives up a stopped process soon.
+/// The linger time of this side. It is short, so that this side soon gives up a stopped process.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[test]

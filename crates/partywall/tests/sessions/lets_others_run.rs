@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// waiting.
 const OPERATIONS: usize = 400;
 
-/// A second task, and whether it has run.
+/// A second task on the same thread, and whether that task has run.
 struct Others(Arc<AtomicBool>);
 
 impl Others {
@@ -105,7 +105,7 @@ fn one_who_reads_bytes_one_by_one() {
     });
 }
 
-/// Empty messages fill no buffer, so one read takes many of them.
+/// Messages without bytes fill no buffer, so one read of bytes takes many messages.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
     run_alone("empty", TIMEOUT, async {
@@ -141,7 +141,7 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// A flood of messages from another runtime never ends. A timer of the flooded runtime must fire
+/// A peer on another runtime sends messages without end. A timer of the receiving runtime must fire
 /// nevertheless.
 #[test]
 fn a_timer_fires_amid_a_flood() {

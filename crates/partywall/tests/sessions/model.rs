@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Number of seeds for each transport.
+/// Number of seeds with which the model test runs over each transport.
 const SEEDS: u64 = 40;
 /// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because calls
 /// that do not wait are repeated. The most expensive run, seed 4 over a Unix socket, takes half a
@@ -25,7 +25,7 @@ const SEEDS: u64 = 40;
 /// numbers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How the sender of a direction ends it.
+/// How the sender of a direction ends this direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendEnd {
     Close,
@@ -33,7 +33,8 @@ enum SendEnd {
     Reset(u32),
 }
 
-/// How the receiver of a direction ends it: after how many messages, and with which code.
+/// How the receiver of a direction ends this direction: after how many messages, and with which
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecvEnd {
     ToTheEnd,
@@ -92,7 +93,8 @@ struct World {
     streams: Mutex<HashMap<u64, [Arc<Direction>; 2]>>,
 }
 
-/// Returns the random parameters of a run.
+/// Returns the random parameters of a run: the configuration, the length of the longest message,
+/// and whether receivers drop each message before they wait.
 fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool) {
     let mut chance = Random::new(seed);
     let policy = [BackPressure::Block, BackPressure::Error, BackPressure::Overflow]
@@ -190,7 +192,8 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
                 let expected = match model.recv_end {
                     RecvEnd::Stop(_, code) => code,
                     RecvEnd::Drop(_) => DROPPED,
-                    // The receiver's session was closed, so it dropped the stream.
+                    // In a run that closes the session, the receiver's session may have dropped the
+                    // stream.
                     RecvEnd::ToTheEnd if world.is_cut => DROPPED,
                     RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
                 };
@@ -225,7 +228,8 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
             RecvEnd::Stop(after, code) if after == count => {
                 stream.stop(code);
                 let after = stream.recv().await;
-                // The direction may have ended before it was stopped.
+                // Expected after a stop: no further message. The direction may have ended before
+                // the receiver stopped it.
                 return assert!(!matches!(after, Ok(Some(_))));
             }
             RecvEnd::Drop(after) if after == count => return,
@@ -279,7 +283,8 @@ fn check_end(world: &World, model: &Direction, count: u64, end: &Result<(), Stre
         _ => false,
     };
     let is_done = *model.is_done.lock().unwrap();
-    // The session may have been closed, after which a sender drops its half early.
+    // The direction may also end early because the session was closed, after which a sender drops
+    // its half.
     assert!(expected || (world.is_cut && !is_done), "{end:?} instead of {:?}", model.send_end);
     assert!(count == model.messages || (world.is_cut && !is_done), "{count} of {}", model.messages);
 }

@@ -36,7 +36,8 @@ fn after_each_storm_messages_are_zero_copy_again() {
         for storm in 0..STORMS {
             let mut held = Vec::new();
             let mut copied = false;
-            // Holds every received message until one arrives that was copied for lack of memory.
+            // The receiver holds every message until a message arrives that was copied for lack of
+            // memory.
             while !copied {
                 stream.send(&pattern(LEN, number)).await.unwrap();
                 noise.send(&storm.to_le_bytes()).await.unwrap();

@@ -32,7 +32,7 @@ fn connect(address: &str, config: &Config) -> Session {
     connect_with_protocol(address, config, plain()).unwrap()
 }
 
-/// Returns a new address. Its directory lives as long as the first value.
+/// Returns a new address, and the temporary directory that contains its socket.
 fn address() -> (TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
@@ -125,7 +125,8 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
             stream.send(b"all").unwrap();
             stream.send(b"there is").unwrap();
             drop(stream);
-            // Waits here first: `drained` would also wait for the stream that the peer opens.
+            // Accepts the peer's stream before it calls `drained`, because `drained` would wait for
+            // that stream as well.
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"from there");
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
@@ -160,7 +161,8 @@ fn finishing_one_direction_does_not_close_the_other() {
             stream.send(b"answer").unwrap();
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
-            // Ends only after the peer has seen that its stream is closed.
+            // Keeps the session until the peer has closed it, so that the peer sees the end of its
+            // stream before.
             session.closed(Some(soon())).unwrap();
         });
         let session = connect(&address, &config());

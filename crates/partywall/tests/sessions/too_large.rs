@@ -7,8 +7,8 @@ use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
 
 const WINDOW: u64 = 1024;
-/// Length of a message in bytes: three messages fill the window. The credit of two waits for the
-/// next message of the other direction.
+/// Length of a message in bytes: three messages fill the window. The credit for two messages is not
+/// sent before the next message of the other direction.
 const LEN: usize = 300;
 
 async fn credit_is_sent(kind: Kind) {
@@ -25,7 +25,7 @@ async fn credit_is_sent(kind: Kind) {
     }
     let unsent = ours.send(&vec![1; 1 << 20]).await;
     assert!(matches!(unsent, Err(StreamSendError::TooLarge(_))), "{unsent:?}");
-    // The peer waits for credit and gets it, although this side sends no message.
+    // Expected: the peer, which waits for credit, gets it although this side sends no message.
     theirs.send(&[2; LEN]).await.unwrap();
     for first in [1, 2] {
         assert_eq!(ours.recv().await.unwrap().unwrap()[0], first);

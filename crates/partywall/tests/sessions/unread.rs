@@ -19,12 +19,14 @@ const WINDOW: u64 = 64 << 10;
 const MESSAGE_COST: u64 = 1024 + 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of streams besides the unread one; each makes `ROUNDS` requests.
+/// Number of streams besides the unread stream. On each of them, `ROUNDS` requests are sent.
 const OTHERS: u64 = 198;
 const ROUNDS: u64 = 50;
-/// Length of a message in bytes: too long for the ring, so it takes memory that all streams share.
+/// Length of a message in bytes: too long for the ring, so each message takes memory that all
+/// streams share.
 const LEN: usize = 4096;
-/// Most memory of the sending end in bytes. All streams together need less than half.
+/// Upper bound of the sending end's memory in bytes. All streams together need less than half of
+/// it.
 const MEMORY_MAX: u64 = 2 << 20;
 
 /// The metadata of the stream that is never read.
@@ -57,7 +59,7 @@ async fn never_stop(
     (stream, sent)
 }
 
-/// Answers every message of a stream until its end.
+/// Role of the receiver: answers every message of a stream until the stream ends.
 async fn answer(mut stream: Stream) {
     loop {
         match stream.recv().await {
@@ -122,15 +124,16 @@ fn other_streams_go_on_while_one_is_full_and_unread() {
             is_over.store(true, Ordering::Relaxed);
             let (mut stuck, sent) = sending.await.unwrap();
             assert_eq!(sent, WINDOW / footprint(LEN as u64), "its window is full");
-            // The blocks of the messages of all other streams are free again.
+            // Expected: the blocks of the messages of all other streams are free again, so `trim`
+            // frees their memory.
             client.trim();
             let stats = client.stats();
             assert!(
                 stats.blocks_in_flight <= sent && stats.memory_used_bytes <= 2 * WINDOW,
                 "{stats:?}"
             );
-            // Once the unread stream is read, every message has arrived, and its sender can
-            // continue.
+            // Expected: once the unread stream is read, every message has arrived, and its sender
+            // can continue.
             for _ in 0..sent {
                 assert!(unread.recv().await.unwrap().unwrap() == [1; LEN]);
             }
@@ -168,7 +171,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             }
             assert!(sent * 1024 <= WINDOW, "{sent} messages are unread");
             assert!((sent + 2) * MESSAGE_COST >= WINDOW, "only {sent} messages of its window");
-            // Once the unread stream is read, every message has arrived.
+            // Expected: every message of the unread stream has arrived once this stream is read.
             let (mut unread, mut read) = (unread, 0);
             while read < sent {
                 assert!(unread.recv().await.unwrap().unwrap() == [1; 1024]);
@@ -192,8 +195,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
             stream.send(b"left behind").await.unwrap();
         }
         assert!(partywall_testkit::give_up_after(100, client.open(b"")).await.is_none());
-        // After the session's end, streams that the peer opened before can still be accepted and
-        // read.
+        // Expected: after the session's end, streams that the peer opened before can still be
+        // accepted and read.
         client.close(0, "");
         drop(client);
         server.closed().await;

@@ -29,7 +29,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// The only message type of the service.
+/// A number with a payload: the only message type of the echo service.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Number {
     #[prost(uint64, tag = "1")]
@@ -44,13 +44,13 @@ impl Number {
     }
 }
 
-/// The number that a call never answers.
+/// The number whose request never gets a complete response.
 pub const HANG: u64 = u64::MAX;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 pub type Numbers = Pin<Box<dyn Stream<Item = Result<Number, Status>> + Send>>;
 
-/// The service. Its clones share one counter.
+/// The echo service. Its clones share one counter.
 #[derive(Clone, Debug, Default)]
 pub struct Echo {
     /// Number of calls under way that never end by themselves.

@@ -24,13 +24,13 @@ pub struct Way {
 }
 
 impl Way {
-    /// Returns the way over shared memory.
+    /// Returns the way to connect two ends over shared memory.
     pub fn shm(directory: &tempfile::TempDir) -> Self {
         let config = Config::default().transport(TransportPolicy::SharedMemory);
         Self { name: "shm", address: unix(directory, "shm"), config }
     }
 
-    /// Returns the ways over shared memory, a Unix socket and TCP.
+    /// Returns the ways to connect two ends: over shared memory, a Unix socket and TCP.
     pub fn all(directory: &tempfile::TempDir) -> [Self; 3] {
         let config = Config::default().transport(TransportPolicy::Socket);
         let address = unix(directory, "socket");
@@ -50,7 +50,7 @@ impl Way {
         self.name == "tcp"
     }
 
-    /// Listens, and replaces the address by the one to connect to.
+    /// Listens at the address, and replaces the address by the one to which clients connect.
     pub fn listen(&mut self) -> Incoming {
         let listener = Listener::bind_with(&*self.address, &self.config).unwrap();
         self.address = listener.local_address().to_string();

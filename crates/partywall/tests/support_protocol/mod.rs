@@ -26,7 +26,7 @@ const HEAD: usize = 12;
 
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Whether the peer counts as not having taken the sent bytes.
+    /// Whether the protocol reports that the peer has not yet taken the sent bytes.
     pub is_behind: Arc<AtomicBool>,
 }
 
@@ -248,7 +248,7 @@ impl SendBuffer for Lending {
     }
 }
 
-/// A received message in two pieces.
+/// A received message whose bytes lie in two pieces.
 struct Halves {
     whole: Vec<u8>,
     first: usize,

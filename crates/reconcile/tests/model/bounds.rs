@@ -10,30 +10,32 @@
 /// for the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Messages that each side sends of its own accord.
+    /// Upper limit: number of messages that each side sends of its own accord.
     pub messages: [u8; 2],
-    /// Replies that each side sends, each in the same commit as the acknowledgement of its request.
+    /// Upper limit: number of replies that each side sends. Each reply is in the same commit as the
+    /// acknowledgement of its request.
     pub replies: [u8; 2],
-    /// Maximum number of records that a side may keep unacknowledged.
+    /// Upper limit: number of records that a side may keep unacknowledged.
     pub window: u64,
-    /// Number of connections that the client makes.
+    /// Upper limit: number of connections that the client makes.
     pub connections: u8,
-    /// Number of connections that the client makes while another one is active.
+    /// Upper limit: number of connections that the client makes while another connection is active.
     pub switches: u8,
     /// Whether every second connection uses shared memory, where the receiver reads records in the
     /// sender's memory.
     pub shms: bool,
-    /// Number of times that the network cuts a connection.
+    /// Upper limit: number of times that the network cuts a connection.
     pub cuts: u8,
-    /// Number of old connections whose bytes arrive a second time.
+    /// Upper limit: number of old connections whose bytes arrive a second time.
     pub replays: u8,
-    /// Number of crashes of each side.
+    /// Upper limit: number of crashes of each side.
     pub crashes: [u8; 2],
-    /// Number of times that a side loses its file while it is down.
+    /// Upper limit: number of times that a side loses its file while it is down.
     pub losses: [u8; 2],
-    /// Number of times that a side's file is replaced by an older copy while the side is down.
+    /// Upper limit: number of times that a side's file is replaced by an older copy while the side
+    /// is down.
     pub rollbacks: [u8; 2],
-    /// Number of epochs that each side begins of its own accord.
+    /// Upper limit: number of epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
     /// Whether trimming is a step of its own, instead of following each acknowledgement.
     pub lazy_trim: bool,
@@ -42,7 +44,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Two messages in one direction, one in the other, two connections, and no fault.
+    /// The bounds from which the others derive: two messages of the client, one of the server, a
+    /// window of two records, two connections, no fault.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -66,54 +69,62 @@ impl Bounds {
     }
 }
 
-/// What goes wrong when one safeguard is left out.
+/// A seeded fault: what a world does that leaves out one safeguard of SPEC 12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A side believes a position without comparing its digest.
+    /// Seeded fault: a side believes a position without comparing its digest.
     NoDigest,
-    /// The server accepts a CONFIRM that does not echo its nonce.
+    /// Seeded fault: the server accepts a CONFIRM that does not echo its nonce.
     NoNonce,
-    /// The server accepts a CONFIRM of an older connection after that of a newer one.
+    /// Seeded fault: the server accepts a CONFIRM of an older connection after that of a newer
+    /// connection.
     OlderConnection,
-    /// The server replaces its present connection when it answers ATTACH, before CONFIRM.
+    /// Seeded fault: the server replaces its present connection when it answers ATTACH, before
+    /// CONFIRM.
     ReplacedAtAttach,
-    /// A receiver acknowledges messages that it has received but not consumed.
+    /// Seeded fault: a receiver acknowledges messages that it has received but not consumed.
     AckReceived,
-    /// A receiver acknowledges a request when the reply is prepared, before the reply commits the
-    /// acknowledgement.
+    /// Seeded fault: a receiver acknowledges a request when the reply is prepared, before the reply
+    /// commits the acknowledgement.
     AckBeforeCommit,
-    /// A sender trims records that were sent but not acknowledged.
+    /// Seeded fault: a sender trims records that were sent but not acknowledged.
     TrimSent,
-    /// A side forgets the past of an epoch that it left.
+    /// Seeded fault: a side forgets the past of an epoch that it left.
     PastForgotten,
-    /// A side that reports an epoch does not store that it has reported it.
+    /// Seeded fault: a side that reports the ranges of an epoch does not store that it has reported
+    /// them.
     NeverSettled,
-    /// A receiver does not compare stream ids.
+    /// Seeded fault: a receiver does not compare stream ids.
     NoStreamId,
-    /// A side believes the `ack_pos` of every record, whatever stream that position belongs to.
+    /// Seeded fault: a side believes the `ack_pos` of every record, whatever stream that position
+    /// belongs to.
     AckOfAnyStream,
-    /// After a crash only the stored acked offset counts, not one carried by a reply.
+    /// Seeded fault: after a crash, an owner recovers only the stored acked offset, and ignores an
+    /// acked offset that a reply carries.
     ReplyNotCounted,
-    /// A reply is trimmed before the acked offset that it carries was stored.
+    /// Seeded fault: a sender trims a reply before the acked offset that the reply carries was
+    /// stored.
     TrimBeforeStored,
-    /// A report is stored in a later commit than the change that it reports.
+    /// Seeded fault: a side stores a report in a later commit than the change that it reports.
     ReportLater,
-    /// A receiver applies a decision although its acked offset has changed since its view.
+    /// Seeded fault: a receiver applies a decision although its acked offset has changed since its
+    /// view.
     MovedIgnored,
-    /// The server resumes where it decided, although an old connection's acknowledgement has made
-    /// it trim further since.
+    /// Seeded fault: the server resumes at the position that it decided, although an old
+    /// connection's acknowledgement has made it trim further since.
     TrimmedSinceIgnored,
-    /// A receiver consumes a record again that it had received before.
+    /// Seeded fault: a receiver consumes again a record that it had received before.
     KnownTaken,
-    /// A receiver sends an acknowledgement only together with a record.
+    /// Seeded fault: a receiver sends an acknowledgement only together with a record.
     AckWithData,
-    /// On a new connection, a receiver assumes that everything it consumed since its view was
-    /// acknowledged.
+    /// Seeded fault: on a new connection, a receiver assumes that everything it consumed since its
+    /// view was acknowledged.
     AckedTooMuch,
-    /// Views do not contain the last skip.
+    /// Seeded fault: a receiver's view does not contain its last skip.
     SkipUnreported,
-    /// The sender resumes at its tail instead of the position that the receiver needs.
+    /// Seeded fault: the sender resumes at its tail instead of the position that the receiver
+    /// needs.
     ResumeAtTail,
-    /// A side that adopts a higher epoch ignores the pasts, and reports nothing.
+    /// Seeded fault: a side that adopts a higher epoch ignores the pasts, and reports nothing.
     AdoptedSilently,
 }

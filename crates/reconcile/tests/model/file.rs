@@ -30,7 +30,7 @@ pub struct Record {
     pub ack: Position,
 }
 
-/// A ghost entry: where and when a message was sent or consumed.
+/// One entry of the ghosts ledger and log: where and when a message was sent or consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub epoch: Epoch,
@@ -88,7 +88,8 @@ impl File {
         self.records.iter().find(|record| record.position == position).copied()
     }
 
-    /// The digest at this position; `None` unless it is the base or the end of a kept record.
+    /// The digest at this position; `None` unless the position is the base or the end of a kept
+    /// record.
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         if position == self.out.base() {
             return Some(self.base_digest);
@@ -107,7 +108,7 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// The past that the present epoch would leave.
+    /// The past that this side would store if it left the present epoch now.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -160,7 +161,7 @@ impl File {
         }
     }
 
-    /// Begins an epoch with empty streams.
+    /// Commit that begins an epoch with empty streams.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());

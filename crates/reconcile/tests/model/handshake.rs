@@ -3,12 +3,14 @@
 //! 12.2).
 //!
 //! ```text
-//!   client                         server
-//!   attach ──── ATTACH ─────────▶  asked      stores nothing
-//!   answered ◀─ ATTACHED ───────              reconciles server→client
-//!    one commit, then
-//!          ──── CONFIRM ────────▶  confirmed  one commit; now it replaces its connection
-//!   begun   ◀── BEGIN ──────────              what it applied
+//!   client `connect`    sends ATTACH
+//!   server `asked`      reads ATTACH, decides about the direction to the client, stores nothing,
+//!                       sends ATTACHED
+//!   client `answered`   reads ATTACHED, applies that decision in one commit, decides about the
+//!                       direction to the server, sends CONFIRM
+//!   server `confirmed`  reads CONFIRM, applies the client's decision in one commit, replaces its
+//!                       connection, sends BEGIN with what it applied
+//!   client `begun`      reads BEGIN
 //! ```
 
 use partywall_reconcile::attach::{Admission, Nonce, PeerOrder, admit};
@@ -69,7 +71,7 @@ impl World {
         }
     }
 
-    /// The client opens a connection, and sends ATTACH.
+    /// Step of the client: it opens a connection, and sends ATTACH.
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
@@ -92,7 +94,7 @@ impl World {
         self.push(link, CLIENT, Frame::Attach(attach));
     }
 
-    /// The server reads ATTACH.
+    /// Step of the server: it reads ATTACH, and answers with ATTACHED or a refusal.
     pub fn asked(&mut self, link: usize, attach: Attach, bounds: &Bounds) {
         let side = &self.sides[SERVER];
         let Some(life) = &side.life else { return };
@@ -123,7 +125,7 @@ impl World {
         self.links[link].shake[SERVER] = Shake::Answered(Box::new((attach, given, decision)));
     }
 
-    /// The client reads ATTACHED.
+    /// Step of the client: it reads ATTACHED, and answers with CONFIRM, or closes the connection.
     pub fn answered(
         &mut self,
         link: usize,
@@ -177,7 +179,7 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // If the client consumed more since it made its view, an ACK is due at once.
+        // If the client has consumed more since it made its view, it has to send an ACK at once.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -186,7 +188,7 @@ impl World {
         self.links[link].shake[CLIENT] = Shake::None;
     }
 
-    /// The server reads CONFIRM.
+    /// Step of the server: it reads CONFIRM, and may replace its present connection.
     pub fn confirmed(
         &mut self,
         link: usize,
@@ -251,8 +253,8 @@ impl World {
         self.links[link].shake[SERVER] = Shake::None;
     }
 
-    /// Returns the receiver's state after the decision; `None` if the decision must not be applied
-    /// now.
+    /// Returns the receiver's state after it has applied the decision; `None` if the receiver must
+    /// not apply the decision now.
     fn fits(
         &self,
         side: usize,
@@ -267,7 +269,8 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // If one of these safeguards is left out, the receiver makes no check at all.
+            // If one of these three safeguards is left out, the receiver applies the decision
+            // without any check.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);
@@ -293,8 +296,8 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// One commit that stores the applied decision, the peer, its skip, the epoch before, and their
-    /// reports.
+    /// Stores in one commit: the applied decision, the peer and its skip, the past of the epoch
+    /// before, and the reports of these changes.
     fn commit(
         &mut self,
         side: usize,
@@ -342,7 +345,8 @@ impl World {
         life.attaching = life.attaching.filter(|attaching| *attaching != link);
     }
 
-    /// The sender resumes at the position that it decided, or at its base if that is higher by now.
+    /// The sender resumes at the position that it decided, or at its base if it has trimmed further
+    /// since.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
@@ -351,12 +355,12 @@ impl World {
         let base = file.out.base();
         let life = self.sides[side].life.as_mut().unwrap();
         life.next = mine.resume_at().unwrap_or_default().max(base);
-        // No acknowledgement is believed until the peer says from which record on they refer to the
-        // present stream.
+        // The sender believes no acknowledgement until the peer says from which record on its
+        // acknowledgements refer to the present stream.
         life.acks_from = Position(u64::MAX);
     }
 
-    /// The client reads BEGIN: the server has applied the client's decision.
+    /// Step of the client: it reads BEGIN, so the server has applied the client's decision.
     pub fn begun(&mut self, fresh_from: Position, bounds: &Bounds) {
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         life.acks_from = fresh_from;
@@ -374,7 +378,7 @@ impl World {
         }
     }
 
-    /// A side adopts the higher epoch of its peer.
+    /// Commit of a side: it adopts the higher epoch of its peer.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -390,7 +394,7 @@ impl World {
         self.detach(side);
     }
 
-    /// The application of a side begins an epoch.
+    /// Step of a side: its application begins an epoch.
     pub fn raise(&mut self, side: usize, bounds: &Bounds) {
         let stream = self.stream();
         let acked_offset = self.sides[side].acked_offset();
@@ -402,7 +406,8 @@ impl World {
         self.detach(side);
     }
 
-    /// A new epoch ends the connection, and drops the records that it had delivered.
+    /// Closes the connections of a side that enters a new epoch, and drops the records that these
+    /// connections had delivered.
     fn detach(&mut self, side: usize) {
         let life = self.sides[side].life.as_mut().unwrap();
         let (active, attaching) = (life.active, life.attaching);
@@ -425,7 +430,7 @@ impl World {
         }
     }
 
-    /// The connection `link` becomes the server's present connection.
+    /// Commit of the server: the connection `link` replaces the server's present connection.
     fn replace(&mut self, side: usize, link: usize, claim: &Identity) {
         let connection = &self.links[link];
         let ghost = connection.replayed;

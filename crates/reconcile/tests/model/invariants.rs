@@ -183,7 +183,8 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
             report.direction == Direction::Outgoing && covers(report, sent.stream, sent.position)
         };
         let reported = sender.file.reports.iter().find(outgoing);
-        // A receiver that consumed messages and then lost its store cannot report them.
+        // A receiver that consumed messages and then lost its store can no longer know or report
+        // these messages.
         let forgotten = receiver.damaged && sent.stream != out.stream();
         if !eaten && reported.is_none() && !forgotten {
             return Some(Invariant::NoSilentLoss);
@@ -247,12 +248,13 @@ pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     false
 }
 
-/// Takes each possible step once; returns whether there was any.
+/// Takes each possible step once. Returns whether any step was possible.
 fn round(world: &mut World, bounds: &Bounds) -> bool {
     use crate::steps::Step;
     let mut busy = false;
     for side in [CLIENT, SERVER] {
-        // A newer owner has replaced a fenced one; the model restarts the fenced side.
+        // A newer owner has replaced the owner of a fenced side. The model restarts the fenced
+        // side.
         if world.sides[side].fenced {
             world.crash(side);
         }

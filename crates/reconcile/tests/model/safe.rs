@@ -91,8 +91,8 @@ fn an_older_file_of_the_server() {
     holds(bounds, Bounds { messages: [3, 1], connections: 3, ..bounds }, 89_225);
 }
 
-/// The client's file is replaced by an older copy, of an earlier owner than those that the server
-/// has met.
+/// Bounds in which the client's file is replaced by an older copy, of an earlier owner than those
+/// that the server has met.
 const OFTEN: Bounds = Bounds { messages: [1, 0], crashes: [3, 0], rollbacks: [1, 0], ..PLAIN };
 
 #[test]
@@ -131,7 +131,7 @@ fn switching_and_crashes() {
     holds(bounds, Bounds { connections: 3, ..bounds }, 190_428);
 }
 
-/// Whether a side has reported a cause for which `is_it` holds, in either direction.
+/// Whether a side has reported, for either direction, a cause for which `is_it` holds.
 fn has_reported(world: &World, is_it: fn(&Cause) -> bool) -> bool {
     let reports = |side: usize| world.sides[side].file.reports.iter();
     let by = |direction: Direction| {

@@ -20,13 +20,13 @@ fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
 }
 
 const PLAIN: Bounds = Bounds::PLAIN;
-/// The client's file is replaced by an older copy once.
+/// Bounds in which the client's file is replaced by an older copy once.
 const CLIENT_BACK: Bounds = Bounds { crashes: [1, 0], rollbacks: [1, 0], ..PLAIN };
-/// The client's file is lost once.
+/// Bounds in which the client's file is lost once.
 const CLIENT_LOST: Bounds = Bounds { crashes: [1, 0], losses: [1, 0], ..PLAIN };
-/// The server replies to each of two messages and crashes once.
+/// Bounds in which the server replies to each of two messages and crashes once.
 const REPLIES: Bounds = Bounds { messages: [2, 0], replies: [0, 2], crashes: [0, 1], ..PLAIN };
-/// Each side begins an epoch.
+/// Bounds in which each side begins one epoch.
 const EPOCHS: Bounds = Bounds { epochs: [1, 1], ..PLAIN };
 
 #[test]

@@ -11,7 +11,8 @@ use crate::handshake::nonce;
 use crate::world::{CLIENT, Frame, Reason, SERVER, World};
 
 impl World {
-    /// The acked offset in the peer's memory; `None` if that memory cannot be read.
+    /// The acked offset that `side` reads in its peer's memory; `None` if it cannot read that
+    /// memory.
     pub fn seen_ack(&self, side: usize) -> Option<(StreamId, Position)> {
         let life = self.sides[side].life.as_ref()?;
         if !self.links[life.active?].shm {
@@ -31,7 +32,7 @@ impl World {
         }
     }
 
-    /// Sends every record that can be sent on the active connection.
+    /// `side` sends every record that it can send on its active connection.
     pub fn pump(&mut self, side: usize) {
         let this = &self.sides[side];
         let Some(life) = &this.life else { return };
@@ -53,7 +54,7 @@ impl World {
         }
     }
 
-    /// Sends an ACK if it is due.
+    /// `side` sends an ACK to its peer, if one is due.
     pub fn acknowledge(&mut self, side: usize, bounds: &Bounds) {
         let Some(life) = &self.sides[side].life else { return };
         let Some(acked_offset) = life.acked_offset else { return };
@@ -73,7 +74,7 @@ impl World {
         }
     }
 
-    /// `side` reads the next frame of a connection.
+    /// Step of `side`: it reads the next frame of the connection `link`.
     pub fn deliver(&mut self, link: usize, side: usize, bounds: &Bounds) {
         let frame = self.links[link].queue[side].remove(0);
         match frame {

@@ -2,8 +2,10 @@
 //! The world of the model: two sides, their files, their processes, and the network between them.
 //!
 //! ```text
-//!   sides[0] client   file ─ life?          connections: a queue to each side, first in first out
-//!   sides[1] server   file ─ life?          cut: sent frames are lost, those under way may arrive
+//!   sides[0]      the client: a file, and a process (`Life`) while one runs
+//!   sides[1]      the server: a file, and a process (`Life`) while one runs
+//!   a connection  a queue of frames to each side, first in, first out
+//!   a cut         frames sent afterwards are lost; frames in flight may still arrive
 //! ```
 //!
 //! Positions count records. Numbers that are random in reality (nonces, stream ids, store ids) are
@@ -34,7 +36,8 @@ pub enum Frame {
         echo: Nonce,
         reason: Reason,
     },
-    /// From the record at `fresh_from` on, `ack_pos` refers to the stream that is now consumed.
+    /// The frame CONFIRM. In the client's records from `fresh_from` on, `ack_pos` refers to the
+    /// stream that the client now consumes.
     Confirm {
         echo: Nonce,
         decision: Decision,
@@ -75,9 +78,10 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
-    /// Client: it has sent ATTACH with this view.
+    /// Client: it has sent ATTACH, which contained this view.
     Asked(ReceiverView),
-    /// Server: it has answered this ATTACH, with this view and decision of its own.
+    /// Server: it has answered the contained ATTACH, with the contained view and decision of its
+    /// own.
     Answered(Box<(Attach, ReceiverView, Decision)>),
 }
 
@@ -111,13 +115,15 @@ pub struct Life {
     pub next: Position,
     /// The position up to which this side has sent acknowledgements on the active connection.
     pub acked: Position,
-    /// From this position on, `ack_pos` in the peer's records refers to the local stream.
+    /// In the peer's records from this position on, `ack_pos` refers to the stream that this side
+    /// sends.
     pub acks_from: Position,
     pub fresh_from: Position,
     /// A skip that this side decided as a sender, and that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
-    /// Reports that are not stored yet; there are some only if a fault is modelled.
+    /// Reports that are not stored yet. There are some only in a world with the fault
+    /// `ReportLater`.
     pub unstored: Vec<partywall_reconcile::Report>,
 }
 
@@ -146,7 +152,7 @@ pub struct World {
     pub usurped: bool,
 }
 
-/// The numbers of events that may still happen.
+/// How many events of each kind may still happen within the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {
     pub messages: [u8; 2],

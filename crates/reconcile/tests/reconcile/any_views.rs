@@ -8,7 +8,8 @@ use partywall_reconcile::{
 };
 use proptest::prelude::*;
 
-/// Small numbers, which often coincide, and the largest ones, which provoke overflows.
+/// Generates the numbers of the views: small numbers, which often coincide, and the largest
+/// numbers, which provoke overflows.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..6, u64::MAX - 2..=u64::MAX, any::<u64>()]
 }

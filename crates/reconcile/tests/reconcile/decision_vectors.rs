@@ -8,7 +8,8 @@ use partywall_reconcile::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One row: what the sender keeps and sends, what the receiver sends, and the decision.
+/// One row of `spec/link-decisions.tsv`: what the sender keeps and sends, what the receiver sends,
+/// and the expected decision.
 struct Row {
     sender: SenderView,
     records: BTreeMap<u64, RecordDigest>,
@@ -77,7 +78,7 @@ fn row(line: &str) -> Row {
     }
 }
 
-/// A decision as SPEC 15.3 numbers its fields.
+/// Returns a decision as text in the form of the table, with the field numbers of SPEC 15.3.
 fn text(decision: &Decision) -> String {
     let (kind, digest, of, from, to, at) = match *decision {
         Decision::Resume(at) => (1, 0, 0, 0, 0, at.0),
@@ -117,8 +118,8 @@ fn no_receiver_accepts_a_decision_of_another_outcome() {
     let mut refused = 0;
     for row in &rows {
         let own = decide(row);
-        // A receiver cannot know the sender's records. So it has to believe a sender that says that
-        // they contradict its own, and one that says that they do not.
+        // A receiver cannot know the sender's records. So it has to believe the sender, whether the
+        // sender says that its records contradict the receiver's or not.
         if matches!(own, Decision::Impossible(_)) {
             continue;
         }

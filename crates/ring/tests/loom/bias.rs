@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A biased lock: the favoured thread enters without the mutex, and other threads revoke the bias.
-//! Two threads are never inside at the same time; loom's cell reports a violation of that.
+//! Two threads never hold the lock at the same time: loom's cell, the protected value, reports a
+//! violation.
 //!
-//! | model | threads | times inside | preemptions | executions |
+//! | model | threads | acquisitions | preemptions | executions |
 //! |---|---|---|---|---|
 //! | favoured_thread_and_another_exclude_each_other | 2 | 3 and 2 | 6 | 3,817 |
 //! | bias_moves_between_three_threads | 3 | 2, 2 and 1 | 4 | 104,269 |
@@ -35,8 +36,8 @@ impl Lock {
         })
     }
 
-    /// Uses the protected value, on the fast path if `thread` is favoured. If `favours`, the thread
-    /// becomes favoured.
+    /// Acquires the lock, uses the protected value, and releases the lock. Thread `thread` skips
+    /// the mutex if it is favoured. If `favours`, the thread becomes favoured.
     fn enter(&self, thread: u64, favours: bool) {
         if let Some(inside) = self.bias.enter(thread) {
             self.use_value();
@@ -50,8 +51,8 @@ impl Lock {
         }
     }
 
-    /// Loom's cell panics if another thread uses it at the same time, or if no happens-before
-    /// relation orders that thread's last use before this use.
+    /// Uses the protected value. Loom's cell panics if another thread uses the value at the same
+    /// time, or if no happens-before relation orders the two uses.
     fn use_value(&self) {
         self.value.with_mut(|_| ());
     }

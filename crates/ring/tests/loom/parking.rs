@@ -10,7 +10,9 @@
 //! ```
 //!
 //! A doorbell is a level, as an eventfd is: it stays notified until it is drained. The reader
-//! reports every ring/8 and before it sleeps, and at no other time. No thread spins: a poll that
+//! reports its progress after each eighth of the ring and before it sleeps, and at no other time.
+//! In the picture, `check` looks at the peer's sleeper word, and notifies a peer that sleeps. In
+//! the table, `after 6` means six records before the concurrent part. No thread spins: a poll that
 //! finds nothing leads to sleep.
 //!
 //! | model | ring | threads | concurrent records | preemptions | executions |
@@ -18,7 +20,7 @@
 //! | writer_and_reader_wake_each_other | 256 | 2 | 4 | 3 | 151,532 |
 //! | progress_reported_every_eighth_wakes_writer | 1024 | 2 | 2, after 6 | 3 | 44,566 |
 //! | writer_short_of_room_wakes_quiet_reader | 256 | 2 | 4 | 3 | 54,210 |
-//! | writer_learns_that_reader_left | 256 | 2 | 1 read, then gone | 4 | 63,148 |
+//! | writer_learns_that_reader_left | 256 | 2 | 1, then the reader leaves | 4 | 63,148 |
 //! | waker_shared_by_two_threads_loses_no_wakeup | 256 | 3 | 1 report, 1 release | 4 | 38,248 |
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
@@ -62,19 +64,19 @@ impl Doorbell {
     }
 }
 
-/// The side that waits: its sleeper word and its doorbell.
+/// The waiting side's part of a sleeper: its sleeper word and its doorbell.
 struct Waiting {
     sleeper: Sleeper,
     doorbell: Arc<Doorbell>,
 }
 
-/// The side that wakes its peer: the peer's sleeper word and doorbell.
+/// The waking side's part of a sleeper: the peer's sleeper word and the peer's doorbell.
 struct Waking {
     waker: Waker,
     doorbell: Arc<Doorbell>,
 }
 
-/// A sleeper of one side, and the peer's means to wake it.
+/// Creates a sleeper: the part of the side that waits, and the part of the peer that wakes it.
 fn sleeper() -> (Waiting, Waking) {
     let (word, seen) = mem::pair(64);
     let doorbell = Doorbell::new();
@@ -83,7 +85,8 @@ fn sleeper() -> (Waiting, Waking) {
 }
 
 impl Waiting {
-    /// Sleeps, unless `found` returns after arming that there is something to do.
+    /// Arms the sleeper word, and then waits for the doorbell, unless `found` returns that there is
+    /// something to do.
     fn sleep(&mut self, quiet: bool, found: impl FnOnce() -> bool) {
         self.doorbell.drain();
         self.sleeper.arm(quiet);
@@ -112,7 +115,8 @@ struct Writer {
     producer: Producer,
     room: Waiting,
     records: Waking,
-    /// Whether the writer also checks for a sleeper before publishing, as senders do.
+    /// Whether the writer checks for a sleeping reader also before it publishes, as senders of the
+    /// library do.
     notifies_early: bool,
 }
 
@@ -154,7 +158,7 @@ impl Writer {
     }
 
     fn wait_for_room(&mut self, words: usize) {
-        // A quiet reader must be notified, because this thread is about to wait for it.
+        // A quiet reader must be notified, because the writer is about to wait for it to free room.
         self.records.wake_before_wait();
         let (producer, reader) = (&mut self.producer, &self.records.waker);
         self.room.sleep(false, || producer.has_room(words * 8).unwrap() || reader.is_gone());
@@ -165,7 +169,8 @@ impl Reader {
     /// Receives record `number`, which has `words` words.
     fn receive(&mut self, number: u32, words: usize, quiet: bool) {
         while !take(&mut self.consumer, number, words) {
-            // The reader reports its remaining progress before any wait.
+            // The reader reports its remaining progress before it waits, because the writer may
+            // wait for that room.
             self.report();
             let consumer = &self.consumer;
             self.records.sleep(quiet, || consumer.is_ready());
@@ -181,7 +186,7 @@ impl Reader {
         }
     }
 
-    /// Ends the reader: it never reads again, and wakes a writer that waits for room.
+    /// The reader leaves: it never reads again, and wakes a writer that waits for room.
     fn leave(&mut self) {
         self.records.sleeper.leave();
         self.room.wake();
@@ -204,8 +209,8 @@ fn writer_and_reader_wake_each_other() {
     });
 }
 
-/// A notification before the record is published wakes the reader needlessly, or early. It never
-/// replaces the notification that is due after the record.
+/// The writer also notifies before it publishes a record, which wakes the reader needlessly or too
+/// early. Such a notification never replaces the one that is due after the record.
 #[test]
 fn early_notification_loses_no_wakeup() {
     explore("early_notification_loses_no_wakeup", 3, || {
@@ -223,13 +228,14 @@ fn early_notification_loses_no_wakeup() {
     });
 }
 
-/// The reader reports every ring/8, which is every second small record in this ring, and before it
-/// sleeps.
+/// The reader reports its progress before it sleeps, and after each eighth of the ring, which is
+/// two small records in this model.
 #[test]
 fn progress_reported_every_eighth_wakes_writer() {
     explore("progress_reported_every_eighth_wakes_writer", 3, || {
         let (mut writer, mut reader) = sides(1024);
-        // The records take 64 or 192 bytes: after the first six the ring is full.
+        // The records take 64 or 192 bytes of a ring of 1024 bytes: after the first six the ring is
+        // full.
         let sizes = [1, 22, 22, 22, 22, 1, 1, 1];
         for (number, words) in (0..6).zip(sizes) {
             assert!(writer.send(number, words));
@@ -285,8 +291,8 @@ fn writer_learns_that_reader_left() {
 }
 
 /// The writer waits for memory. On the reader's side one thread reports progress and another
-/// returns the block, and both share the waker. The notification of one must not suppress the
-/// other's.
+/// returns a block of the slab, and both share one waker. A notification by one thread must not
+/// suppress that of the other.
 #[test]
 fn waker_shared_by_two_threads_loses_no_wakeup() {
     explore("waker_shared_by_two_threads_loses_no_wakeup", 4, || {

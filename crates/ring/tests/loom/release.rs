@@ -2,9 +2,9 @@
 //! A block of the slab is written, read by the peer, released, and reused. The reader never sees
 //! the later content, and the returned id is that of the block in flight.
 //!
-//! The slab has room for one block, so each message waits until the block before it returned. Block
-//! ids differ only in their generation, and the slab would refuse a stale entry of the release
-//! ring.
+//! The slab has room for one block, so each message waits until the reader has returned the block
+//! of the message before it. Block ids differ only in their generation, and the slab would refuse a
+//! stale entry of the release ring.
 //!
 //! In loom a load never returns a store that has not run yet. So these models cannot show that
 //! reads end *before* `released` is stored; the ORDER comment in `src/release.rs` gives the
@@ -27,7 +27,7 @@ use partywall_ring::{Consumer, PeerMem, Producer, Reclaimer, Releaser, Slab, mem
 
 const BLOCK_WORDS: usize = 2;
 
-/// The side that owns the slab, and sends messages in its blocks.
+/// The side that owns the slab, and sends messages in blocks of that slab.
 struct Owner {
     producer: Producer,
     slab: Slab,
@@ -35,8 +35,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Writes message `number` to slab memory, after waiting for a free block, and publishes its
-    /// location.
+    /// Waits for a free block, writes message `number` into it, and publishes the block's location.
     fn send(&mut self, number: u32) {
         let mut block = loop {
             while let Some(id) = self.reclaimer.next(self.slab.in_flight()).unwrap() {
@@ -55,7 +54,7 @@ impl Owner {
     }
 }
 
-/// The side that reads the blocks, and returns them.
+/// The peer of the slab's owner: reads the blocks, and returns their ids.
 struct Reader {
     consumer: Consumer,
     slab: PeerMem,
@@ -63,7 +62,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Returns block id and offset of the next message, which must be message `number`.
+    /// Receives the next message, which must be message `number`. Returns the id and the offset of
+    /// its block.
     fn next(&mut self, number: u32) -> (u64, usize) {
         let record = loop {
             match self.consumer.peek().unwrap() {
@@ -86,7 +86,8 @@ impl Reader {
     }
 }
 
-/// Owner and reader of a slab of `blocks` blocks, each of which was in flight and returned once.
+/// Creates the owner and the reader of a slab of `blocks` blocks, each of which was in flight and
+/// returned once.
 fn sides(blocks: u32) -> (Owner, Reader) {
     let (producer, consumer) = one_way::ring(1024);
     let (own, slab_seen) = mem::pair(64 * blocks as usize);

@@ -24,10 +24,11 @@ use model::{append, explore, take};
 use partywall_layout::record_ring::Kind;
 use partywall_ring::{AppendError, Consumer, Producer};
 
-/// Number of payload words of each record of a batch.
+/// The records of a batch: the number of payload words of each.
 type Batch = &'static [usize];
 
-/// Sends `warm_up` in one thread and then `batches` from a second thread; checks every record.
+/// One model: sends the batch `warm_up` in one thread, and then `batches` from a second thread.
+/// Checks every record that arrives.
 fn run(ring_bytes: u64, warm_up: Batch, batches: &'static [Batch]) {
     let (mut producer, mut consumer) = one_way::ring(ring_bytes);
     let mut first = 0;
@@ -86,7 +87,7 @@ fn batch_is_visible_as_a_whole() {
     });
 }
 
-/// The batch begins with a PAD, so the word that is stored last belongs to the PAD.
+/// The batch begins with a PAD, so the word that the producer stores last belongs to the PAD.
 #[test]
 fn batch_after_pad_is_visible_as_a_whole() {
     explore("batch_after_pad_is_visible_as_a_whole", 5, || {
@@ -109,7 +110,7 @@ fn aborted_batch_is_never_visible() {
                 append_when_free(&mut producer, number, 2);
             }
             producer.abort();
-            // This record ends exactly where the second record of the aborted batch began.
+            // Record 6 ends exactly where the second record of the aborted batch began.
             append_when_free(&mut producer, 6, 1);
             producer.publish();
             append_when_free(&mut producer, 7, 2);

@@ -13,7 +13,8 @@ pub fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + '
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 20_000;
-    // A mutex of the standard library, because the counter is no part of the model.
+    // The counter is a mutex of the standard library, not of loom, because it is no part of the
+    // model.
     let executions = Arc::new(Mutex::new(0_u64));
     let counter = Arc::clone(&executions);
     builder.check(move || {
@@ -23,19 +24,19 @@ pub fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + '
     println!("{name}: {} executions", executions.lock().unwrap());
 }
 
-/// The payload of record `number`: `words` words that no other record contains.
+/// The payload of record `number`: `words` words, each of which occurs in no other record.
 pub fn payload(number: u32, words: usize) -> Vec<u8> {
     let word = |index| u64::from(number) << 32 | 0xff00 | index;
     (0..words as u64).flat_map(|index| word(index).to_le_bytes()).collect()
 }
 
-/// Appends record `number` to the open batch.
+/// Appends record `number`, with `words` words of payload, to the open batch.
 pub fn append(producer: &mut Producer, number: u32, words: usize) -> Result<(), AppendError> {
     producer.append(Kind::Data, number, &payload(number, words))
 }
 
-/// Takes the next record, if there is one. It must be record `number`, and every word of its
-/// payload is checked.
+/// Takes the next record and returns `true`; returns `false` if the ring has none. The record must
+/// be record `number`, and every word of its payload is checked.
 pub fn take(consumer: &mut Consumer, number: u32, words: usize) -> bool {
     let Some(record) = consumer.peek().expect("an honest producer") else { return false };
     assert_eq!((record.kind, record.stream), (Kind::Data, number));

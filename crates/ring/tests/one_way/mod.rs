@@ -6,7 +6,7 @@ use partywall_ring::{Consumer, Producer, mem};
 
 const _: () = assert!(segment::CONSUMED == 0, "one line is control page enough");
 
-/// Producer and consumer of a zeroed ring of `bytes` bytes.
+/// Creates the producer and the consumer of a zeroed ring of `bytes` bytes.
 pub fn ring(bytes: u64) -> (Producer, Consumer) {
     let size = RingSize::new(bytes).unwrap();
     let (ring, ring_seen) = mem::pair(bytes as usize);

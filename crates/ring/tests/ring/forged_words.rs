@@ -18,11 +18,12 @@ use std::collections::VecDeque;
 /// The stream number of forged headers; no real record has it.
 const FORGED: u32 = 0xdead;
 
-/// A sender of hostile payloads, and a reader that must read these bytes as payloads only.
+/// State of a test: a sender of hostile payloads, and a reader that must read the forged headers as
+/// payloads only.
 struct Run {
     producer: Producer,
     consumer: Consumer,
-    /// Stream number and payload of each record that is published and unread.
+    /// Stream number and payload of each record that was published and is still unread.
     sent: VecDeque<(u32, Vec<u8>)>,
     open: Vec<(u32, Vec<u8>)>,
     number: u32,
@@ -58,7 +59,8 @@ impl Run {
         }
     }
 
-    /// Position of a record that takes `taken` bytes, after the padding that the record may need.
+    /// Position at which the next record begins, if it takes `taken` bytes; padding may precede the
+    /// record.
     fn next_start(&self, taken: u64) -> Position {
         let tail = self.producer.published().plus(self.producer.open_bytes());
         let until_end = self.size().until_end(tail);
@@ -78,7 +80,8 @@ impl Run {
         self.open.clear();
     }
 
-    /// Reads all published records, and checks that nothing else is read.
+    /// Reads all published records, and checks that the ring delivers exactly the records that were
+    /// sent.
     fn read_all(&mut self) {
         while let Some(header) = self.consumer.peek().expect("no word of another position") {
             assert_ne!(header.stream, FORGED, "a payload became a record");
@@ -128,7 +131,8 @@ fn old_payload_never_becomes_a_record() {
                 run.publish();
                 run.read_all();
             }
-            // Publishing and reading at random varies the batch sizes and the reader's lag.
+            // The test publishes and reads at random steps, to vary the batch sizes and the
+            // reader's lag.
             if next(3) > 0 {
                 run.publish();
             }
@@ -174,7 +178,7 @@ fn aborted_batch_leaves_no_ghost_records() {
             }
             run.abort();
             run.read_all();
-            // This record ends exactly where the second record of the aborted batch began.
+            // The appended record ends exactly where the second record of the aborted batch began.
             assert!(run.append(first, 1));
             run.publish();
             run.read_all();
@@ -199,7 +203,8 @@ fn batch_of_killed_writer_is_not_visible() {
         for _ in 0..2 + next(3) {
             assert!(run.append(next(200) as usize, 1));
         }
-        // The writer is dropped; the reader must not see anything more of it.
+        // Dropping the producer leaves its last batch unpublished. The reader must read the
+        // published records, and none of that batch.
         let Run { producer, mut consumer, sent, .. } = run;
         drop(producer);
         for (number, payload) in sent {

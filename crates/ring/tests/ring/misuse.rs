@@ -46,8 +46,8 @@ fn batch_beyond_half_of_ring_panics() {
     let _ = producer.append(Kind::Data, 0, &[]);
 }
 
-/// A caller that waits after `Full` would wait for ever: the consumer cannot free the slots of a
-/// batch that is not published.
+/// A batch that fills half of a full ring gets one more record. `Full` would make the caller wait
+/// for ever: the consumer cannot free the slots of a batch that is not published.
 #[test]
 #[should_panic(expected = "a batch is half the ring")]
 fn batch_beyond_half_of_full_ring_panics() {
@@ -71,7 +71,7 @@ fn close_within_batch_panics() {
     producer.close(Kind::CloseWrite, 0);
 }
 
-/// A second closing record would overwrite an unread record.
+/// A full ring is closed twice. A second closing record would overwrite an unread record.
 #[test]
 #[should_panic(expected = "the ring was closed before")]
 fn second_close_of_full_ring_panics() {

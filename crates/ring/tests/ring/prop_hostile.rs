@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const RING_BYTES: u64 = 1024;
 const SLOTS: u64 = RING_BYTES / 64;
 
-/// Two words that the peer stores at a slot.
+/// Input of a test: two words that the peer stores at the begin of a slot.
 #[derive(Clone, Debug)]
 struct Forged {
     slot: u64,
@@ -36,7 +36,8 @@ fn forged() -> impl Strategy<Value = Forged> {
             u32::MAX - 15,
             u32::MAX
         ]),
-        // The length of a PAD that reaches the end, if the PAD lies at the right slot.
+        // The length of a PAD that takes `slots` slots: it reaches the end of the ring if it begins
+        // that many slots before the end.
         (1..SLOTS as u32).prop_map(|slots| slots * 64 - 16),
     ];
     let kind = prop_oneof![Just(1u64), Just(31), 0u64..32];
@@ -54,7 +55,8 @@ fn forged() -> impl Strategy<Value = Forged> {
     prop_oneof![8 => plausible, 1 => random, 1 => empty]
 }
 
-/// A valid ring of small records from slot 0 to its end, for mutations to start from.
+/// Writes a valid ring of small records, from slot 0 to its end. The tests then overwrite some of
+/// its words.
 fn valid_image(ring: &mut OwnMem, lap: u64) {
     for slot in 0..SLOTS {
         let position = Position(lap * RING_BYTES + slot * 64);
@@ -63,8 +65,8 @@ fn valid_image(ring: &mut OwnMem, lap: u64) {
     }
 }
 
-/// Reads until there is no record, or a violation. Without a forged word that takes at most one
-/// lap.
+/// Reads until the ring has no record, or the consumer reports a violation. Without a forged word,
+/// reading ends after at most one lap.
 fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     for _ in 0..=SLOTS {
         let before = consumer.position().0;
@@ -82,7 +84,7 @@ fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     panic!("a ring of {SLOTS} slots held more records")
 }
 
-/// Asserts that a poll skipped at most one PAD, which ends at the end of the ring.
+/// Asserts that one poll skipped nothing or a single PAD, which ends at the end of the ring.
 fn assert_pad_only(before: u64, after: u64) {
     assert!(after == before || after % RING_BYTES == 0 && after - before < RING_BYTES);
 }
@@ -115,8 +117,8 @@ proptest! {
                 own.store(forged.slot as usize * 64, forged.first);
                 own.store(forged.slot as usize * 64 + 8, forged.second);
             }
-            // Even after a violation no call may panic, although a correct caller stops reading
-            // after it.
+            // The consumer may have reported a violation before. Even then no call may panic,
+            // although a correct caller stops reading after a violation.
             let _ = read_all(&mut consumer);
             prop_assert!(consumed_seen.peek(0) <= consumer.position().0);
         }
@@ -130,11 +132,12 @@ proptest! {
         let (mut control, control_seen) = mem::pair(64);
         let size = RingSize::new(RING_BYTES).unwrap();
         let mut producer = Producer::new(own, size, control_seen);
-        // The highest value that the peer could claim so far; the producer may have accepted it.
+        // The highest valid value of `consumed` that the peer has claimed so far; the producer may
+        // have accepted it.
         let mut highest = 0;
         for (len, is_published, progress) in steps {
-            // Publishing comes before the peer's claim, because the claim is judged by what is
-            // published then.
+            // The producer publishes before the peer stores its claim, because the claim is judged
+            // by the position published at that time.
             if producer.open_bytes() + 256 > size.batch_max() {
                 producer.publish();
             }
@@ -182,7 +185,8 @@ proptest! {
             ring.store((count % u64::from(BLOCKS)) as usize * 8, id);
             let claim = count.wrapping_add(release.growth);
             released.publish(0, claim);
-            // The number of blocks in flight bounds the loop: the reclaimer refuses a higher count.
+            // The reclaimer returns at most one id per block in flight, because it refuses a higher
+            // count of entries. So `BLOCKS` iterations are enough.
             for _ in 0..=BLOCKS {
                 match reclaimer.next(slab.in_flight()) {
                     Ok(None) => break,
@@ -202,8 +206,8 @@ proptest! {
     }
 }
 
-/// Returns `id` to the slab. Only an id in flight is reclaimed; any other id is refused without
-/// effect.
+/// Returns `id` to the slab as the peer does. The slab must reclaim an id in flight, and refuse any
+/// other id without effect.
 fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
     let known = out.iter().position(|known| *known == id);
     match slab.reclaim(id) {
@@ -217,13 +221,13 @@ fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
     }
 }
 
-/// A value that the peer stores in its word `consumed`.
+/// Input of a test: a value that the peer stores in its word `consumed`.
 #[derive(Clone, Debug)]
 enum Progress {
     Honest,
-    /// The highest valid value so far, plus this offset.
+    /// The highest valid value that the peer has claimed so far, plus this offset.
     Near(i64),
-    /// The published position, plus this offset.
+    /// The position that the producer has published, plus this offset.
     Beyond(i64),
     Any(u64),
 }
@@ -248,7 +252,8 @@ impl Progress {
     }
 }
 
-/// An entry that the peer writes to its release ring, and the increment of its count.
+/// An entry that the peer writes to its release ring, and by how much the peer increases its count
+/// of entries.
 #[derive(Clone, Debug)]
 struct Release {
     growth: u64,

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Append a record whose length is this many 255ths of the longest length.
+    /// Append a record whose payload is this many 255ths of the longest payload.
     Append(u8),
     Publish,
     Abort,
@@ -27,14 +27,15 @@ struct Record {
     payload: Vec<u8>,
 }
 
-/// A plain queue with the ring's limits: positions are sums, and there is no memory.
+/// The model: a queue with the limits of a ring. It adds up positions, and stores no bytes of a
+/// ring.
 struct Model {
     bytes: u64,
     tail: u64,
     published: u64,
     read: u64,
     reported: u64,
-    /// Published records, with the positions of their begin and end.
+    /// Published records that were not read, each with the positions of its begin and end.
     queue: VecDeque<(Record, u64)>,
     open: Vec<(Record, u64)>,
     sent: u32,
@@ -46,14 +47,15 @@ impl Model {
         Self { bytes, tail: 0, published: 0, read: 0, reported: 0, queue, open, sent: 0 }
     }
 
-    /// Padding before a record of `len` bytes, which must not cross the end of the ring.
+    /// Length in bytes of the padding before a record of `len` bytes, which must not cross the end
+    /// of the ring.
     fn padding(&self, len: usize) -> u64 {
         let until_end = self.bytes - self.tail % self.bytes;
         if footprint(len as u64) > until_end { until_end } else { 0 }
     }
 
-    /// Whether there is room for padding, record, the zeroed slot after it, and one slot for the
-    /// closing record.
+    /// Whether the ring has room for the padding, a record of `len` bytes, the zeroed slot after
+    /// it, and one slot for the closing record.
     fn has_room(&self, len: usize) -> bool {
         let needed = self.padding(len) + footprint(len as u64) + 64 + 64;
         self.tail - self.reported + needed <= self.bytes
@@ -156,8 +158,8 @@ impl Run {
 
     fn report(&mut self) {
         let is_changed = self.consumer.report();
-        // The reader never skips padding without the record after it, because both are in one
-        // batch.
+        // The reader never skips padding without the record after it, because padding and record
+        // are in one batch. So the position changes exactly if a record was read.
         assert_eq!(is_changed, self.model.read != self.model.reported);
         self.model.reported = self.model.read;
     }
@@ -186,7 +188,7 @@ proptest! {
         }
         run.step(&Step::Abort);
         if is_closed {
-            // The closing record fits after any steps.
+            // The ring has room for its closing record, whatever steps came before.
             run.producer.close(Kind::CloseWrite, 77);
         }
         while !run.model.queue.is_empty() {
@@ -201,8 +203,8 @@ proptest! {
         }
     }
 
-    /// If the reader reports only every ring/8, the writer still gets room for a batch of any
-    /// allowed size.
+    /// The reader reports its progress only after each eighth of the ring. The writer still gets
+    /// room for a batch of any allowed size.
     #[test]
     fn any_batch_fits_eventually(
         power in 8u32..13,
@@ -216,7 +218,8 @@ proptest! {
                 if run.model.is_batch_full(len) {
                     break;
                 }
-                // When the reader has read all but the open batch, less than ring/8 is unreported.
+                // The reader reads all published records. After that it has not yet reported less
+                // than an eighth of the ring.
                 while !run.model.queue.is_empty() {
                     run.consume();
                     if run.consumer.is_report_due() {

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Step {
     Allocate(usize),
-    /// Shorten the message of a reserved block.
+    /// Shorten the message of a reserved block: which block, and the new length.
     Truncate(usize, usize),
     Commit(usize),
     Free(usize),
     Reclaim(usize),
-    /// Reclaim an id that is not in flight: unknown, old, future, or returned twice.
+    /// Reclaim an id that is not in flight: an unknown or old id, a future one, or one that was
+    /// returned twice.
     ReclaimWrong(u64),
     AddSegment(usize),
     TakeIdleSegment,
@@ -38,12 +39,12 @@ struct Out {
 struct Run {
     slab: Slab,
     blocks_max: usize,
-    /// The segments that the peer has mapped, by number.
+    /// The slab's segments as the peer has mapped them, by number.
     segments: BTreeMap<u32, PeerMem>,
     next_segment: u32,
     reserved: Vec<Reserved>,
     out: Vec<Out>,
-    /// Block ids that the peer returned earlier.
+    /// Ids of the blocks that the peer has returned.
     past: Vec<u64>,
     made: u8,
 }
@@ -190,7 +191,7 @@ impl Run {
         assert_eq!(self.slab.segments(), self.segments.len());
     }
 
-    /// Frees every block, and checks that each segment is one chunk again.
+    /// Frees every block, and checks that the free chunks of each segment were joined into one.
     fn check_whole(mut self) {
         while !self.reserved.is_empty() {
             self.step(&Step::Commit(0));

@@ -34,8 +34,8 @@ fn each_sleep_is_notified_once() {
     }
 }
 
-/// A notification before publishing counts for the sleeper's epoch. The check after publishing does
-/// not notify again, unless the sleeper woke and armed again in between.
+/// A notification before publishing counts for the sleeper's current epoch. The check after
+/// publishing does not notify again, unless the sleeper woke and armed again in between.
 #[test]
 fn early_notification_counts_for_its_epoch() {
     let (mut sleeper, waker) = sides();
@@ -49,7 +49,8 @@ fn early_notification_counts_for_its_epoch() {
     assert_ne!(waker.check_early(), Wake::Notify);
 }
 
-/// Arming twice without a check in between makes two epochs, each of which is notified.
+/// A sleeper that arms twice, without a check of the waker in between, begins two epochs. The waker
+/// notifies in each of them.
 #[test]
 fn armed_twice_is_notified_twice() {
     let (mut sleeper, waker) = sides();
@@ -70,7 +71,7 @@ fn quiet_sleeper_is_notified_before_wait_only() {
         assert_eq!(waker.check_before_wait(), Wake::Notify);
         assert_eq!(waker.check_before_wait(), Wake::Notified);
         assert_eq!(waker.check(), Wake::Quiet);
-        // Arming again without `quiet` makes the next check notify.
+        // The sleeper arms again, and is no longer quiet, so the next check notifies.
         sleeper.arm(false);
         assert_eq!(waker.check(), Wake::Notify);
         sleeper.disarm();
@@ -90,8 +91,8 @@ fn left_sleeper_stays_gone() {
     }
 }
 
-/// A hostile peer may write any sleeper word. It gets needless notifications, and the waker does
-/// not panic.
+/// A hostile peer may write any sleeper word. That peer gets needless notifications, and the waker
+/// does not panic.
 #[test]
 fn any_sleeper_word_is_checked_without_panic() {
     let (mut word, seen) = mem::pair(64);

@@ -6,7 +6,7 @@
 //!   stream_close       header, stream u32                  12
 //!   fallback_header    header, stream u32, status u32      16, and then the data
 //!   hot_restart(_ack)  header, epoch u64                   16
-//!   by_path, by_memfd  header, u16 + queue, u16 + buffer   the queue first, unlike the descriptors
+//!   by_path, by_memfd  header; length (u16) and name of the queue, then of the buffers
 //! ```
 //!
 //! Encoded messages are always well-formed, because a malformed message crashes the process of
@@ -33,8 +33,8 @@ pub fn stream_close(version: u8, stream: u32) -> [u8; 12] {
     bytes
 }
 
-/// The start of the message FallbackData, before `payload_bytes` of data on the socket. The status
-/// is 0, that of an open stream.
+/// The start of the message FallbackData, which precedes `payload_bytes` bytes of data on the
+/// socket. The status is 0, that of an open stream.
 ///
 /// # Panics
 /// If the message would be longer than a header can express. A caller with at most

@@ -28,17 +28,18 @@ use std::fmt;
 /// The first eight bytes of a message, with a valid magic and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Length of the message in bytes, including the eight of the header.
+    /// Length of the message in bytes, including the eight bytes of the header.
     pub length: u32,
-    /// The version of the protocol; in [`Kind::ExchangeVersion`], the newest version that the
-    /// sender supports.
+    /// The version of the protocol that the header states; in [`Kind::ExchangeVersion`], the newest
+    /// version that the sender supports.
     pub version: u8,
-    /// Kind of the message.
+    /// Kind of the message, which follows from its number in the header.
     pub kind: Kind,
 }
 
 impl Header {
-    /// Parses a header. The caller checks the version, and the rest of a length of eight or more.
+    /// Parses a header. The caller checks the version, and whether the length, which is at least
+    /// eight, is possible for the kind.
     ///
     /// # Errors
     /// [`FrameError::Magic`], [`FrameError::UnknownKind`], or [`FrameError::TooShort`] if the
@@ -95,7 +96,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind with this number.
+    /// The kind of message with this number; `None` if there is no such kind.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -125,58 +126,59 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The magic is wrong: the bytes are of another protocol, or an earlier length was wrong.
+    /// The magic in the header is wrong: the bytes are of another protocol, or an earlier length
+    /// was wrong.
     #[error("a message begins with the magic 7758, this one with {:02x}{:02x}", found[0], found[1])]
     Magic {
-        /// The two bytes in place of the magic.
+        /// The two received bytes where the magic should be.
         found: [u8; 2],
     },
-    /// The version in the header is not supported.
+    /// The protocol version in the header is not supported.
     #[error("a message of version {found} came; after the handshake they have version 1, 2 or 3")]
     Version {
-        /// The version in the header.
+        /// The version that the received header has.
         found: u8,
     },
-    /// The kind in the header does not exist.
+    /// The kind that the header states does not exist.
     #[error("a message of type {found} came; types go from 0 to 10")]
     UnknownKind {
-        /// The number of the kind.
+        /// The unknown number that the received header has as its kind.
         found: u8,
     },
     /// A message of the handshake or of another version arrived after the handshake.
     #[error("{kind} came, which has no place after the handshake")]
     OutOfPlace {
-        /// Kind of the message.
+        /// Kind of the message that may not arrive at this time.
         kind: Kind,
     },
-    /// The length is too short for the message's kind.
+    /// The length in the header is too short for a message of its kind.
     #[error("{kind} has {least} bytes at least, this one says {found}")]
     TooShort {
-        /// Kind of the message.
+        /// Kind of the message whose length is too short.
         kind: Kind,
-        /// The least possible length of the message, in bytes.
+        /// The shortest possible length of a message of this kind, in bytes.
         least: u32,
-        /// The length in the header, in bytes.
+        /// The length that the received header has, in bytes.
         found: u32,
     },
-    /// Messages of this kind have a fixed length, and the header has another.
+    /// Messages of this kind have a fixed length, and the header states another length.
     #[error("{kind} has {expected} bytes, this one says {found}")]
     Length {
-        /// Kind of the message.
+        /// Kind of the message whose length is wrong.
         kind: Kind,
-        /// The fixed length of the message, in bytes.
+        /// The fixed length of messages of this kind, in bytes.
         expected: u32,
-        /// The length in the header, in bytes.
+        /// The length that the received header has, in bytes.
         found: u32,
     },
-    /// The length exceeds the limit of this process.
+    /// The length of the message exceeds the limit of this process.
     #[error("{kind} of {found} bytes came; at most {most} are accepted")]
     TooLong {
-        /// Kind of the message.
+        /// Kind of the message whose length is too long.
         kind: Kind,
-        /// The limit of this process, in bytes.
+        /// The limit of this process for messages of this kind, in bytes.
         most: u32,
-        /// The length in the header, in bytes.
+        /// The length that the received header has, in bytes.
         found: u32,
     },
 }

@@ -18,22 +18,23 @@
 //! magic would be missing, which is an error.
 //!
 //! Invariants: the parser holds 64 KiB and at most one body within the limit, which it allocates
-//! after the header. After an error it returns only that error.
+//! after the header. After an error the parser returns only that error.
 
 use super::{
     FALLBACK_HEADER_BYTES, FALLBACK_HEADER_LENGTH, FrameError, HEADER_BYTES, HOT_RESTART_LENGTH,
     Header, Kind, STREAM_CLOSE_LENGTH,
 };
 
-/// Parses the bytes that follow the handshake.
+/// Parses the bytes that arrive on the socket after the handshake.
 #[derive(Debug)]
 pub struct Parser {
     buffer: Box<[u8]>,
-    /// Index in the buffer of the first unparsed byte.
+    /// Index in the buffer of the first byte that was not parsed.
     start: usize,
-    /// Index after the last byte in the buffer.
+    /// Index in the buffer after the last byte that was read.
     end: usize,
-    /// A large body, whose rest is read from the socket directly into its payload.
+    /// A large body that has not arrived as a whole: its rest is read from the socket directly into
+    /// the payload of the message.
     body: Option<Body>,
     payload_bytes_max: u32,
     failed: Option<FrameError>,
@@ -42,30 +43,31 @@ pub struct Parser {
 /// A message of an established connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The queue may have elements.
+    /// A Polling message: the peer's queue may have elements.
     Polling,
     /// The peer closed a stream.
     StreamClose {
-        /// The id of the stream.
+        /// The id of the stream that the peer closed.
         stream: u32,
     },
     /// Data that the peer sent over the socket.
     Fallback {
-        /// The id of the stream.
+        /// The id of the stream to which the data belongs.
         stream: u32,
-        /// The low eight bits of the status; the others have no meaning. 0 means data.
+        /// The low eight bits of the message's status; its other bits have no meaning. 0 means
+        /// data.
         status: u8,
-        /// The data; may be empty.
+        /// The data that the peer sent; may be empty.
         payload: Vec<u8>,
     },
-    /// The client is to connect to a new process.
+    /// The server announces a hot restart: the client is to connect to a new process.
     HotRestart {
-        /// Epoch, which identifies the hot restart.
+        /// The epoch that identifies the hot restart.
         epoch: u64,
     },
-    /// All connections of a client have moved.
+    /// The client acknowledges a hot restart: all its connections have moved.
     HotRestartAck {
-        /// Epoch, which identifies the hot restart.
+        /// The epoch that identifies the acknowledged hot restart.
         epoch: u64,
     },
 }
@@ -79,7 +81,7 @@ struct Body {
 }
 
 impl Parser {
-    /// A parser that accepts up to `payload_bytes_max` bytes of data in one message. Other
+    /// Creates a parser that accepts up to `payload_bytes_max` bytes of data in one message. Other
     /// implementations accept [`PAYLOAD_BYTES_MAX`].
     #[must_use]
     pub fn new(payload_bytes_max: u32) -> Self {
@@ -88,7 +90,7 @@ impl Parser {
         Self { buffer, start: 0, end: 0, body: None, payload_bytes_max, failed: None }
     }
 
-    /// The buffer into which the caller reads the next bytes of the socket; then it calls
+    /// The buffer into which the caller reads the next bytes of the socket; then the caller calls
     /// [`filled`](Self::filled). The buffer is never empty if [`next`](Self::next) returned `None`
     /// before.
     pub fn wanted(&mut self) -> &mut [u8] {
@@ -107,7 +109,7 @@ impl Parser {
     /// The caller reports that it read `bytes` bytes into [`wanted`](Self::wanted).
     ///
     /// # Panics
-    /// If `bytes` exceeds the length of that buffer.
+    /// If `bytes` exceeds the length of the buffer that `wanted` returned.
     pub fn filled(&mut self, bytes: usize) {
         if let Some(body) = &mut self.body {
             assert!(bytes <= body.payload.len() - body.filled, "more than was wanted");
@@ -118,8 +120,8 @@ impl Parser {
         }
     }
 
-    /// Copies bytes that are already in memory into the parser, and returns how many. Not all fit
-    /// only while [`next`](Self::next) has a message to return.
+    /// Copies bytes that are already in memory into the parser, and returns how many bytes it
+    /// copied. It copies fewer than all only while [`next`](Self::next) has a message to return.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let wanted = self.wanted();
         let count = wanted.len().min(bytes.len());
@@ -128,7 +130,7 @@ impl Parser {
         count
     }
 
-    /// The next message; `None` until more bytes arrive.
+    /// Returns the next message, or `None` until more bytes arrive.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`FrameError`], after which the connection is unusable.
@@ -145,8 +147,8 @@ impl Parser {
         found
     }
 
-    /// Whether the parser has the start of a message but not its end. If the connection ends then,
-    /// the message is cut.
+    /// Whether the parser has the start of a message but not its end. If the connection ends at
+    /// that point, the message is cut.
     #[must_use]
     pub const fn is_within_message(&self) -> bool {
         self.body.is_some() || self.start < self.end
@@ -179,7 +181,8 @@ impl Parser {
         }
     }
 
-    /// Parses a header, and checks that an established connection allows the message.
+    /// Parses a header, and checks that an established connection allows messages of this kind and
+    /// length.
     fn checked(&self, bytes: [u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         let header = Header::read(bytes)?;
         if !VERSIONS.contains(&header.version) {
@@ -209,15 +212,15 @@ impl Parser {
         &self.buffer[self.start..self.end]
     }
 
-    /// The body of a message with `COUNT` bytes after its header, once these bytes have arrived.
+    /// Takes the body of a message, of `COUNT` bytes, out of the buffer once the body has arrived.
     fn take<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         let body = *self.unread().get(HEADER_BYTES..)?.first_chunk::<COUNT>()?;
         self.start += HEADER_BYTES + COUNT;
         Some(body)
     }
 
-    /// The fallback data of a message of `length` bytes, if the buffer has all of it. For large
-    /// data that has not arrived, allocates the payload.
+    /// Returns the fallback data of a message of `length` bytes, if the buffer has all of it. For
+    /// large data that has not arrived, allocates the payload.
     fn fallback(&mut self, length: u32) -> Option<Frame> {
         let (head, data) = self.unread().split_first_chunk::<FALLBACK_HEADER_BYTES>()?;
         let [.., s0, s1, s2, s3, _, _, _, status] = *head;
@@ -256,10 +259,10 @@ pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 /// Size of the buffer into which the socket is read, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// If the buffer has fewer free bytes than this, the buffered bytes move to its front. Every
+/// If the buffer has fewer free bytes than this number, the buffered bytes move to its front. Every
 /// message that waits in the buffer is shorter.
 const ROOM_BYTES_MIN: usize = 32 << 10;
-/// Data of at least this many bytes is read directly into its payload.
+/// Fallback data of at least this many bytes is read from the socket directly into its payload.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);
 const _: () = assert!(2 * ROOM_BYTES_MIN <= BUFFER_BYTES);

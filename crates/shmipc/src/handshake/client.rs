@@ -6,10 +6,11 @@
 //!   Memfd    ▶ ExchangeVersion 3 ─▶ Version ─▶ names ─▶ Ready ─▶ descriptors ─▶ Mapped ▶ Done 3
 //! ```
 //!
-//! Files use version 2, in which the server does not answer: a client learns that mapping failed
-//! only when the server hangs up. Memfds use version 3. Clients of other implementations try
-//! version 2 if the server does not support 3. This client does not, because version 2 has only
-//! paths, and a memfd has none.
+//! A number is the version of a message. In the states `Version`, `Ready` and `Mapped` the client
+//! awaits that answer of the server. Files use version 2, in which the server does not answer: a
+//! client learns that mapping failed only when the server hangs up. Memfds use version 3. Clients
+//! of other implementations try version 2 if the server does not support 3. This client does not,
+//! because version 2 has only paths, and a memfd has none.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, Step};
@@ -20,9 +21,10 @@ use std::collections::VecDeque;
 /// How the server gets access to queue and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// By descriptors of memfds, in version 3. Only a Unix socket carries descriptors.
+    /// The server receives descriptors of memfds, in version 3. Only a Unix socket carries
+    /// descriptors.
     Memfd,
-    /// By paths of files, in version 2.
+    /// The server opens files by path, in version 2.
     File,
 }
 
@@ -41,11 +43,12 @@ pub struct ClientHandshake {
     awaited: Awaited,
     intake: Intake,
     steps: VecDeque<Step>,
-    /// The message to send once the version is agreed.
+    /// The message with the names of queue and buffers, which the client sends once the version is
+    /// agreed.
     names: Vec<u8>,
 }
 
-/// The message that the server must send next.
+/// The message that the server must send next in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Version,
@@ -78,20 +81,21 @@ impl ClientHandshake {
         Self { awaited, intake: Intake::new(expected), steps, names }
     }
 
-    /// The next step for the owner; `None` if the owner must first read bytes, or the handshake is
-    /// done.
+    /// The next step for the owner. `None` if the owner must first read bytes, or if the handshake
+    /// is done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// Number of bytes that the owner must read, and not one more; 0 once all were read.
+    /// Number of bytes that the owner must read from the socket, and not one more. The number is 0
+    /// once all bytes of the handshake were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
     }
 
-    /// The message that the handshake waits for, for error texts.
+    /// The message that the handshake waits for, as text for errors.
     #[must_use]
     pub const fn waiting_for(&self) -> &'static str {
         match self.awaited {
@@ -102,7 +106,7 @@ impl ClientHandshake {
         }
     }
 
-    /// Processes bytes that the owner read.
+    /// Processes bytes that the owner read from the socket.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NegotiationError`]; the handshake has then failed.
@@ -144,5 +148,5 @@ impl ClientHandshake {
     }
 }
 
-/// The newest version that this crate supports.
+/// The newest version of the protocol that this crate supports.
 pub(super) const VERSION: u8 = 3;

@@ -11,7 +11,7 @@
 use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN, NegotiationError};
 use crate::frame::{HEADER_BYTES, Header, Kind};
 
-/// Collects a fixed number of bytes.
+/// Collects a fixed number of bytes of a handshake.
 #[derive(Debug)]
 pub(super) struct Intake {
     bytes: Vec<u8>,
@@ -27,7 +27,8 @@ impl Intake {
         self.expected - self.bytes.len()
     }
 
-    /// Adds `bytes`. Once all expected bytes have arrived, returns them, and expects `next` more.
+    /// Adds `bytes` to the collected ones. Once all expected bytes have arrived, returns them, and
+    /// expects `next` more.
     pub(super) fn feed(&mut self, bytes: &[u8], next: usize) -> Option<Vec<u8>> {
         assert!(bytes.len() <= self.missing(), "more bytes than were missing");
         self.bytes.extend_from_slice(bytes);
@@ -43,14 +44,15 @@ impl Intake {
     }
 }
 
-/// Parses a header; an error names the awaited message.
+/// Parses the header of a message; an error names the awaited message.
 pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, NegotiationError> {
     let mut array = [0; HEADER_BYTES];
     array.copy_from_slice(bytes);
     Header::read(array).map_err(|fault| NegotiationError::Frame { waiting_for, fault })
 }
 
-/// Checks that a header has the expected kind and one of the expected versions.
+/// Checks that the header of a received message has the expected kind and one of the expected
+/// versions.
 pub(super) fn check(
     header: Header,
     kind: Kind,
@@ -68,7 +70,8 @@ pub(super) fn check(
     check_length(header, waiting_for)
 }
 
-/// Checks that the header's length is possible for its kind in a handshake.
+/// Checks that the length in a received header is possible for a message of its kind in a
+/// handshake.
 pub(super) fn check_length(
     header: Header,
     waiting_for: &'static str,
@@ -85,7 +88,8 @@ pub(super) fn check_length(
     }
 }
 
-/// The names in the body of a message: of the queue, then of the buffers.
+/// Parses the two names in the body of a message: first that of the queue, then that of the
+/// buffers.
 pub(super) fn names(body: &[u8], bytes_max: u16) -> Result<(String, String), NegotiationError> {
     let (queue, rest) = name(body, "queue's name", bytes_max)?;
     let what = "buffers' name";

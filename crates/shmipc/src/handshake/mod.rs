@@ -51,15 +51,15 @@ pub enum Step {
     /// Write `byte`, and attach two descriptors to it in one control message: that of the buffers,
     /// then that of the queue. Other implementations expect exactly that.
     SendDescriptors {
-        /// The byte to write: 0.
+        /// The byte to write, which comes with the descriptors: 0.
         byte: u8,
     },
     /// Map the received descriptors, first that of the buffers, then that of the queue, and then
     /// call `mapped`. The names serve only error texts.
     MapDescriptors {
-        /// The name that the client gave the queue.
+        /// The name that the client gave the queue's memfd.
         queue_name: String,
-        /// The name that the client gave the buffers.
+        /// The name that the client gave the buffers' memfd.
         buffer_name: String,
     },
     /// Open and map these files, if the rules for files allow that, and then call `mapped`.
@@ -80,62 +80,62 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NegotiationError {
-    /// The received bytes are no valid message.
+    /// The received bytes are no valid message of shmipc.
     #[error("waiting for {waiting_for}: {fault}")]
     Frame {
-        /// The awaited message.
+        /// The message that the handshake waited for.
         waiting_for: &'static str,
-        /// Why the bytes are no valid message.
+        /// Why the received bytes are no valid message.
         fault: FrameError,
     },
-    /// A message of another kind arrived.
+    /// A message of another kind than the awaited one arrived.
     #[error("waiting for {waiting_for}: {found} came")]
     Kind {
-        /// The awaited message.
+        /// The message that the handshake waited for.
         waiting_for: &'static str,
-        /// The received kind.
+        /// The kind of the message that arrived.
         found: Kind,
     },
-    /// A message of another version arrived.
+    /// A message of another version than the expected ones arrived.
     #[error("waiting for {waiting_for}: {kind} came with version {found}, not {expected}")]
     Version {
-        /// The awaited message.
+        /// The message that the handshake waited for.
         waiting_for: &'static str,
-        /// The kind of the received message.
+        /// The kind of the message that arrived.
         kind: Kind,
-        /// The expected versions.
+        /// The versions that the message may have, as text.
         expected: &'static str,
-        /// The version of the received message.
+        /// The version of the message that arrived.
         found: u8,
     },
-    /// The length is impossible for the message's kind.
+    /// The length in a message's header is impossible for the message's kind.
     #[error("waiting for {waiting_for}: {kind} has {least} to {most} bytes, this one says {found}")]
     Length {
-        /// The awaited message.
+        /// The message that the handshake waited for.
         waiting_for: &'static str,
-        /// The kind of the received message.
+        /// The kind of the message with the impossible length.
         kind: Kind,
-        /// The least possible length, in bytes.
+        /// The least possible length of such a message, in bytes.
         least: u32,
-        /// The greatest possible length, in bytes.
+        /// The greatest possible length of such a message, in bytes.
         most: u32,
-        /// The length in the header, in bytes.
+        /// The length in the header of the message that arrived, in bytes.
         found: u32,
     },
-    /// A name or path is impossible.
+    /// A name or path that the client sent is impossible.
     #[error("the {what} in the client's message {fault}")]
     Name {
-        /// The name or path that is impossible.
+        /// Which name or path is impossible.
         what: &'static str,
-        /// The fault of the name or path.
+        /// The fault of the name or path, as text.
         fault: &'static str,
     },
     /// The client sent a number of descriptors other than two.
     #[error("waiting for {waiting_for}: {found} descriptors came with the byte, not 2")]
     Descriptors {
-        /// The awaited message.
+        /// The message that the handshake waited for.
         waiting_for: &'static str,
-        /// The number of received descriptors.
+        /// The number of descriptors that the client sent.
         found: usize,
     },
     /// The client offers version 4. The server closes the connection at once, so that the client

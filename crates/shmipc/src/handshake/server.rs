@@ -8,9 +8,10 @@
 //!     └──── Negotiation 0: refused
 //! ```
 //!
-//! The machine's owner decides whether a path may be opened, and checks the queue that it maps. A
-//! client that supports more than version 3 gets the answer 3, because it can do the same in
-//! version 3. Other implementations hang up instead.
+//! The picture shows the machine's states, and between them the messages of the client. A number is
+//! a version. The machine's owner decides whether a path may be opened, and checks the queue that
+//! it maps. A client that supports more than version 3 gets the answer 3, because such a client can
+//! use version 3, too. Other implementations hang up instead.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, PATH_BYTES_MAX, Step};
@@ -41,21 +42,22 @@ pub struct ServerHandshake {
 
 #[derive(Debug)]
 enum State {
-    /// The first header of the client is awaited.
+    /// The machine awaits the first header of the client.
     First,
-    /// Version 3 is agreed; the next message says how the client shares its memory.
+    /// Version 3 is agreed. The machine awaits the message that says how the client shares its
+    /// memory.
     Names,
-    /// The rest of a message with names is awaited.
+    /// The machine awaits the rest of a message with names.
     Body {
         kind: Kind,
         version: u8,
     },
-    /// The byte that comes with the descriptors is awaited.
+    /// The machine awaits the byte that comes with the descriptors.
     Descriptors {
         queue_name: String,
         buffer_name: String,
     },
-    /// The owner of the machine maps the memory.
+    /// The machine waits until its owner has mapped the memory.
     Mapping {
         version: u8,
     },
@@ -63,7 +65,7 @@ enum State {
 }
 
 impl ServerHandshake {
-    /// Begins a handshake, which first awaits bytes.
+    /// Begins a server's handshake, which first awaits bytes of the client.
     #[must_use]
     pub fn new(limits: HandshakeLimits) -> Self {
         let intake = Intake::new(HEADER_BYTES);
@@ -77,8 +79,8 @@ impl ServerHandshake {
         self.steps.pop_front()
     }
 
-    /// Number of bytes that the owner must read, and not one more; 0 while the owner maps memory,
-    /// and once all were read.
+    /// Number of bytes that the owner must read from the socket, and not one more. The number is 0
+    /// while the owner maps memory, and once all bytes were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
@@ -91,7 +93,7 @@ impl ServerHandshake {
         matches!(self.state, State::Descriptors { .. })
     }
 
-    /// The message that the handshake waits for, for error texts.
+    /// The message that the handshake waits for, as text for errors.
     #[must_use]
     pub const fn waiting_for(&self) -> &'static str {
         match &self.state {
@@ -103,8 +105,8 @@ impl ServerHandshake {
         }
     }
 
-    /// Processes bytes that the owner read; `descriptors` is the number of descriptors that came
-    /// with them.
+    /// Processes bytes that the owner read from the socket; `descriptors` is the number of
+    /// descriptors that came with them.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NegotiationError`]; the handshake has then failed.
@@ -134,7 +136,8 @@ impl ServerHandshake {
         }
     }
 
-    /// The owner reports that it has mapped queue and buffers; the last steps follow.
+    /// The owner reports that it has mapped queue and buffers. Then [`next`](Self::next) returns
+    /// the last steps.
     ///
     /// # Panics
     /// If the machine did not request a mapping.
@@ -176,7 +179,7 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// Awaits the body of a message, whose length has been checked.
+    /// Awaits the body of the message with this header, whose length has been checked.
     fn expect_body(&mut self, header: Header) {
         self.state = State::Body { kind: header.kind, version: header.version };
         self.intake.expect(header.length as usize - HEADER_BYTES);
@@ -195,7 +198,7 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// Processes the byte that came with the descriptors; the byte itself has no meaning.
+    /// Processes the byte that came with the client's descriptors; the byte itself has no meaning.
     fn on_descriptors(
         &mut self,
         found: usize,
@@ -211,11 +214,11 @@ impl ServerHandshake {
     }
 }
 
-/// The newest version that this crate supports.
+/// The newest version of the protocol that this crate supports.
 const VERSION: u8 = super::client::VERSION;
-/// Name of the message that decides the version, for error texts.
+/// Name, for error texts, of the message that decides the version.
 const FIRST: &str = "a client's first message";
-/// Name of the message that decides how memory is shared, for error texts.
+/// Name, for error texts, of the message that decides how memory is shared.
 const HOW: &str = "the names of the client's queue and buffers";
-/// Name of the byte with descriptors, for error texts.
+/// Name, for error texts, of the byte that comes with descriptors.
 const DESCRIPTORS: &str = "the descriptors of the client's buffers and queue";

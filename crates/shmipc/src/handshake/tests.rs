@@ -16,8 +16,8 @@ fn server() -> ServerHandshake {
     ServerHandshake::new(HandshakeLimits::default())
 }
 
-/// A server that was fed `bytes`, and its error. The last byte comes with two descriptors if the
-/// server wants some.
+/// Creates a server's handshake and feeds it `bytes`; returns the handshake, and its error if it
+/// failed. The last byte comes with two descriptors if the server awaits descriptors.
 fn fed(bytes: &[u8]) -> (ServerHandshake, Option<NegotiationError>) {
     let mut server = server();
     let mut rest = bytes;
@@ -40,7 +40,8 @@ fn header(length: u32, version: u8, kind: u8) -> Vec<u8> {
     Header { length, version, kind: Kind::from_number(kind).unwrap() }.to_bytes().to_vec()
 }
 
-/// The steps of the owners of client and server, in the order in which they perform them.
+/// Runs the handshakes of a client and of a server against each other. Returns the steps of both,
+/// in the order in which their owners perform them.
 fn run(mapping: Mapping) -> Vec<(char, Step)> {
     let (mut client, mut server) = (ClientHandshake::new(mapping, &names()), server());
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());

@@ -66,7 +66,8 @@ enum Kind {
 }
 
 impl Backing {
-    /// Creates a memfd of `size` zero bytes and maps it. The peer sees `name` as the memfd's name.
+    /// Creates a memfd of `size` zero bytes and maps the memfd. The peer sees `name` as the memfd's
+    /// name.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl Backing {
         Ok((Self { kind: Kind::File(file), identity }, map))
     }
 
-    /// Seals the size of a memfd. The caller does so once the memfd is filled. For a file the call
-    /// has no effect.
+    /// Seals the size of the memfd. The caller does so once it has filled the memfd. If the memory
+    /// is a file, the call has no effect.
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl Backing {
         }
     }
 
-    /// The descriptor of the memory.
+    /// The descriptor of the memfd or file that holds the region.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.kind {
             Kind::Memfd(fd) => fd.as_fd(),
@@ -116,13 +117,13 @@ impl Backing {
         }
     }
 
-    /// Device and inode number of the memory.
+    /// Device and inode number of the memfd or file that holds the region.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Whether the path still names the file; a server may have removed the file. Always true for a
-    /// memfd.
+    /// Whether the path of the region's file still names that file; a server may have removed the
+    /// file. Always true for a memfd.
     pub fn is_in_place(&self) -> bool {
         match &self.kind {
             Kind::Memfd(_) | Kind::PeerMemory(_) => true,
@@ -131,8 +132,8 @@ impl Backing {
     }
 }
 
-/// Removes the files with this prefix whose creators were killed; returns how many. Only files of
-/// this user that are named as this crate names files are removed.
+/// Removes the region files with this prefix whose creators were killed; returns how many files it
+/// removed. Only files of this user that are named as this crate names files are removed.
 pub fn sweep(prefix: &str) -> usize {
     let path = Path::new(prefix);
     let (Some(directory), Some(start)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
@@ -151,7 +152,7 @@ pub fn sweep(prefix: &str) -> usize {
 /// Rules that the peer's memory must follow.
 #[derive(Clone, Debug)]
 pub struct MemoryRules {
-    /// Size of the largest region, in bytes.
+    /// Size of the largest region that the peer may share, in bytes.
     pub size_max: u64,
     /// The directory below which the peer's files may lie, on the same mount.
     pub directory: PathBuf,
@@ -169,20 +170,20 @@ impl MemoryRules {
     }
 }
 
-/// Memory of the peer that this process has opened, and that follows the rules; it is not mapped
-/// yet.
+/// Memory of the peer that this process has opened, and that follows the rules. The memory is not
+/// mapped yet.
 #[derive(Debug)]
 pub struct PeerMemory {
     fd: OwnedFd,
     stat: SharedFileStat,
     is_guarded: bool,
-    /// Directory and path of the file, if the file has the required owner, so that this process may
-    /// remove it.
+    /// Directory and path of the peer's file, if the file has the required owner, so that this
+    /// process may remove it.
     place: Option<(PathBuf, PathBuf)>,
 }
 
 impl PeerMemory {
-    /// Opens memory from a received descriptor.
+    /// Opens the peer's memory from a received descriptor.
     ///
     /// # Errors
     ///
@@ -191,15 +192,16 @@ impl PeerMemory {
         let stat = stat(fd.as_fd())?;
         check(&stat, allowed.size_max)?;
         if !stat.is_memory {
-            // A process of the peer might supply the pages of such a file, and every access would
-            // wait for that process.
+            // The file is not in memory. A process of the peer might supply its pages, and every
+            // access would wait for that process.
             return Err(BackingError::NoMemory);
         }
         Ok(Self { fd, stat, is_guarded: allowed.is_guarded, place: None })
     }
 
-    /// Opens memory from a file that the peer named. The file may be on any file system, because
-    /// the configuration of this process chose the directory. (A descriptor must refer to memory.)
+    /// Opens the peer's memory from a file that the peer named. The file may be on any file system,
+    /// because the configuration of this process chose the directory. (A descriptor must refer to
+    /// memory.)
     ///
     /// # Errors
     ///
@@ -219,23 +221,23 @@ impl PeerMemory {
         }
     }
 
-    /// Device and inode number of the memory.
+    /// Device and inode number of the peer's memory.
     pub fn identity(&self) -> FileIdentity {
         self.stat.identity
     }
 
-    /// Whether seals prevent the truncation of the memory.
+    /// Whether seals prevent the truncation of the peer's memory.
     pub fn is_sealed(&self) -> bool {
         self.stat.is_sealed
     }
 
-    /// Whether the memory can be truncated, and the rules ask for a guard against that.
+    /// Whether the peer's memory can be truncated, and the rules ask for a guard against that.
     pub fn needs_guard(&self) -> bool {
         self.is_guarded && !self.stat.is_sealed
     }
 
-    /// Maps the memory. The mapping is guarded if the memory can be truncated and the rules ask for
-    /// a guard.
+    /// Maps the peer's memory. The mapping is guarded if the memory can be truncated and the rules
+    /// ask for a guard.
     ///
     /// # Errors
     ///
@@ -249,8 +251,8 @@ impl PeerMemory {
         Ok(map)
     }
 
-    /// The backing that removes the file when dropped; `None` if this process may not remove the
-    /// file.
+    /// The backing that removes the peer's file when dropped; `None` if this process may not remove
+    /// the file.
     fn backing(self) -> Option<Backing> {
         let (directory, path) = self.place?;
         let file = AdoptedFile::new(self.fd, &self.stat, &directory, &path);
@@ -305,15 +307,15 @@ fn check(stat: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
-    /// Creating a memfd failed.
+    /// Creating a memfd for a region failed.
     #[error(transparent)]
     Memfd(#[from] MemfdError),
-    /// Creating a file failed.
+    /// Creating a file for a region failed.
     #[error("{} cannot be made: {source}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the file that could not be created.
         path: PathBuf,
-        /// The error that the system returned.
+        /// The error that the system returned for the file.
         source: io::Error,
     },
     /// Opening the peer's file failed.
@@ -325,7 +327,7 @@ pub enum BackingError {
     /// The peer's descriptor refers to a file that is not in memory (tmpfs).
     #[error("the peer's descriptor is of a file, not of a memfd or of shared memory")]
     NoMemory,
-    /// The peer's memory is empty or too large.
+    /// The peer's memory is empty, or larger than the rules allow.
     #[error(
         "the peer's shared memory has {size} bytes: more than 0 and at most {size_max} are accepted \
          (Config::region_bytes_max)"
@@ -333,15 +335,15 @@ pub enum BackingError {
     Size {
         /// Size of the peer's memory in bytes.
         size: u64,
-        /// Largest accepted size in bytes.
+        /// Largest size that the rules allow, in bytes.
         size_max: u64,
     },
     /// The peer named a file of another user.
     #[error("{} belongs to user {owner}, but the peer is user {expected}", path.display())]
     Owner {
-        /// The path, as the peer sent it.
+        /// The path of that file, as the peer sent it.
         path: PathBuf,
-        /// User id of the file's owner.
+        /// User id of the owner of the file that the peer named.
         owner: u32,
         /// User id of the peer.
         expected: u32,
@@ -349,12 +351,12 @@ pub enum BackingError {
     /// The peer's memory can be truncated, and this process cannot guard a further mapping.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
-    /// A system call on the memory failed.
+    /// A system call on the memory of a region failed.
     #[error("{what} failed on shared memory: {source}")]
     System {
-        /// The system call that failed.
+        /// The name of the system call that failed.
         what: &'static str,
-        /// The error that the system returned.
+        /// The error that the system call returned.
         source: io::Error,
     },
 }
@@ -363,13 +365,13 @@ pub enum BackingError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// The memory of the region is unavailable.
+    /// The memory of the region could not be created, opened or mapped.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// No layout of the region fits the settings.
+    /// The settings fit no layout of a region.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The memory has content that no region can have.
+    /// The memory has content that no region or queue can have.
     #[error("the peer's shared memory makes no sense: {0}")]
     Damage(#[from] Damage),
 }

@@ -31,23 +31,23 @@ use std::time::SystemTime;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// The prefix of all names, with token and process id.
+    /// The start of all names of the pool: the chosen prefix with token and process id.
     prefix: String,
-    /// The part that a hot restart adds to the names.
+    /// The part that a hot restart adds to each name; empty before the first hot restart.
     epoch: String,
 }
 
 /// Names of the regions of one session: paths of files, or plain names of memfds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Name of the queue region.
+    /// Name of the session's queue region.
     pub queue: String,
-    /// Name of the buffer region.
+    /// Name of the session's buffer region.
     pub buffer: String,
 }
 
 impl Naming {
-    /// Unique names with this prefix.
+    /// Generates names that start with this prefix, and that no other process or pool uses.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -55,7 +55,7 @@ impl Naming {
         Self::checked(prefix, &format!("_{:016x}_{}", token(), std::process::id()))
     }
 
-    /// Names as other implementations make them, without a token.
+    /// Generates names as other implementations do, without a token.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -77,7 +77,8 @@ impl Naming {
         Ok(Self { prefix, epoch: String::new() })
     }
 
-    /// The names after a hot restart. Epoch 0 adds nothing, as in other implementations.
+    /// Returns the names that the pool uses after a hot restart. Epoch 0 adds nothing, as in other
+    /// implementations.
     #[must_use]
     pub fn in_epoch(&self, epoch: u64) -> Self {
         let epoch = match epoch {
@@ -98,8 +99,8 @@ impl Naming {
     }
 }
 
-/// The process id in a `name` that [`Naming::unique`] made with `prefix`. Prefix and name are file
-/// names without a directory.
+/// Returns the process id in `name` if [`Naming::unique`] made the name with `prefix`. Prefix and
+/// name are file names without a directory.
 pub(crate) fn maker(prefix: &str, name: &str) -> Option<u32> {
     let mut parts = name.strip_prefix(prefix)?.strip_prefix('_')?.split('_');
     let (token, process, last) = (parts.next()?, parts.next()?, parts.find(|part| is_end(part))?);
@@ -120,30 +121,30 @@ fn is_end(part: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// The prefix contains no file name.
+    /// The prefix contains no file name, only a directory.
     #[error("`{prefix}` names no file: choose a share_memory_path_prefix like /dev/shm/shmipc")]
     Empty {
-        /// The prefix.
+        /// The refused prefix.
         prefix: String,
     },
     /// The prefix contains a zero byte, which ends a path.
     #[error("share_memory_path_prefix contains a zero")]
     Zero,
-    /// The prefix is too long: with the part that a hot restart adds, names would exceed a file
-    /// name.
+    /// The prefix is too long: with the part that a hot restart adds, names would exceed the length
+    /// of a file name.
     #[error(
         "with token and process, `{prefix}` has {bytes} bytes, and at most {PREFIX_BYTES_MAX} leave room for the rest: \
          choose a shorter share_memory_path_prefix"
     )]
     TooLong {
-        /// The prefix.
+        /// The refused prefix.
         prefix: String,
-        /// Length of the prefix in bytes.
+        /// Length of the prefix with token and process id, in bytes.
         bytes: usize,
     },
 }
 
-/// A random number that differs between any two namings, of one process or of two.
+/// A random number that differs between any two [`Naming`]s, of one process or of two.
 fn token() -> u64 {
     // The random keys differ between two `RandomState`s and between processes. A forked process has
     // its parent's keys, but another process id.

@@ -29,11 +29,12 @@ use std::sync::Arc;
 /// An element of a queue, which announces a message, or the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// The id of the stream.
+    /// The id of the stream to which the message belongs, or which ends.
     pub stream: u32,
-    /// Offset of the message in the buffer region; 0 for none.
+    /// Offset of the message in the buffer region; 0 if the element has no message.
     pub offset: u32,
-    /// Whether the element announces data or a close; only the low eight bits count.
+    /// Whether the element announces data or the close of its stream; only the low eight bits
+    /// count.
     pub status: u32,
 }
 
@@ -46,9 +47,9 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// The layout on x86-64.
+    /// The layout on x86-64, where the counters are not aligned.
     pub const LEGACY: Self = Self { head: 4, tail: 12, flag: 20 };
-    /// The layout on arm64.
+    /// The layout on arm64, where the counters are aligned.
     pub const ALIGNED: Self = Self { head: 8, tail: 16, flag: 4 };
     /// The layout on this processor, which versions 2 and 3 of the protocol use.
     pub const NATIVE: Self =
@@ -58,9 +59,9 @@ impl QueueLayout {
 /// A side of the connection, which has one end of each ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The side that connected and created the memory.
+    /// The side that connected, and created the memory.
     Client,
-    /// The side that accepted.
+    /// The side that accepted the connection.
     Server,
 }
 
@@ -74,7 +75,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Size of the memory for rings of `capacity` elements, rounded up as in
+    /// Size in bytes of the memory for two rings of `capacity` elements, rounded up as in
     /// [`create`](Self::create); `None` if the size is too large.
     pub fn size_bytes(capacity: u32) -> Option<usize> {
         let capacity = rounded(capacity)?;
@@ -123,12 +124,12 @@ impl Queue {
         Ok(Self { map: Arc::new(map), layout, half, capacity })
     }
 
-    /// Capacity of each ring, in elements.
+    /// Capacity of each ring of the queue region, in elements.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The producer and the consumer that `side` uses.
+    /// Splits the queue region into the producer and the consumer that `side` uses.
     ///
     /// # Errors
     ///
@@ -176,7 +177,8 @@ impl Ring {
         let at = self.base + at;
         self.map.store(at, low(value));
         if before >> 32 != value >> 32 {
-            // For a moment the counter is lower than before, but never higher than the new value.
+            // For a moment the peer sees a lower counter than before, but never one above the new
+            // value.
             self.map.store(at + 4, low(value >> 32));
         }
     }
@@ -185,7 +187,7 @@ impl Ring {
         self.map.load(self.base + at)
     }
 
-    /// Number of elements between `head` and `tail`.
+    /// Number of elements in the ring, from `head` to `tail`.
     fn pending(&self, head: u32, tail: u32) -> Result<u32, Damage> {
         let pending = tail.wrapping_sub(head);
         if pending > self.capacity {
@@ -213,7 +215,7 @@ impl Ring {
 /// Why an element was not added to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutError {
-    /// The ring is full.
+    /// The ring has no room for another element.
     Full,
     /// The peer's counter has an impossible value.
     Damaged(Damage),
@@ -227,8 +229,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Adds an element. The caller then calls [`mark_working`](Self::mark_working), which returns
-    /// whether to notify the peer.
+    /// Adds an element to the ring. The caller then calls [`mark_working`](Self::mark_working),
+    /// which returns whether to notify the peer.
     ///
     /// # Errors
     ///
@@ -248,7 +250,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Number of elements that can be added now.
+    /// Number of elements that can be added to the ring now.
     ///
     /// # Errors
     ///
@@ -258,23 +260,24 @@ impl Producer {
         Ok(self.ring.capacity - self.ring.pending(head, low(self.tail))?)
     }
 
-    /// Sets the ring's flag. Returns `true` if the peer was idle, so that the caller must notify it
-    /// by one Polling message.
+    /// Sets the ring's flag. Returns `true` if the peer was idle, so that the caller must notify
+    /// the peer by one Polling message.
     pub fn mark_working(&self) -> bool {
         // The fence orders the store of the tail before the load of the flag. The consumer stores
-        // the flag and then loads the tail, so at least one side sees the other's store.
+        // the flag and then loads the tail, so at least one of producer and consumer sees the
+        // other's store.
         full_fence();
         // The flag is loaded before it is written, so that a consumer at work keeps the cache line.
         self.ring.map.load(self.ring.flag()) == 0
             && self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
 
-    /// Whether the peer has taken all elements from the ring.
+    /// Whether the peer has taken all elements from this producer's ring.
     pub fn is_drained(&self) -> bool {
         self.room() == Ok(self.ring.capacity)
     }
 
-    /// Capacity of the ring, in elements.
+    /// Capacity of the producer's ring, in elements.
     pub fn capacity(&self) -> u32 {
         self.ring.capacity
     }
@@ -290,7 +293,7 @@ impl Producer {
         FillWatch { ring: self.ring.clone() }
     }
 
-    /// Whether the file of the queue was truncated while it was mapped.
+    /// Whether the file of the queue region was truncated while it was mapped.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
     }
@@ -320,7 +323,8 @@ pub struct RoomWatch {
 }
 
 impl RoomWatch {
-    /// The low word of the peer's counter: its value changes when there is more room.
+    /// The low word of the peer's counter. Its value changes when the peer takes elements, which
+    /// frees room in the ring.
     pub fn snapshot(&self) -> u32 {
         self.map.load(self.head)
     }
@@ -331,9 +335,9 @@ impl RoomWatch {
 pub struct Consumer {
     ring: Ring,
     head: u64,
-    /// The head as last stored for the peer.
+    /// The head that was last stored for the peer to see.
     published: u64,
-    /// The peer's counter, the tail, as last loaded.
+    /// The low word of the peer's counter, the tail, as last loaded.
     tail: u32,
 }
 
@@ -363,8 +367,8 @@ impl Consumer {
         Ok(Some(Element { stream, offset, status }))
     }
 
-    /// Stores the head for the peer. That is due when the ring is empty, or an eighth of its
-    /// elements was taken.
+    /// Stores the head of the ring, so that the peer sees the room. Storing is due when the ring is
+    /// empty, or an eighth of its elements was taken.
     pub fn publish_head(&mut self) {
         if self.published == self.head {
             return;
@@ -373,7 +377,7 @@ impl Consumer {
         self.published = self.head;
     }
 
-    /// Number of elements in the ring.
+    /// Number of elements in the consumer's ring.
     ///
     /// # Errors
     ///
@@ -383,7 +387,7 @@ impl Consumer {
         self.ring.pending(low(self.head), tail)
     }
 
-    /// Whether the ring has no elements.
+    /// Whether the consumer's ring has no elements.
     ///
     /// # Errors
     ///
@@ -392,15 +396,17 @@ impl Consumer {
         Ok(self.pending()? == 0)
     }
 
-    /// Clears the flag: from now on the peer notifies when it adds an element. It may not have
-    /// notified of elements added just before, so the caller checks the ring again.
+    /// Clears the flag: from now on the peer notifies when it adds an element. The peer may not
+    /// have notified of elements that it added just before, so the caller checks the ring again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
-        // The fence orders the store of the flag before the load of the tail; see `mark_working`.
+        // The fence orders the store of the flag before the load of the tail; `mark_working`
+        // explains its pair in the producer.
         full_fence();
     }
 
-    /// Sets the flag: from now on the peer need not notify, because this side polls.
+    /// Sets the flag: from now on the peer need not notify of elements, because this side polls the
+    /// ring.
     pub fn set_working(&self) {
         self.ring.map.store(self.ring.flag(), 1);
     }
@@ -425,13 +431,13 @@ impl Consumer {
         FillWatch { ring: self.ring.clone() }
     }
 
-    /// Whether the file of the queue was truncated while it was mapped.
+    /// Whether the file of the queue region was truncated while it was mapped.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
     }
 }
 
-/// The head is stored for the peer after this fraction of the ring: an eighth.
+/// The consumer stores its head for the peer after this fraction of the ring: an eighth.
 const PUBLISHED_PARTS: u32 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]

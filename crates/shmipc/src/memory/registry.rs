@@ -52,7 +52,7 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
 }
 
 /// Keeps the file of `given`, which a client named. The file is removed with its last session in
-/// this process. `None` if this process may not remove it.
+/// this process. `None` if this process may not remove the file.
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();
@@ -67,8 +67,8 @@ pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     Some(backing)
 }
 
-/// The region registered for `given`, or a new one that `map` maps. `map` runs without the lock,
-/// because mapping and reading headers may block on the file system.
+/// Returns the region registered for the memory `given`, or a new one that `map` maps. `map` runs
+/// without the lock, because mapping and reading headers may block on the file system.
 fn open_or(
     given: &PeerMemory,
     map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   get_stream ─▶ 32 times one session, then the next ─▶ idle stream, or a new one ─▶ PooledStream
-//!   put_back   ◀─ clean? idle : closed ◀─────────────────────────────────────────────────┘
+//!   put_back   ◀─ if clean kept idle, else closed ◀──────────────────────────────────────┘
 //!                 ▲ sessions: one task connects, replaces and moves them (supervisor.rs)
 //! ```
 //!
@@ -67,7 +67,7 @@ use tokio::task::JoinSet;
 ///     let mut stream = manager.get_stream().await?;
 ///     stream.send(b"hello").await?;
 ///     assert_eq!(stream.recv().await?.unwrap(), b"hello");
-///     stream.put_back(); // the next call has the same one
+///     stream.put_back(); // the next call of get_stream returns the same stream
 /// }
 /// assert_eq!(manager.stats().total.stability.active_stream_count, 1);
 /// manager.close().await;
@@ -81,7 +81,7 @@ pub struct SessionManager {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Number of requests for a stream so far.
+    /// Number of calls of `get_stream` so far.
     asked: AtomicUsize,
     /// The supervisor's task, which ends when the last manager is dropped.
     _supervisor: JoinSet<()>,
@@ -91,10 +91,10 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionManagerError {
-    /// The address is invalid.
+    /// The address of the server is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// A setting is impossible.
+    /// A setting of the protocol is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Connecting one of the sessions failed; the other sessions were closed.
@@ -106,10 +106,10 @@ pub enum SessionManagerError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GetStreamError {
-    /// No session is left, and connecting failed.
+    /// No session is left, and the attempt to connect a new one failed.
     #[error("no session is left: {0}")]
     Connect(Arc<ConnectError>),
-    /// The manager was closed.
+    /// The session manager was closed.
     #[error("the session manager is closed")]
     Closed,
     /// Opening a stream failed for another reason.
@@ -123,7 +123,7 @@ impl From<GetStreamError> for io::Error {
     }
 }
 
-/// Metrics of the sessions of a manager.
+/// Metrics of the sessions of a session manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ManagerMetrics {
@@ -135,8 +135,8 @@ pub struct ManagerMetrics {
 }
 
 impl SessionManager {
-    /// Connects all sessions to the server at `address`, with the settings of the protocol and of
-    /// sessions.
+    /// Connects all sessions to the server at `address`, with the settings of the protocol and
+    /// those of sessions.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`SessionManagerError`]. If one session cannot be connected,
@@ -168,15 +168,15 @@ impl SessionManager {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// A stream for one use: one that was [put back](PooledStream::put_back), or a new one.
-    /// Sessions take turns, 32 streams each. If no session is left, the call waits for a new
+    /// Returns a stream for one use: one that was [put back](PooledStream::put_back), or a new one.
+    /// The sessions take turns, 32 streams each. If no session is left, the call waits for a new
     /// connection, which takes at most [`handshake_timeout`](partywall::Config::handshake_timeout).
     /// Cancel-safe.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`GetStreamError`].
     pub async fn get_stream(&self) -> Result<PooledStream, GetStreamError> {
-        // ORDER: Relaxed: the number only chooses whose turn it is.
+        // ORDER: Relaxed: the number only chooses which session's turn it is.
         let asked = self.inner.asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let shared = &self.inner.shared;
         let mut changes = shared.view.subscribe();
@@ -196,20 +196,20 @@ impl SessionManager {
             let fallbacks = place.control.fallbacks();
             match place.open().await {
                 Ok(stream) => return Ok(PooledStream::new(stream, place, fallbacks)),
-                // The session broke just now; the next iteration does not choose it again.
+                // The chosen session broke just now; the next iteration does not choose it again.
                 Err(OpenError::Session(_)) if !place.is_open() => {}
                 Err(error) => return Err(GetStreamError::Open(error)),
             }
         }
     }
 
-    /// Like [`PooledStream::put_back`], under the name of shmipc-go.
+    /// Does what [`PooledStream::put_back`] does, under the name of shmipc-go.
     #[allow(clippy::unused_self, reason = "where users of the peers look for it")]
     pub fn put_back(&self, stream: PooledStream) -> bool {
         stream.put_back()
     }
 
-    /// Metrics of all sessions that the manager has had.
+    /// Metrics of all sessions that this manager has had.
     #[must_use]
     pub fn stats(&self) -> ManagerMetrics {
         let ledger = self.inner.shared.ledger();
@@ -226,14 +226,14 @@ impl SessionManager {
         metrics
     }
 
-    /// Number of sessions that can open new streams.
+    /// Number of sessions of the manager that can open new streams.
     #[must_use]
     pub fn live(&self) -> usize {
         let view = self.inner.shared.view.borrow();
         view.live.iter().flatten().filter(|place| place.is_open()).count()
     }
 
-    /// Address of the server.
+    /// Address of the server to which the sessions connect.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.inner.shared.address
@@ -252,9 +252,9 @@ impl SessionManager {
     }
 }
 
-/// The session whose turn it is, or a later one if that is broken; `None` if there is no session
-/// yet. The first `begun` attempts to connect were made before the request, so their failures are
-/// ignored.
+/// Chooses the session whose turn it is, or a later one if that session is broken; `None` if there
+/// is no session yet. The first `begun` attempts to connect were made before the request, so their
+/// failures are ignored.
 fn choose(view: &View, turn: usize, begun: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
     if view.is_closed || view.is_over {
         return Err(GetStreamError::Closed);

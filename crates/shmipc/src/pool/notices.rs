@@ -22,7 +22,7 @@ pub(super) struct Notices {
     came: Notify,
 }
 
-/// The pending notices of one connection.
+/// The notices of one connection that the supervisor has not taken yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
     /// Epoch of a hot restart that the server announced.
@@ -31,17 +31,17 @@ pub(super) struct Notice {
 }
 
 impl Notices {
-    /// Waits until there is a notice. Cancel-safe.
+    /// Waits until any connection has left a notice. Cancel-safe.
     pub(super) async fn came(&self) {
         self.came.notified().await;
     }
 
-    /// Takes the notices of all connections, by connection number.
+    /// Takes the notices of all connections out of the table, by connection number.
     pub(super) fn take(&self) -> BTreeMap<u64, Notice> {
         std::mem::take(&mut self.lock())
     }
 
-    /// Puts back notices of a connection that the supervisor does not know yet.
+    /// Puts back the notices of a connection that the supervisor does not know yet.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
@@ -102,7 +102,7 @@ impl PoolObserver {
         Self { number, notices, connection: Mutex::default() }
     }
 
-    /// The connection, from when it is established until it ends.
+    /// Returns the observed connection, from when it is established until it ends.
     pub(super) fn connection(&self) -> Option<Arc<Control>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }

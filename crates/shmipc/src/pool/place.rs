@@ -4,7 +4,7 @@
 //! ```text
 //!   open ── idle: the oldest one, if it is still quiet ─▶ in use
 //!     └──── none ─▶ a new one ─────────────────────────▶ in use
-//!   keep ◀─ quiet, no message of the session used the socket, below max_stream_num
+//!   keep ◀─ quiet, no message of the session used the socket, fewer than max_stream_num idle
 //! ```
 //!
 //! # Invariants
@@ -53,12 +53,12 @@ impl Place {
         self.control.number()
     }
 
-    /// Whether the session can open streams.
+    /// Whether the session of this place can open streams.
     pub(super) fn is_open(&self) -> bool {
         self.session.close_reason().is_none() && !self.control.is_ended()
     }
 
-    /// Returns an idle stream, or opens a new one.
+    /// Returns an idle stream of the session, or opens a new one.
     pub(super) async fn open(&self) -> Result<Stream, OpenError> {
         loop {
             let Some(mut stream) = self.lock().streams.pop_front() else { break };
@@ -86,7 +86,7 @@ impl Place {
         true
     }
 
-    /// Marks the place as replaced: closes its idle streams, and keeps none from now on.
+    /// Marks the place as replaced: closes its idle streams, and keeps no stream idle from now on.
     pub(super) fn replace(&self) {
         let mut idle = self.lock();
         idle.is_replaced = true;
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-/// Whether the stream has nothing to receive, not even its end.
+/// Whether the stream has nothing to receive: neither a message nor the end of the stream.
 fn is_quiet(stream: &mut Stream) -> bool {
     matches!(stream.try_recv(), Err(StreamRecvError::Empty))
 }

@@ -29,16 +29,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// [`get_stream`](super::SessionManager::get_stream).
 #[derive(Debug)]
 pub struct PooledStream {
-    // The stream is dropped before the place, whose session may end with the place.
+    // Field order: the stream is dropped before the place, whose session may end with the place.
     stream: Stream,
     use_: Use,
 }
 
-/// The place of a stream, and whether the stream may be reused.
+/// The place from which a stream came, and whether the stream may be reused.
 #[derive(Debug)]
 struct Use {
     place: Arc<Place>,
-    /// The session's number of messages on the socket when the stream was handed out.
+    /// How many messages of the session had used the socket when the stream was handed out.
     fallbacks: u64,
     condition: Condition,
 }
@@ -53,14 +53,14 @@ enum Condition {
 }
 
 impl Condition {
-    /// Records that a message is sent.
+    /// Records that the caller sends a message on the stream.
     fn send(&mut self) {
         if *self == Self::Expecting {
             *self = Self::Dirty;
         }
     }
 
-    /// Records that a receive was tried, and whether it found a message.
+    /// Records that the caller tried to receive, and whether the call found a message.
     fn looked(&mut self, found: bool) {
         *self = match (*self, found) {
             (Self::Dirty, _) => Self::Dirty,
@@ -69,13 +69,14 @@ impl Condition {
         };
     }
 
-    /// Records the begin of a wait, and returns the condition before. If the wait's future is
-    /// dropped, the stream stays dirty.
+    /// Records that a call begins to wait, and returns the condition before. If the future of the
+    /// call is dropped, the stream stays dirty.
     fn begin(&mut self) -> Self {
         std::mem::replace(self, Self::Dirty)
     }
 
-    /// Records the end of the wait that returned `before` at its begin.
+    /// Records that a wait has ended. `before` is the condition that [`begin`](Self::begin)
+    /// returned.
     fn end(&mut self, before: Self, succeeded: bool) {
         if succeeded {
             *self = before;
@@ -103,13 +104,14 @@ impl PooledStream {
         self.use_.put_back(self.stream)
     }
 
-    /// Converts to a stream of bytes, which can be [put back](PooledIo::put_back) as well.
+    /// Converts the stream to a stream of bytes, which can be [put back](PooledIo::put_back) as
+    /// well.
     #[must_use]
     pub fn into_io(self) -> PooledIo {
         PooledIo { io: self.stream.into_io(), use_: self.use_ }
     }
 
-    /// Converts to a plain stream, which cannot go back to the pool.
+    /// Converts the stream to a plain stream of messages, which cannot go back to the pool.
     #[must_use]
     pub fn into_inner(self) -> Stream {
         self.stream
@@ -197,20 +199,20 @@ impl Use {
 /// stream.
 #[derive(Debug)]
 pub struct PooledIo {
-    // The stream is dropped before the place, whose session may end with the place.
+    // Field order: the stream is dropped before the place, whose session may end with the place.
     io: StreamIo,
     use_: Use,
 }
 
 impl PooledIo {
-    /// Like [`PooledStream::put_back`]. The stream is also closed if a read is incomplete, or a
-    /// message was read in part.
+    /// Does what [`PooledStream::put_back`] does. The stream is also closed if a read is
+    /// incomplete, or a message was read in part.
     pub fn put_back(self) -> bool {
         let Self { io, use_ } = self;
         io.into_stream().is_ok_and(|stream| use_.put_back(stream))
     }
 
-    /// Converts to a plain stream of bytes, which cannot go back to the pool.
+    /// Converts the stream to a plain stream of bytes, which cannot go back to the pool.
     #[must_use]
     pub fn into_inner(self) -> StreamIo {
         self.io
@@ -230,7 +232,7 @@ impl AsyncRead for PooledIo {
             Poll::Ready(Ok(())) if buffer.filled().len() > before => condition.looked(true),
             Poll::Ready(Ok(())) if !has_room => {}
             Poll::Pending => condition.looked(false),
-            // The read returned an error, or the end of the stream.
+            // The read returned an error, or the end of the stream, so the stream cannot be reused.
             Poll::Ready(_) => *condition = Condition::Dirty,
         }
         read

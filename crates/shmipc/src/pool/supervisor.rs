@@ -2,10 +2,10 @@
 //! The task of a pool: replaces sessions that break, and moves them to a new process.
 //!
 //! ```text
-//!   place   connected ── ended ─▶ empty ── rebuild_interval, or one is wanted ─▶ connecting
+//!   place   connected ── ended ─▶ empty ── rebuild_interval, or a caller waits ─▶ connecting
 //!              │ HotRestart
-//!              └─▶ connecting, still in use ─┬─ done ─▶ replaced; HotRestartAck on the old one
-//!                                            └─ 2 s ──▶ as before
+//!              └─▶ connecting, still in use ─┬─ done ─▶ replaced; old session sends HotRestartAck
+//!                                            └─ for 2 s no success ─▶ connected, as before
 //! ```
 //!
 //! The supervisor opens no streams: callers choose a session in the [`View`].
@@ -13,8 +13,8 @@
 //! # Invariants
 //!
 //! - The supervisor holds an old session until its server has had time to read the acknowledgement,
-//!   because the server may not read it after a hang-up. After that only the session's streams hold
-//!   it.
+//!   because the server may not read it after a hang-up. After that only the streams of the old
+//!   session hold that session.
 //! - All sessions connected in one epoch share a region. The region is freed with its last session,
 //!   and later sessions have another region: no process frees the slices that a dead server held.
 //! - If a server announces a hot restart to new clients again and again, the pool connects every
@@ -37,7 +37,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// State shared by the supervisor and the users of the pool.
+/// State that the supervisor shares with the callers of the pool.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
@@ -54,11 +54,11 @@ impl Shared {
     }
 }
 
-/// The state of the pool that callers see when they open streams.
+/// The state of the pool that callers read when they open streams.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) live: Vec<Option<Arc<Place>>>,
-    /// Number of attempts to connect so far.
+    /// Number of attempts to connect that have begun so far.
     pub(super) begun: u64,
     /// Number and error of the last failed attempt; `None` after a successful one.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
@@ -69,18 +69,18 @@ pub(super) struct View {
     pub(super) is_over: bool,
 }
 
-/// Open connections, and the metrics of those that have ended.
+/// Metrics of the pool: its open connections, and the totals of those that have ended.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) connections: BTreeMap<u64, Arc<Control>>,
     pub(super) past: SessionMetrics,
 }
 
-/// The supervisor's task.
+/// State of the supervisor's task.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
-    /// The protocol, with the region that sessions connected from now on share.
+    /// The protocol object with the region that all sessions connected from now on share.
     shmipc: Shmipc,
     naming: Naming,
     epoch: u64,
@@ -101,7 +101,7 @@ type Connected = (Session, Arc<Control>);
 struct Attempt {
     index: usize,
     epoch: u64,
-    /// Number of the session that the attempt to connect replaces; `None` if the place is empty.
+    /// Number of the session that this attempt to connect replaces; `None` if the place is empty.
     replaces: Option<u64>,
 }
 
@@ -154,7 +154,7 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// When to call `poll` again if no notice comes before.
+    /// The time of the next call of `poll` if no notice comes before.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self
@@ -167,7 +167,7 @@ impl Supervisor {
         [self.migrator.next_deadline(), self.rebuild, over, monitor].into_iter().flatten().min()
     }
 
-    /// Performs due actions, and connects if a caller waits for a session.
+    /// Performs the actions that are due, and connects if a caller waits for a session.
     fn poll(&mut self) {
         let now = Instant::now();
         while let Some(due) = self.migrator.poll(now) {
@@ -204,7 +204,8 @@ impl Supervisor {
     fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
-                // The connection is still being established; its notice is processed later.
+                // The connection is still being established, so its notice is put back and
+                // processed later.
                 self.shared.notices.put_back(number, notice);
                 continue;
             }
@@ -258,7 +259,7 @@ impl Supervisor {
         self.shmipc = Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(epoch));
     }
 
-    /// Connects, to replace the session with this number.
+    /// Begins an attempt to connect that replaces the session with this number.
     fn move_on(&mut self, number: u64) {
         match self.place(number) {
             Some(place) => self.connect(place.index, Some(number)),
@@ -276,7 +277,7 @@ impl Supervisor {
         self.sweep();
     }
 
-    /// Removes the sessions that accept no more streams.
+    /// Removes the sessions that accept no more streams from their places.
     fn sweep(&mut self) {
         let mut gone = Vec::new();
         self.shared.view.send_if_modified(|view| {
@@ -299,7 +300,7 @@ impl Supervisor {
         view.live.iter().flatten().find(|place| place.number() == number).cloned()
     }
 
-    /// Connects for each empty place for which no attempt is in progress.
+    /// Begins to connect for each empty place for which no attempt is in progress.
     fn connect_missing(&mut self) {
         let is_empty: Vec<_> = self.shared.view.borrow().live.iter().map(Option::is_none).collect();
         if is_empty.iter().all(|is_empty| *is_empty)
@@ -352,7 +353,7 @@ impl Supervisor {
         finished: Result<(u64, Result<Connected, ConnectError>), tokio::task::JoinError>,
     ) {
         let Ok((number, connected)) = finished else {
-            // The attempt was cancelled, because the runtime shuts down.
+            // The runtime shuts down, and has cancelled the attempt to connect.
             return;
         };
         let Some(attempt) = self.under_way.remove(&number) else { return };
@@ -385,7 +386,7 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // Once the view has the new place, no new stream is opened on the old session.
+        // Once callers see the new place in the view, no new stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

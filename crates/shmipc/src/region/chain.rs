@@ -20,7 +20,8 @@ use std::sync::{Arc, OnceLock};
 /// A received message. Dropping the value frees the message's slices.
 pub struct Chain {
     region: Arc<BufferRegion>,
-    /// The first part. Most messages have only one, which is stored without an allocation.
+    /// The first part of the message. Most messages have only one part, which is stored without an
+    /// allocation.
     first: Option<Part>,
     rest: Vec<Part>,
     len: usize,
@@ -36,7 +37,7 @@ struct Part {
 }
 
 impl Chain {
-    /// Claims and checks the message that begins at `offset`.
+    /// Claims and checks the slices of the message that begins at `offset`.
     pub(super) fn take_over(region: &Arc<BufferRegion>, offset: u32) -> Result<Self, Damage> {
         let region = Arc::clone(region);
         let mut chain =
@@ -64,7 +65,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Claims the slice at `offset`; returns the offset of the next one.
+    /// Claims the slice at `offset`, and adds it to the chain; returns the offset of the next
+    /// slice.
     fn step(&mut self, offset: u32) -> Result<Option<u32>, Damage> {
         let Some((number, index)) = self.region.geometry().locate(offset) else {
             return Err(Damage::new("no slice begins where a message is said to", offset));
@@ -88,11 +90,12 @@ impl Chain {
             return Err(damage);
         }
         if words.size == 0 {
-            // Some implementations send empty slices, after a reservation that they did not use.
+            // The slice is empty: some implementations send such slices, after a reservation that
+            // they did not use.
             self.region.give(number, piece);
             return Ok(words.next);
         }
-        // The sum stays below the size of the region, since no slice is claimed twice.
+        // The sum of all parts stays below the size of the region, since no slice is claimed twice.
         self.len += words.size as usize;
         let part =
             Part { list: number, piece, start: words.start as usize, len: words.size as usize };
@@ -103,15 +106,15 @@ impl Chain {
         Ok(words.next)
     }
 
-    /// Releases the claims without freeing the slices, because the slices may never have been part
-    /// of a message.
+    /// Releases the claims on the chain's slices without freeing the slices, because the slices may
+    /// never have been part of a message.
     fn abandon(mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
             self.region.list(part.list).pieces().release(part.piece);
         }
     }
 
-    /// Number of bytes of the message.
+    /// Length of the message in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -121,7 +124,7 @@ impl Chain {
         self.len == 0
     }
 
-    /// Number of pieces in which the message lies.
+    /// Number of pieces, parts of slices, in which the message lies.
     pub fn pieces(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }

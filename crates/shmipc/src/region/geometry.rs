@@ -27,9 +27,9 @@ use partywall_sys::SharedMap;
 /// A class of slices, which has one list in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Capacity of a slice, in bytes.
+    /// Capacity of each slice of the class, in bytes.
     pub size: u32,
-    /// Share of the region for this class, in percent.
+    /// Share of the region that the class gets, in percent.
     pub percent: u32,
 }
 
@@ -43,11 +43,11 @@ pub const CLASSES_DEFAULT: [Class; 3] = [
 /// Position and shape of one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListGeometry {
-    /// Offset of the list's header in the region.
+    /// Offset in the region of the list's header.
     pub header: u32,
     /// Number of slices in the list.
     pub slices: u32,
-    /// Capacity of each slice, in bytes.
+    /// Capacity of each slice of the list, in bytes.
     pub capacity: u32,
 }
 
@@ -67,13 +67,14 @@ impl ListGeometry {
         index * self.stride()
     }
 
-    /// Index of the slice whose header is at `relative` in the area, if there is one.
+    /// Index of the slice whose header is at offset `relative` in the list's area; `None` if no
+    /// slice begins at that offset.
     pub const fn index(&self, relative: u32) -> Option<u32> {
         let index = relative / self.stride();
         if relative % self.stride() == 0 && index < self.slices { Some(index) } else { None }
     }
 
-    /// Offset in the region of the byte after the list's last slice.
+    /// Offset in the region of the byte after the last slice of the list.
     pub const fn end(&self) -> u32 {
         self.area() + self.slices * self.stride()
     }
@@ -86,8 +87,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of a new region of `bytes` for `classes`, whose sizes are rounded up to
-    /// multiples of four.
+    /// Plans a new region of `bytes` bytes for `classes`, whose sizes are rounded up to multiples
+    /// of four.
     ///
     /// # Errors
     ///
@@ -125,7 +126,8 @@ impl Geometry {
                 return Err(PlanError::TooFew { size, percent, slices });
             }
             let list = ListGeometry { header, slices, capacity: size };
-            // The shares together are at most the region, so the sum stays within it, below 4 GiB.
+            // All lists together are no longer than the region, so their end stays within the
+            // region, below 4 GiB.
             header = list.end();
             before = size;
             lists.push(list);
@@ -143,8 +145,8 @@ impl Geometry {
         Self::read_words(map.len(), |at| map.load(at))
     }
 
-    /// Does what [`read`](Self::read) does, for a region of `size` bytes; `word` loads a word of
-    /// it.
+    /// Does what [`read`](Self::read) does, for a region of `size` bytes of which `word` loads a
+    /// word.
     pub(crate) fn read_words(size: usize, word: impl Fn(usize) -> u32) -> Result<Self, Damage> {
         let bytes = size as u64;
         if bytes < u64::from(MANAGER_BYTES) || bytes > u64::from(u32::MAX) {
@@ -178,7 +180,7 @@ impl Geometry {
         &self.lists
     }
 
-    /// Offset of the byte after the last list.
+    /// Offset in the region of the byte after the last list.
     pub fn end(&self) -> u32 {
         self.lists.last().map_or(MANAGER_BYTES, ListGeometry::end)
     }
@@ -191,7 +193,8 @@ impl Geometry {
     /// The list whose area contains byte `offset`, and the slice whose header begins at that byte.
     #[inline]
     pub fn locate(&self, offset: u32) -> Option<(usize, u32)> {
-        // A region has a few lists, and most slices are in the first.
+        // A region has only a few lists, and most slices are in the first one, so this search is
+        // short.
         let within = |list: &ListGeometry| (list.area()..list.end()).contains(&offset);
         let number = self.lists.iter().position(within)?;
         let list = &self.lists[number];
@@ -247,7 +250,7 @@ fn read_list(
     if end > bytes {
         return Err(Damage::new("a list ends behind the buffer region", end));
     }
-    // All sums are in the range of u32, because the end of the list is.
+    // All sums are in the range of u32, because the end of the list is in that range.
     Ok(ListGeometry { header, slices, capacity })
 }
 
@@ -261,10 +264,10 @@ pub enum PlanError {
         /// The requested size of the region, in bytes.
         bytes: usize,
     },
-    /// There is no class, or there are too many.
+    /// There is no class of slices, or there are too many classes.
     #[error("{count} slice classes: choose 1 to {LISTS_MAX}")]
     ClassCount {
-        /// The requested number of classes.
+        /// The requested number of classes of slices.
         count: usize,
     },
     /// The size of a class is 0, or equals that of another class.
@@ -272,13 +275,13 @@ pub enum PlanError {
         "slices of {size} bytes: sizes must be above 0 and differ, rounded up to multiples of 4"
     )]
     SliceSize {
-        /// The requested size of slices, in bytes.
+        /// The requested size of the slices of the class, in bytes.
         size: u32,
     },
-    /// The shares exceed 100 %.
+    /// The shares of the classes exceed 100 % together.
     #[error("the slice classes take {sum} percent of the buffer region: at most 100 are there")]
     Percents {
-        /// The sum of all shares, in percent.
+        /// The sum of the shares of all classes, in percent.
         sum: u64,
     },
     /// A list never allocates its last slice, so a class with one slice is useless.
@@ -287,18 +290,18 @@ pub enum PlanError {
          {SLICES_MIN}: make the region larger, the slices smaller or the share larger"
     )]
     TooFew {
-        /// Size of the slices of the class, in bytes.
+        /// Size of the slices of that class, in bytes.
         size: u32,
-        /// Share of the class in percent.
+        /// Share of that class in the region, in percent.
         percent: u32,
-        /// Number of slices that fit into the share.
+        /// Number of slices that fit into the share of that class.
         slices: u32,
     },
 }
 
 /// Upper bound of the lists in a region, and so of every loop over them.
 pub const LISTS_MAX: u32 = 64;
-/// Lower bound of the slices of a list: with fewer, none can be allocated.
+/// Lower bound of the slices of a list: from a list with fewer slices, none can be allocated.
 pub const SLICES_MIN: u32 = 2;
 
 pub(crate) const MANAGER_BYTES: u32 = 8;

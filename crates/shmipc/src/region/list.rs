@@ -42,11 +42,12 @@ pub enum Role {
 pub(super) struct List {
     map: Arc<SharedMap>,
     geometry: ListGeometry,
-    /// Offset of the counter of slices that this process has allocated and not freed.
+    /// Offset of the counter in the list's header: slices that this process has allocated and not
+    /// freed.
     counter: usize,
     pieces: Pieces,
-    /// Lets one thread of this process allocate at a time. Without it, threads of this process
-    /// could install a stale head, as a peer can.
+    /// Lets one thread of this process allocate at a time. Without the lock, threads of this
+    /// process could install a stale head, as a peer can.
     taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
@@ -62,7 +63,8 @@ pub(super) struct SliceWords {
 }
 
 impl List {
-    /// The list at `geometry`; `None` if it is not entirely within the memory of `map`.
+    /// Creates the list at `geometry`. Returns `None` if the list is not entirely within the memory
+    /// of `map`.
     pub(super) fn new(map: Arc<SharedMap>, geometry: ListGeometry, role: Role) -> Option<Self> {
         let area = Area {
             offset: geometry.area() as usize + SLICE_DATA,
@@ -93,15 +95,15 @@ impl List {
         &self.pieces
     }
 
-    /// Allocates a slice, if more than one slice is free.
+    /// Allocates a slice from the list, if more than one slice is free.
     pub(super) fn take(&self) -> Option<Piece> {
         if self.is_stopped() {
             return None;
         }
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.word(LIST_FREE);
-        // The last free slice is never allocated, because head and tail would have to change
-        // together.
+        // The last free slice is never allocated, because head and tail of the list would have to
+        // change together.
         if (self.map.add(free, MINUS_ONE) as i32).wrapping_sub(1) > 0 {
             if let Some(index) = self.take_head() {
                 return self.taken(index);
@@ -136,9 +138,9 @@ impl List {
             // stale head stays unlikely.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
-                // The slice is part of a message, in which the word has another meaning, and the
-                // head has advanced. The slice may even be free again. If that persists, the list
-                // is broken.
+                // The slice is part of a message, in which the word `next` has another meaning, and
+                // the head of the list has advanced. The slice may even be free again. If invalid
+                // words persist, the list is broken.
                 strange += 1;
                 if strange == STRANGE_MAX {
                     self.stop();
@@ -163,7 +165,8 @@ impl List {
             && self.map.load(slice + SLICE_CAPACITY) == self.geometry.capacity;
         let piece = self.pieces.claim(index);
         if !is_free || piece.is_none() {
-            // The head was stale, and the slice has another owner, so this process does not use it.
+            // The head was stale: the removed slice has another owner, so this process does not use
+            // it.
             if let Some(piece) = piece {
                 self.pieces.release(piece);
             }
@@ -175,7 +178,8 @@ impl List {
         piece
     }
 
-    /// Frees a slice. A forked child does nothing, because the slice belongs to its parent.
+    /// Frees a slice into the list. A forked child does nothing, because the slice belongs to its
+    /// parent.
     pub(super) fn give(&self, piece: Piece) {
         if self.map.is_inherited() {
             return;
@@ -190,7 +194,7 @@ impl List {
         // links this one, and another thread can allocate it.
         self.pieces.release(piece);
         let relative = self.geometry.relative(index);
-        // Other implementations swap the tail with a loop of CAS.
+        // One swap suffices for the tail, where other implementations swap it with a loop of CAS.
         let tail = self.map.swap(self.word(LIST_TAIL), relative);
         let Some(last) = self.geometry.index(tail).filter(|last| *last != index) else {
             return self.stop();
@@ -202,7 +206,7 @@ impl List {
         self.map.add(self.counter, MINUS_ONE);
     }
 
-    /// Loads the header of a slice.
+    /// Loads the words of the header of slice `index`.
     pub(super) fn read(&self, index: u32) -> SliceWords {
         let slice = self.slice(index);
         let has_next = self.map.load_byte(slice + SLICE_FLAGS) & HAS_NEXT != 0;
@@ -214,8 +218,8 @@ impl List {
         }
     }
 
-    /// Writes the header of a slice that is to be sent. The data begins at 0, because one of the
-    /// other implementations ignores `start`.
+    /// Writes the header of a slice that is to be sent. The data begins at byte 0 of the slice,
+    /// because one of the other implementations ignores `start`.
     pub(super) fn write(&self, piece: &Piece, size: u32, next: Option<u32>) {
         let slice = self.slice(piece.index());
         self.map.store(slice + SLICE_SIZE, size);
@@ -225,32 +229,33 @@ impl List {
         self.map.store_byte(slice + SLICE_FLAGS, flags);
     }
 
-    /// Offset of the header of a slice in the region, as in messages.
+    /// Offset of the slice's header in the region, as messages refer to it.
     pub(super) fn offset(&self, piece: &Piece) -> u32 {
         self.geometry.area() + self.geometry.relative(piece.index())
     }
 
-    /// Number of free slices, as the list's header states it; for a moment during an allocation it
-    /// is lower.
+    /// Number of free slices, as the list's header states it. For a moment during an allocation the
+    /// number is lower.
     pub(super) fn free(&self) -> i32 {
         self.map.load(self.word(LIST_FREE)) as i32
     }
 
-    /// Number of allocated minus freed slices of each process: first the creator, then the mapper.
+    /// Number of allocated minus freed slices, for each process: first the region's creator, then
+    /// its mapper.
     pub(super) fn counters(&self) -> [i32; 2] {
         [LIST_CREATOR, LIST_MAPPER].map(|at| self.map.load(self.word(at)) as i32)
     }
 
     /// Number of faults of the list that this process has detected.
     pub(super) fn violations(&self) -> u64 {
-        // ORDER: Relaxed: no other access depends on the counter.
+        // ORDER: Relaxed: no other access depends on `violations`.
         self.violations.load(Ordering::Relaxed)
     }
 
     /// Whether the list allocates no more slices, because a fault was detected.
     pub(super) fn is_stopped(&self) -> bool {
-        // ORDER: Relaxed: a slice that is allocated after the stop does no harm, because each is
-        // checked.
+        // ORDER: Relaxed: a slice that is allocated after the stop does no harm, because each slice
+        // is checked.
         self.is_stopped.load(Ordering::Relaxed)
     }
 
@@ -290,8 +295,8 @@ impl List {
 
 const MINUS_ONE: u32 = u32::MAX;
 
-/// Number of attempts to advance the head before the list counts as exhausted, as in other
-/// implementations.
+/// Number of attempts to advance the head of a list before the list counts as exhausted, as in
+/// other implementations.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
 
 /// Number of invalid heads in one allocation before the list counts as broken.

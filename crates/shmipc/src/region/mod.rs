@@ -85,7 +85,7 @@ impl BufferRegion {
         Self::with(map, geometry, Role::Creator).map_err(|_| PlanError::RegionSize { bytes })
     }
 
-    /// Opens a region that the peer created.
+    /// Opens a region that the peer created, and reads its geometry.
     ///
     /// # Errors
     ///
@@ -99,7 +99,8 @@ impl BufferRegion {
         let map = Arc::new(map);
         let mut lists = Vec::with_capacity(geometry.lists().len());
         for list in geometry.lists() {
-            // A checked geometry is within the region, so the list always exists.
+            // A checked geometry is within the region, so the list always exists in the mapped
+            // memory.
             let made = List::new(Arc::clone(&map), *list, role);
             lists.push(
                 made.ok_or_else(|| Damage::new("a list lies behind its region", list.end()))?,
@@ -110,29 +111,30 @@ impl BufferRegion {
         Ok(Self::of(Arc::new(Shared { map, geometry, lists, role, is_retired, sessions })))
     }
 
-    /// A region with this shared state, for one more session.
+    /// Creates a region for one more session of this process, with this shared state.
     pub(crate) fn of(shared: Arc<Shared>) -> Arc<Self> {
         let cache = SliceCache::new(shared.lists.len());
         Arc::new(Self { shared, cache })
     }
 
-    /// A `BufferRegion` of the same memory for another session.
+    /// A `BufferRegion` over the same memory, for another session of this process.
     pub fn another(&self) -> Arc<Self> {
         Self::of(Arc::clone(&self.shared))
     }
 
-    /// Whether `self` and `other` are the same memory.
+    /// Whether `self` and `other` use the same memory.
     pub fn is_same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The shared state, by which the registry finds the region again.
+    /// The state that sessions of this process share, by which the registry finds the region again.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// A slice for `len` contiguous bytes, from the smallest class that is large enough and has a
-    /// free slice. `None` if there is none, or if `len` is 0. The slice's length is `len`.
+    /// Allocates a slice for `len` contiguous bytes, from the smallest class that is large enough
+    /// and has a free slice. Returns `None` if no such class has one, or if `len` is 0. The slice's
+    /// length is `len`.
     pub fn reserve(self: &Arc<Self>, len: usize) -> Option<Slice> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -145,8 +147,9 @@ impl BufferRegion {
         Some(Slice::new(Arc::clone(self), number, piece?, len))
     }
 
-    /// Slices for `len` bytes together, from the largest class downward; all but the last slice are
-    /// full. `None`, without allocating any, if there are not enough free slices, or if `len` is 0.
+    /// Allocates slices for `len` bytes together, from the largest class downward; all but the last
+    /// slice are full. Returns `None`, and allocates none, if there are not enough free slices, or
+    /// if `len` is 0.
     pub fn reserve_chain(self: &Arc<Self>, len: usize) -> Option<Vec<Slice>> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -161,7 +164,7 @@ impl BufferRegion {
                 chain.push(Slice::new(Arc::clone(self), number, piece, size));
             }
         }
-        // If slices are missing, dropping `chain` frees those that were found.
+        // If slices are missing, dropping `chain` frees the slices that were found.
         (missing == 0).then_some(chain)
     }
 
@@ -195,7 +198,7 @@ impl BufferRegion {
         next
     }
 
-    /// Does what [`send`](Self::send) does, for a message in one slice.
+    /// Does what [`send`](Self::send) does, for a message that lies in one slice.
     ///
     /// # Panics
     ///
@@ -243,21 +246,21 @@ impl BufferRegion {
     /// can identify and free. Other sessions continue with the rest, but new sessions use another
     /// region.
     pub fn retire(&self) {
-        // ORDER: Relaxed: no other access depends on the flag.
+        // ORDER: Relaxed: no other access depends on `is_retired`.
         self.shared.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a new session may use the region. `is_shared` says whether other sessions use it
-    /// now.
+    /// Whether a new session may use the region. `is_shared` says whether other sessions use the
+    /// region now.
     pub fn is_usable(&self, is_shared: bool) -> bool {
         let is_whole = !self.is_damaged() && !self.shared.lists.iter().any(List::is_stopped);
         if is_shared {
-            // ORDER: Relaxed: no other access depends on the flag.
+            // ORDER: Relaxed: no other access depends on `is_retired`.
             return is_whole && !self.shared.is_retired.load(Ordering::Relaxed);
         }
         let is_usable = is_whole && self.is_all_free();
         if is_usable {
-            // ORDER: Relaxed: no other access depends on the flag.
+            // ORDER: Relaxed: no other access depends on `is_retired`.
             self.shared.is_retired.store(false, Ordering::Relaxed);
         }
         is_usable
@@ -278,7 +281,7 @@ impl BufferRegion {
         self.shared.map.len()
     }
 
-    /// The counts of each list; they are not an atomic snapshot.
+    /// The counts of each list of the region; they are not an atomic snapshot.
     pub fn counts(&self) -> Vec<ListCounts> {
         let counts = |(number, list): (usize, &List)| ListCounts {
             capacity: list.geometry().capacity,
@@ -298,16 +301,17 @@ impl BufferRegion {
         (0..self.shared.lists.len()).map(|number| self.spare(number)).collect()
     }
 
-    /// The caller reports that a session begins: it caches some freed slices and allocates from
-    /// them first. So an answer uses the memory of its request. Most slices remain for the peer.
+    /// The caller reports that a session begins. From now on the session caches some freed slices
+    /// and allocates from them first, so an answer uses the memory of its request. Most slices
+    /// remain for the peer.
     pub fn join(&self) {
-        // ORDER: Relaxed: the number only determines the size of each cache.
+        // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.cache.keep(true);
     }
 
-    /// The caller reports that a session is about to sleep. It frees cached slices above its share,
-    /// or all of them if it has no open stream: the session may never wake up, and the peer needs
+    /// The caller reports that a session is about to sleep. The session frees cached slices above
+    /// its share, or all of them if it has no open stream: it may never wake up, and the peer needs
     /// free slices.
     pub fn rest(&self, is_idle: bool) {
         if is_idle {
@@ -318,14 +322,14 @@ impl BufferRegion {
         }
     }
 
-    /// The caller reports that a session woke up, so that it caches slices again.
+    /// The caller reports that a session woke up, so the session caches slices again.
     pub fn wake(&self) {
         self.cache.keep(true);
     }
 
     /// The caller reports that a session ends; the slices in its cache are freed.
     pub fn leave(&self) {
-        // ORDER: Relaxed: the number only determines the size of each cache.
+        // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         self.rest(true);
     }
@@ -338,9 +342,9 @@ impl BufferRegion {
         pieces.into_iter().for_each(|piece| self.shared.lists[number].give(piece));
     }
 
-    /// Upper bound of the slices of a list that one session caches.
+    /// Upper bound of the slices of list `number` that one session caches.
     fn share(&self, number: usize) -> usize {
-        // ORDER: Relaxed: the number only determines the size of each cache.
+        // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         let sessions = self.shared.sessions.load(Ordering::Relaxed).max(1);
         let slices = self.shared.lists[number].geometry().slices as usize;
         (slices / KEPT_PART / sessions).min(KEPT_MAX)
@@ -354,7 +358,8 @@ impl BufferRegion {
         self.cache.take(number).or_else(|| list.take())
     }
 
-    /// Frees a slice. A forked child does nothing, because the slice belongs to its parent.
+    /// Frees a slice of list `number`, into the cache or the list. A forked child does nothing,
+    /// because the slice belongs to its parent.
     fn give(&self, number: usize, piece: Piece) {
         if self.shared.map.is_inherited() {
             return;
@@ -368,7 +373,8 @@ impl BufferRegion {
         }
     }
 
-    /// Number of slices of a list that this session could allocate if no other session did.
+    /// Number of slices of list `number` that this session could allocate if no other session
+    /// allocated.
     fn spare(&self, number: usize) -> i32 {
         let kept = i32::try_from(self.cache.count(number)).unwrap_or(0);
         self.shared.lists[number].free() + kept
@@ -384,14 +390,14 @@ impl BufferRegion {
             .map_or(0, |last| u64::try_from(self.spare(last)).unwrap_or(0))
     }
 
-    /// Whether every slice is free: none is allocated, in flight or lost.
+    /// Whether every slice of the region is free: none is allocated, in flight or lost.
     pub fn is_all_free(&self) -> bool {
         let slices = self.shared.lists.iter().map(|list| i64::from(list.geometry().slices));
         slices.enumerate().all(|(number, slices)| i64::from(self.spare(number)) == slices)
     }
 
     /// Number of free slices of each list, found by following the links from its head; `None` if
-    /// the chain is cut. The result is only valid while no process allocates.
+    /// the links are broken. The result is only valid while no process allocates.
     pub fn walk_free(&self) -> Vec<Option<u32>> {
         self.shared.lists.iter().map(List::walk).collect()
     }
@@ -416,24 +422,25 @@ const KEPT_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListCounts {
-    /// Capacity of a slice, in bytes.
+    /// Capacity of each slice of the list, in bytes.
     pub capacity: u32,
-    /// Number of slices of the list.
+    /// Number of slices of the list, free or not.
     pub slices: u32,
-    /// Number of free slices, as the list's header states it.
+    /// Number of free slices of the list, as its header states it.
     pub free: i32,
-    /// Number of slices that this process has claimed.
+    /// Number of slices of the list that this process has claimed.
     pub held: usize,
-    /// Number of allocated minus freed slices, for the region's creator and for the process that
-    /// mapped it.
+    /// Number of allocated minus freed slices of the list, for the region's creator and for the
+    /// process that mapped it.
     pub counters: [i32; 2],
     /// Number of faults of the list that this process has detected.
     pub violations: u64,
-    /// Whether the list allocates no more slices, because a fault was detected.
+    /// Whether the list allocates no more slices, because this process has detected a fault.
     pub is_stopped: bool,
 }
 
-/// The shared memory has content that no conforming peer writes. The session that detects it ends.
+/// The shared memory has content that no conforming peer writes. The session that detects such
+/// content ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     what: &'static str,
@@ -441,8 +448,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// A damage of which `what` says in a whole phrase what is wrong, and `found` is the number
-    /// that shows it.
+    /// Creates a damage. `what` is a whole phrase that says what is wrong, and `found` is the
+    /// number that proves it.
     #[cold]
     pub(crate) fn new(what: &'static str, found: impl Into<u64>) -> Self {
         Self { what, found: found.into() }

@@ -27,12 +27,12 @@ impl Slice {
         Self { region, list, piece: Some(piece), len }
     }
 
-    /// Number of bytes of the slice that will be sent.
+    /// Number of bytes in the slice that will be sent.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the slice has no bytes to send.
+    /// Whether the slice has no bytes that will be sent.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -42,20 +42,20 @@ impl Slice {
         self.region.list(self.list).geometry().capacity as usize
     }
 
-    /// The bytes that will be sent.
+    /// The bytes in the slice that will be sent.
     pub fn as_slice(&self) -> &[u8] {
         let pieces = self.region.list(self.list).pieces();
         self.piece.as_ref().map_or(&[], |piece| pieces.bytes(piece, 0, self.len))
     }
 
-    /// The bytes that will be sent, for writing.
+    /// The bytes in the slice that will be sent, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let pieces = self.region.list(self.list).pieces();
         let len = self.len;
         self.piece.as_mut().map_or(&mut [], |piece| &mut pieces.bytes_mut(piece)[..len])
     }
 
-    /// Sets the number of bytes that will be sent.
+    /// Sets the number of bytes in the slice that will be sent.
     ///
     /// # Panics
     ///
@@ -65,7 +65,7 @@ impl Slice {
         self.len = len;
     }
 
-    /// Shortens the slice to `len` bytes to send; does nothing if it has no more than that.
+    /// Shortens the message in the slice to `len` bytes; does nothing if it has no more than that.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -75,9 +75,9 @@ impl Slice {
     pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
-        // Only this function and `drop`, which comes later, take the claim.
+        // The claim is present, because only this function and `drop`, which comes later, take it.
         let Some(piece) = self.piece.take() else { return 0 };
-        // The length is within the capacity, which is a u32.
+        // The length is within the capacity of the slice, which is a u32.
         let size = u32::try_from(self.len).unwrap_or(list.geometry().capacity);
         list.write(&piece, size, next);
         let offset = list.offset(&piece);

@@ -23,16 +23,17 @@ pub(super) struct SliceCache {
 }
 
 impl SliceCache {
-    /// A cache for this number of lists; it caches no slice before [`keep`](Self::keep).
+    /// A cache for this number of lists. It caches no slice before the first call of
+    /// [`keep`](Self::keep).
     pub(super) fn new(lists: usize) -> Self {
         let lists = (0..lists).map(|_| Mutex::default()).collect();
         Self { lists, is_keeping: AtomicBool::new(false) }
     }
 
-    /// Sets whether slices are cached from now on.
+    /// Sets whether the session caches freed slices from now on.
     pub(super) fn keep(&self, is_keeping: bool) {
-        // ORDER: Relaxed: a slice that is cached after the change does no harm; all are freed at
-        // the end.
+        // ORDER: Relaxed: a slice that is cached after the change does no harm, because all cached
+        // slices are freed at the session's end.
         self.is_keeping.store(is_keeping, Ordering::Relaxed);
     }
 
@@ -66,7 +67,7 @@ impl SliceCache {
         pieces.drain(..excess).collect()
     }
 
-    /// Number of cached slices of a list.
+    /// Number of cached slices of list `list`.
     pub(super) fn count(&self, list: usize) -> usize {
         self.pieces(list).len()
     }

@@ -27,18 +27,19 @@ use std::sync::{Arc, Weak};
 #[cfg(feature = "tokio")]
 use std::time::Instant;
 
-/// A connection, as its observer sees it.
+/// Control of a connection, as the connection's observer uses it.
 pub(crate) struct Control {
     number: u64,
     is_client: bool,
     outlet: Weak<SharedOutlet>,
     counters: Arc<ConnectionCounters>,
-    /// The ring through which this side sends, and the ring through which it receives.
+    /// The ring through which this side sends elements, and the ring through which it receives
+    /// them.
     rings: (FillWatch, FillWatch),
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
-    /// Whether the peer has sent its first Polling: it has then done what it does right after a
-    /// handshake.
+    /// Whether the peer has sent its first Polling message. A peer that has sent one has finished
+    /// what it does right after a handshake.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }
@@ -48,10 +49,10 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Returns a number for the next connection.
     fn number(&self) -> u64;
 
-    /// Called when a connection is established, before anything is read from it.
+    /// Called when a connection is established, before anything is read from its socket.
     fn joined(&self, connection: &Arc<Control>);
 
-    /// Called when the peer has sent its first Polling.
+    /// Called when the peer has sent its first Polling message.
     fn polled(&self, _connection: &Control) {}
 
     /// Called when the peer announces that it hands over to a new process.
@@ -64,7 +65,7 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn ended(&self, connection: &Control);
 }
 
-/// The parts of which a [`Control`] is made.
+/// The parts of which [`Control`] is made.
 pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,
@@ -92,7 +93,7 @@ impl Control {
         }
     }
 
-    /// The number that the connection's observer gave it.
+    /// The number that the observer gave this connection.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -101,42 +102,43 @@ impl Control {
         self.is_client
     }
 
-    /// Whether the peer has sent a Polling.
+    /// Whether the peer has sent a Polling message on this connection.
     pub(crate) fn has_polled(&self) -> bool {
-        // ORDER: Relaxed: a caller that reads a stale value is later notified by the observer's
+        // ORDER: Relaxed: a caller that reads a stale value is notified later, by the observer's
         // `polled`, under the observer's lock.
         self.has_polled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        // ORDER: Relaxed: writing to a connection that has ended has no effect.
+        // ORDER: Relaxed: a stale value does no harm, because writing to a connection that has
+        // ended has no effect.
         self.is_ended.load(Ordering::Relaxed)
     }
 
-    /// Announces to the peer that a new process takes over.
+    /// Announces to the peer a hot restart: a new process takes over.
     pub(crate) fn announce(&self, epoch: u64) {
         self.write(|outlet| outlet.restart(epoch));
     }
 
-    /// Acknowledges to the peer that this process has moved.
+    /// Acknowledges to the peer a hot restart: this process has moved.
     #[cfg(feature = "tokio")]
     pub(crate) fn acknowledge(&self, epoch: u64) {
         self.write(|outlet| outlet.acknowledge_restart(epoch));
     }
 
-    /// Whether bytes are buffered that the socket has not accepted.
+    /// Whether the connection has buffered bytes that the socket has not accepted.
     #[cfg(feature = "tokio")]
     pub(crate) fn keeps(&self) -> bool {
         self.outlet.upgrade().is_some_and(|outlet| outlet.keeps())
     }
 
-    /// Writes a message. An error is ignored: a connection that cannot write has ended or is about
-    /// to end, and its observer will be notified of that.
+    /// Writes a message to the socket of the connection. An error is ignored: a connection that
+    /// cannot write has ended or is about to end, and its observer will be notified of that.
     fn write(&self, write: impl FnOnce(&mut Outlet) -> Result<(), TrySendError>) {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The driver writes the rest once the socket has room.
+            // The driver writes the rest of the buffered bytes once the socket has room.
             self.driver_waker.wake();
         }
     }
@@ -145,7 +147,7 @@ impl Control {
         self.counters.add(what, 1);
     }
 
-    /// Number of messages that used the socket, in both directions.
+    /// Number of messages of this connection that used the socket, in both directions.
     #[cfg(feature = "tokio")]
     pub(crate) fn fallbacks(&self) -> u64 {
         self.counters.fallbacks()
@@ -160,7 +162,8 @@ impl Control {
         }
     }
 
-    /// Identifies the region of the connection; the connections of one pool share a region.
+    /// Identifies the region of buffers of the connection. The connections of one pool share a
+    /// region.
     #[cfg(feature = "tokio")]
     pub(crate) fn region(&self) -> usize {
         self.counters.region()
@@ -171,7 +174,7 @@ impl Control {
         self.counters.tell_monitor(false, || self.pending());
     }
 
-    /// When the next report to the monitor is due.
+    /// The time at which the next report to the monitor is due.
     #[cfg(feature = "tokio")]
     pub(crate) fn monitor_due(&self) -> Option<Instant> {
         self.counters.monitor_due()
@@ -185,7 +188,7 @@ impl Control {
     }
 }
 
-/// Functions that the receiver calls.
+/// Functions that the connection's receiver calls.
 impl Control {
     pub(super) fn polled(&self) {
         // ORDER: Relaxed, as in `has_polled`: the observer's lock orders the notification.

@@ -24,28 +24,28 @@ pub(super) struct ConnectionCounters {
     monitor: Option<Monitoring>,
 }
 
-/// A monitor, and the time of its next report.
+/// The monitor of a connection, and the time of its next report.
 struct Monitoring {
     monitor: Arc<dyn Monitor>,
     interval: Duration,
     due: Mutex<Instant>,
 }
 
-/// The counters of one direction. One thread at a time counts every message, so they have cache
-/// lines of their own and need no locked instructions.
+/// The counters of one direction of a connection. One thread at a time counts every message, so
+/// these counters have cache lines of their own and need no locked instructions.
 #[derive(Default)]
 #[repr(align(128))]
 struct Flow {
     messages: AtomicU64,
     bytes: AtomicU64,
-    /// Number of messages that were not copied.
+    /// Number of messages that were not copied, because they were written or read in shared memory.
     in_place: AtomicU64,
 }
 
 impl Flow {
     fn count(&self, bytes: usize, in_place: bool) {
         let add = |figure: &AtomicU64, amount: u64| {
-            // ORDER: Relaxed: only one thread at a time writes the counter, and no other access
+            // ORDER: Relaxed: only one thread at a time writes `figure`, and no other access
             // depends on it.
             figure.store(figure.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         };
@@ -62,7 +62,7 @@ impl Flow {
     }
 }
 
-/// Rare events that the other implementations do not count.
+/// Rare events of a connection that the other implementations do not count.
 #[derive(Clone, Copy)]
 pub(super) enum RareCount {
     Discarded,
@@ -109,12 +109,12 @@ impl ConnectionCounters {
         self.more[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts a sent message. The thread that holds the sender calls it.
+    /// Counts a message that this side sent. The thread that holds the sender calls this function.
     pub(super) fn sent(&self, bytes: usize, in_place: bool) {
         self.sent.count(bytes, in_place);
     }
 
-    /// Counts a received message. The driver calls it.
+    /// Counts a message that this side received. The driver calls this function.
     pub(super) fn received(&self, bytes: usize, viewed: bool) {
         self.received.count(bytes, viewed);
     }
@@ -156,28 +156,28 @@ impl ConnectionCounters {
         ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
     }
 
-    /// Number of messages that used the socket, in both directions.
+    /// Number of messages of this connection that used the socket, in both directions.
     #[cfg(feature = "tokio")]
     pub(super) fn fallbacks(&self) -> u64 {
         let counters = &self.counts;
         counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
     }
 
-    /// Identifies the region of the connection.
+    /// Identifies the region of buffers of the connection.
     #[cfg(feature = "tokio")]
     pub(super) fn region(&self) -> usize {
         Arc::as_ptr(self.region.shared()) as usize
     }
 
-    /// When the next report to the monitor is due.
+    /// The time at which the next report to the monitor is due.
     #[cfg(feature = "tokio")]
     pub(super) fn monitor_due(&self) -> Option<Instant> {
         let monitoring = self.monitor.as_ref()?;
         Some(*monitoring.due.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reports to the monitor if a report is due. `pending` returns the number of elements in this
-    /// side's queue and in the peer's.
+    /// Reports to the monitor if a report is due, and always if `is_last`. `pending` returns the
+    /// number of elements in this side's queue and in the peer's.
     pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
         let Some(monitoring) = &self.monitor else { return };
         let now = Instant::now();

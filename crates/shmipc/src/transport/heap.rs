@@ -17,7 +17,8 @@ pub(super) struct Heap {
 struct Used {
     bytes: AtomicU64,
     bytes_max: u64,
-    /// Set while the driver does not read the socket, until fewer bytes are unread.
+    /// Set while the driver does not read the socket, because too many bytes on the heap are
+    /// unread.
     is_held: AtomicBool,
     driver_waker: DriverWaker,
 }
@@ -28,32 +29,36 @@ impl Heap {
         Self { shared: Arc::new(Used { bytes, bytes_max, is_held, driver_waker }) }
     }
 
-    /// A message on the heap; its bytes count as unread until it is dropped.
+    /// Creates a message on the heap. Its bytes count as unread until the message is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
-        // ORDER: Relaxed: only a running total. `holds` loads it again after its store of
-        // `is_held`, which orders the check.
+        // ORDER: Relaxed: the addition only updates a running total. `holds` loads the total again
+        // after its store of `is_held`, which orders the check.
         self.shared.bytes.fetch_add(weight(&bytes), Ordering::Relaxed);
         Message::from_recv_buffer(Box::new(OnHeap { bytes, heap: self.clone() }))
     }
 
-    /// Whether the driver must stop reading the socket. When that changes, the driver is woken.
+    /// Whether the driver must stop reading the socket, because too many bytes are unread. Once
+    /// enough bytes were freed, the driver is woken.
     pub(super) fn holds(&self) -> bool {
         if !self.is_full() {
             return false;
         }
-        // ORDER: SeqCst, with the load below and the accesses in `drop`. Either the last reader
-        // sees `is_held` and wakes the driver, or the load below sees its subtraction.
+        // ORDER: SeqCst, like the load of `bytes` in the second `is_full` and the accesses in
+        // `drop` of a message. Either the thread that drops the last message sees `is_held` and
+        // wakes the driver, or that load sees the thread's subtraction.
         self.shared.is_held.store(true, Ordering::SeqCst);
         let holds = self.is_full();
         if !holds {
-            // ORDER: Relaxed: a stale value only causes a needless wake-up of the driver.
+            // ORDER: Relaxed: a stale value of `is_held` only causes a needless wake-up of the
+            // driver.
             self.shared.is_held.store(false, Ordering::Relaxed);
         }
         holds
     }
 
     fn is_full(&self) -> bool {
-        // ORDER: SeqCst, as `holds` explains: pairs with the accesses in `drop`.
+        // ORDER: SeqCst: the load pairs with the accesses in `drop` of a message, as `holds`
+        // explains.
         self.shared.bytes.load(Ordering::SeqCst) > self.shared.bytes_max
     }
 }
@@ -84,12 +89,12 @@ impl RecvBuffer for OnHeap {
 impl Drop for OnHeap {
     fn drop(&mut self) {
         let used = &self.heap.shared;
-        // ORDER: SeqCst, with the load below and the accesses in `Heap::holds`, which states what
-        // they ensure together.
+        // ORDER: SeqCst, like the load of `is_held` that follows and the accesses in `Heap::holds`,
+        // which states what these accesses ensure together.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
-        // ORDER: SeqCst: pairs with the store of `is_held` in `Heap::holds`.
+        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
-            // ORDER: Relaxed: the driver sets the flag again before it relies on it.
+            // ORDER: Relaxed: the driver sets `is_held` again before it relies on the flag.
             used.is_held.store(false, Ordering::Relaxed);
             used.driver_waker.wake();
         }

@@ -29,7 +29,7 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) enum Inflow {
     Frame(Frame),
-    /// All bytes that have arrived were read, and no message is complete.
+    /// All bytes that have arrived on the socket were read, and they complete no further message.
     Dry,
     /// The connection has ended: no more bytes will arrive.
     End(End),

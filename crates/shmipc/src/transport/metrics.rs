@@ -20,7 +20,7 @@ pub struct Counters {
     counts: [AtomicU64; Count::ALL.len()],
 }
 
-/// A counted event.
+/// An event that [`Counters`] count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Count {
@@ -28,19 +28,19 @@ pub enum Count {
     PollingReceived,
     /// This side sent a `Polling` message.
     PollingSent,
-    /// The region had no room for a message.
+    /// The region had no room for a message of this side.
     AllocationFailed,
     /// This side sent a message over the socket.
     FallbackSent,
     /// This side received a message over the socket.
     FallbackReceived,
-    /// Reading or writing the socket failed.
+    /// Reading or writing the socket of the session failed.
     SocketFailed,
-    /// Sending failed because the queue stayed full.
+    /// Sending a message failed because the queue stayed full.
     QueueStayedFull,
-    /// The session moved to a new process.
+    /// The session moved to a new process in a hot restart.
     RestartSucceeded,
-    /// The session should have moved to a new process, and did not in time.
+    /// The session should have moved to a new process in a hot restart, and did not in time.
     RestartFailed,
 }
 
@@ -60,21 +60,21 @@ impl Count {
 }
 
 impl Counters {
-    /// Adds `amount` to a counter. Any thread may call it.
+    /// Adds `amount` to the counter of the event `what`. Any thread may call this function.
     pub fn add(&self, what: Count, amount: u64) {
         // ORDER: Relaxed: no other access depends on a counter.
         self.counts[what as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The total of a counter.
+    /// The total of the counter of the event `what`.
     #[must_use]
     pub fn total(&self, what: Count) -> u64 {
         // ORDER: Relaxed: no other access depends on a counter.
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Metrics of normal operation. The caller passes the bytes sent and received over rings and
-    /// socket, and the current number of elements in both queues.
+    /// Returns the metrics of normal operation. The caller passes the bytes sent and received over
+    /// rings and socket, and the current number of elements in both queues.
     #[must_use]
     pub fn performance(
         &self,
@@ -91,7 +91,7 @@ impl Counters {
         }
     }
 
-    /// Metrics of faults. The caller passes the current number of open streams.
+    /// Returns the metrics of faults. The caller passes the current number of open streams.
     #[must_use]
     pub fn stability(&self, active_stream_count: u64) -> StabilityMetrics {
         StabilityMetrics {
@@ -113,18 +113,20 @@ impl fmt::Debug for Counters {
     }
 }
 
-/// Work of a session. All figures but those of the queues are totals since the session began.
+/// Metrics of a session's work. All figures but those of the queues are totals since the session
+/// began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PerformanceMetrics {
-    /// Number of `Polling` messages received.
+    /// Number of `Polling` messages that this side received.
     pub receive_sync_event_count: u64,
-    /// Number of `Polling` messages sent.
+    /// Number of `Polling` messages that this side sent.
     pub send_sync_event_count: u64,
-    /// Bytes of messages sent. Other implementations also count messages that could not be sent.
+    /// Bytes of the messages that this side sent. Other implementations also count messages that
+    /// could not be sent.
     pub out_flow_bytes: u64,
-    /// Bytes of messages received, counted on arrival. Other implementations count them when the
-    /// application reads them.
+    /// Bytes of the messages that this side received, counted on arrival. Other implementations
+    /// count them when the application reads them.
     pub in_flow_bytes: u64,
     /// Current number of elements in the queue from which the peer receives. shmipc-go reports the
     /// total of all elements so far.
@@ -134,7 +136,7 @@ pub struct PerformanceMetrics {
     pub receive_queue_count: u64,
 }
 
-/// Faults of a session since it began.
+/// Metrics of a session's faults since the session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StabilityMetrics {
@@ -161,7 +163,7 @@ pub struct StabilityMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShareMemoryMetrics {
-    /// Size of the region in bytes.
+    /// Size of the region of buffers in bytes.
     pub capacity_of_share_memory_in_bytes: u64,
     /// Bytes of the slices that both sides have allocated. As in other implementations, the value
     /// is a sum over classes, which are read one after the other while both sides allocate and
@@ -186,11 +188,11 @@ impl ShareMemoryMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionMetrics {
-    /// Work of the session.
+    /// Metrics of the session's work.
     pub performance: PerformanceMetrics,
-    /// Faults of the session.
+    /// Metrics of the session's faults.
     pub stability: StabilityMetrics,
-    /// Use of the session's region.
+    /// Metrics of the region of buffers that the session uses.
     pub share_memory: ShareMemoryMetrics,
 }
 
@@ -218,7 +220,7 @@ impl SessionMetrics {
         sum.hot_restart_error_count += other_one.hot_restart_error_count;
     }
 
-    /// Adds the metrics of another region.
+    /// Adds the metrics of another region of buffers.
     #[cfg(feature = "tokio")]
     pub(crate) const fn add_region(&mut self, region: &ShareMemoryMetrics) {
         let sum = &mut self.share_memory;
@@ -247,9 +249,9 @@ impl SessionMetrics {
 /// ```
 pub trait Monitor: Send + Sync {
     /// Receives a report of one session: when it becomes idle and the interval is over, when
-    /// [`tell_monitor`](crate::Shmipc::tell_monitor) is called, and once at its end. An idle
-    /// session has no timer. The session calls it between two messages, so it should return
-    /// quickly.
+    /// [`tell_monitor`](crate::Shmipc::tell_monitor) is called, and once at the session's end. An
+    /// idle session has no timer. The session calls this function between two messages, so the
+    /// function should return quickly.
     fn on_emit_session_metrics(
         &self,
         performance: &PerformanceMetrics,

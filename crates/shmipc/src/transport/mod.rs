@@ -65,9 +65,9 @@ pub(crate) struct ConnectionParts {
     pub driver_waker: DriverWaker,
     pub policy: BackPressure,
     pub limits: FallbackLimits,
-    /// The monitor, and the shortest interval between two reports.
+    /// The monitor of the connection, and the shortest interval between two reports to it.
     pub monitor: Option<(Arc<dyn Monitor>, Duration)>,
-    /// The observer of the connection.
+    /// The observer that acts on hot restarts and on the connection's end.
     pub observer: Arc<dyn Observer>,
     pub description: &'static str,
     /// Upper bound of the streams that this side may have open.
@@ -76,14 +76,14 @@ pub(crate) struct ConnectionParts {
     pub backing: Vec<Arc<crate::memory::Backing>>,
 }
 
-/// Limits of the data on this process's heap.
+/// Limits of fallback data on this process's heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FallbackLimits {
     pub fallback_unread_max: u64,
     pub fallback_message_max: u32,
 }
 
-/// Builds sender and receiver of a connection.
+/// Builds the sender and the receiver of an established connection.
 pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
     let ConnectionParts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);

@@ -29,17 +29,17 @@ impl SharedOutlet {
     pub(super) fn with<T>(&self, write: impl FnOnce(&mut Outlet) -> T) -> T {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
-        // ORDER: Relaxed: the holder of the lock writes the buffered bytes in order, whether or not
-        // another thread has seen this store.
+        // ORDER: Relaxed: whether or not another thread has seen this store, the holder of the lock
+        // writes the buffered bytes in order.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
 
-    /// Whether bytes are buffered. A sender that has no bytes for the socket calls only this
-    /// function, without the lock.
+    /// Whether bytes are buffered for the socket. A sender that has no bytes for the socket calls
+    /// only this function, without the lock.
     pub(super) fn keeps(&self) -> bool {
-        // ORDER: Relaxed: the holder of the lock writes the buffered bytes in order, whether or not
-        // this load is stale.
+        // ORDER: Relaxed: whether or not this load is stale, the holder of the lock writes the
+        // buffered bytes in order.
         self.keeps.load(Ordering::Relaxed)
     }
 }
@@ -50,7 +50,7 @@ pub(super) struct Outlet {
     version: u8,
     limits: FallbackLimits,
     counters: Arc<ConnectionCounters>,
-    /// Bytes that the system did not accept yet.
+    /// Bytes for the socket that the system has not accepted yet.
     rest: Vec<u8>,
     sent: usize,
     is_closed: bool,
@@ -80,18 +80,19 @@ impl Outlet {
         self.write(&encode::stream_close(self.version, stream), &[])
     }
 
-    /// Sends the acknowledgement of a hot restart.
+    /// Sends the peer the acknowledgement of a hot restart.
     #[cfg(feature = "tokio")]
     pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart_ack(self.version, epoch), &[])
     }
 
-    /// Sends the announcement of a hot restart.
+    /// Sends the peer the announcement of a hot restart.
     pub(super) fn restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart(self.version, epoch), &[])
     }
 
-    /// Sends a message over the socket, in parts if it is longer than the peer accepts at once.
+    /// Sends a message of `stream` over the socket, in parts if it is longer than the peer accepts
+    /// at once.
     pub(super) fn fall_back(&mut self, stream: u32, payload: &[u8]) -> Result<(), TrySendError> {
         for part in payload.chunks(self.limits.fallback_message_max.max(1) as usize) {
             #[expect(clippy::cast_possible_truncation, reason = "the most a part has is a u32")]
@@ -105,7 +106,7 @@ impl Outlet {
         self.sent < self.rest.len()
     }
 
-    /// Writes the buffered bytes; `Full` if some remain.
+    /// Writes the buffered bytes to the socket; returns `Full` if some bytes remain buffered.
     pub(super) fn flush(&mut self) -> Result<(), TrySendError> {
         self.check()?;
         while self.keeps() {
@@ -145,8 +146,8 @@ impl Outlet {
         }
     }
 
-    /// Whether no bytes are buffered, neither in this outlet nor in the system. `true` if the
-    /// system does not report that.
+    /// Whether no bytes are on the way: neither buffered in this outlet nor in the system. Returns
+    /// `true` if the system does not report its buffered bytes.
     fn has_arrived(&self) -> bool {
         !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
     }
@@ -160,8 +161,8 @@ impl Outlet {
         let _ = self.socket.shutdown_write();
     }
 
-    /// Writes `head` and then `body` after the buffered bytes, and buffers what the system does not
-    /// accept.
+    /// Writes `head` and then `body` to the socket, after the buffered bytes. Buffers what the
+    /// system does not accept.
     fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), TrySendError> {
         self.check()?;
         let mut sent = 0;
@@ -208,5 +209,5 @@ impl Outlet {
     }
 }
 
-/// Capacity in bytes to which the buffer shrinks when it is empty.
+/// Capacity in bytes to which an empty buffer for unsent bytes shrinks.
 const REST_KEPT_MAX: usize = 64 << 10;

@@ -2,8 +2,9 @@
 //! Streams whose close came through the ring. The receiver reports a close once no data of the
 //! stream can remain on the socket.
 //!
-//! A peer may delay the report with a message on the socket that it never finishes. The set stays
-//! bounded all the same: streams that this side has closed meanwhile are removed.
+//! A peer may delay the report of a close with a message on the socket that the peer never
+//! finishes. The set stays bounded all the same: streams that this side has closed meanwhile are
+//! removed.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +36,8 @@ impl PendingCloses {
     }
 }
 
-/// The set is searched for closed streams when it exceeds twice the number of open ones by this
-/// number.
+/// The set is searched for streams that this side has closed when it holds more than twice the
+/// number of open streams plus this number.
 const SPARE: usize = 64;
 
 #[cfg(test)]
@@ -47,7 +48,7 @@ mod tests {
     fn streams_that_are_gone_do_not_pile_up() {
         let mut closing = PendingCloses::default();
         for stream in 0..100_000 {
-            // Two streams are open in each round, and stream 0 stays open.
+            // In each round stream 0 and one more stream are open, and stream 0 stays open.
             closing.note(stream, 2, |asked| asked == 0 || asked == stream);
             assert!(closing.streams.len() <= 2 * 2 + SPARE + 1);
         }

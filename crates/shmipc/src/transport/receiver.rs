@@ -3,10 +3,10 @@
 //! socket.
 //!
 //! ```text
-//!   ring ── element ─▶ message, stream opened; a close waits until the socket was read
-//!     └─ empty ─▶ socket, if must_read ─┬─ frame ─▶ ring again ─▶ act
-//!                                       ├─ dry ───▶ pending closes if nothing is in flight
-//!                                       └─ end ───▶ ring again, pending closes if nothing is lost
+//!   ring ── element ─▶ event: message, new stream; a close waits until the socket was read
+//!     └─ empty ─▶ socket, if must_read ─┬─ frame ─▶ ring again, then act on the frame
+//!                                       ├─ dry ───▶ report pending closes if no data is in flight
+//!                                       └─ end ───▶ ring again, report closes if no data is lost
 //! ```
 //!
 //! The receiver reads the socket after a sleep, for pending closes, and from time to time if the
@@ -38,25 +38,26 @@ pub(super) struct Receiver {
     consumer: Consumer,
     streams: Arc<Streams>,
     heap: Heap,
-    /// Whether messages are copied before the application reads them.
+    /// Whether the receiver copies messages before the application reads them.
     copies: bool,
     counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
-    /// Events that the next calls return; there are few.
+    /// Events that the next calls of the receiver return; there are few.
     events: VecDeque<ConnectionEvent>,
     /// A frame received over the socket, which waits until the elements before it are taken from
     /// the ring.
     frame: Option<Frame>,
-    /// Streams whose close came through the ring. Their last data may still be on the socket.
+    /// Streams whose close came through the ring, while their last data may still be on the socket.
     closing: PendingCloses,
-    /// Number of elements to take before the receiver reads the socket, or processes the frame that
-    /// it has read.
+    /// Number of elements that the receiver takes before it reads the socket, or before it
+    /// processes the frame that it has read.
     turn: u32,
-    /// Whether the receiver must read the socket, because data may have arrived.
+    /// Whether the receiver must read the socket, because data may have arrived on it.
     must_read: bool,
     /// Whether this side's flag in the ring is clear, so that the peer must notify of elements.
     is_idle: bool,
-    /// Whether unread bytes exceed their limit, so that the socket is not read.
+    /// Whether the unread bytes on the heap exceed their limit, so that the receiver does not read
+    /// the socket.
     is_held: bool,
     polls: u32,
     end: Option<End>,
@@ -94,7 +95,8 @@ impl Receiver {
         }
     }
 
-    /// Reads the socket; returns the next event from it, or the end of the connection.
+    /// Reads the socket. Returns the next event from it, or the event for the end of the
+    /// connection.
     fn check_socket(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
@@ -142,7 +144,7 @@ impl Receiver {
         }
     }
 
-    /// Whether there are pending closes, and no data on the socket can belong to their streams.
+    /// Whether closes are pending, and no data on the socket can belong to their streams.
     fn may_confirm(&self) -> bool {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
@@ -156,8 +158,9 @@ impl Receiver {
         }
     }
 
-    /// The event for the end of the connection, after all earlier events were returned. The
-    /// protocol has no message for an orderly end; an end with open streams counts as not orderly.
+    /// Returns the event for the end of the connection, once all earlier events were returned. The
+    /// protocol has no message for an orderly end, so an end with open streams counts as not
+    /// orderly.
     fn ended(&self, end: End) -> ConnectionEvent {
         let is_tidy = end == End::Clean && self.streams.lock().count() == 0;
         ConnectionEvent::End(if is_tidy { Closed::Finished } else { Closed::Disconnected })
@@ -234,10 +237,10 @@ impl Receiver {
         }
     }
 
-    /// Frees the messages in the ring, which no call will receive any more.
+    /// Frees the messages in the ring, because no caller will receive them any more.
     fn drain(&mut self) {
-        // Messages that arrive meanwhile are not freed, because the peer could then prolong the
-        // loop for ever.
+        // Messages that arrive during this loop are not freed, because the peer could then prolong
+        // the loop for ever.
         for _ in 0..self.consumer.pending().unwrap_or(0) {
             let Ok(Some(element)) = self.consumer.pop() else { break };
             if element.status & STATUS_BITS != CLOSE {
@@ -272,10 +275,10 @@ impl ConnectionReceiver for Receiver {
                 }
             }
             self.turn = TURN;
-            // The socket is read from time to time, even if the ring is never empty.
+            // After some elements the receiver reads the socket, even if the ring is never empty.
             self.must_read |= is_their_turn;
             match self.check_socket()? {
-                // The socket had nothing, but the ring may have more elements.
+                // The socket had no message, but the ring may have more elements.
                 Some(ConnectionEvent::Nothing) if is_their_turn => {}
                 Some(event) => return Ok(event),
                 None => {}
@@ -317,8 +320,8 @@ impl ConnectionReceiver for Receiver {
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.polls = self.polls.wrapping_add(1);
-        // The next call reads the socket. It is unknown whether the socket has data, so the caller
-        // does not spin longer for that.
+        // The next poll reads the socket. Whether the socket has data is unknown, so the caller
+        // does not spin longer for its sake.
         self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
@@ -353,7 +356,7 @@ fn damaged(damage: Damage) -> ProtocolError {
     ProtocolError::Violation { what: damage.to_string() }
 }
 
-/// The bits of a status that have a meaning.
+/// The bits of an element's status that have a meaning.
 const STATUS_BITS: u32 = 0xff;
 /// Number of elements after which the receiver reads the socket, so that a ring that is never empty
 /// does not delay the socket's data.

@@ -36,7 +36,7 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<SpaceWaiter>,
-    /// Time since which no slice was found for a reservation.
+    /// Time since which reservations have found no free slice.
     scarce_since: Option<Instant>,
     counters: Arc<ConnectionCounters>,
 }
@@ -72,8 +72,8 @@ impl Sender {
         )
     }
 
-    /// The error for a send without room. If the peer has hung up, or shut down its write
-    /// direction, there will never be room again.
+    /// The error of a send for which there is no room. If the peer has hung up, or shut down its
+    /// write direction, there will never be room again.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -81,7 +81,8 @@ impl Sender {
         }
     }
 
-    /// Slices with a copy of `payload`, if enough slices are free.
+    /// Allocates slices and copies `payload` into them; returns `None` if not enough slices are
+    /// free.
     fn copied(&self, payload: &[u8]) -> Option<Vec<Slice>> {
         let mut slices = match self.region.reserve(payload.len()) {
             Some(slice) => vec![slice],
@@ -96,7 +97,7 @@ impl Sender {
         Some(slices)
     }
 
-    /// Checks that the shared memory was not truncated.
+    /// Checks that neither the queue nor the buffers were truncated by the peer.
     fn check_memory(&self) -> Result<(), TrySendError> {
         if self.producer.is_damaged() || self.region.is_damaged() {
             let what = "the shared memory was truncated while it was in use".to_owned();
@@ -106,7 +107,8 @@ impl Sender {
     }
 
     fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), TrySendError> {
-        // Writing the message may have detected that the memory was truncated.
+        // Writing the message may have revealed that the memory was truncated, so the memory is
+        // checked again.
         self.check_memory()?;
         match self.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -134,7 +136,8 @@ impl ConnectionSender for Sender {
         self.check_room()?;
         let falls_back = self.streams.falls_back(stream);
         match falls_back {
-            // The stream is closed, so the peer would discard the message.
+            // The stream was closed meanwhile, so the peer would discard the message: the send
+            // succeeds without effect.
             None => return Ok(()),
             Some(true) => return self.fall_back(stream, payload),
             Some(false) => {}
@@ -202,7 +205,8 @@ impl ConnectionSender for Sender {
         let Some(falls_back) = falls_back else { return Ok(()) };
         self.check_room()?;
         if falls_back {
-            // If the close were sent through the ring, it would overtake the data on the socket.
+            // The stream's data uses the socket. If its close were sent through the ring, the close
+            // would overtake the data.
             self.outlet.with(|outlet| outlet.close_stream(stream))?;
         } else {
             self.put(stream, 0, CLOSE)?;
@@ -228,7 +232,7 @@ impl ConnectionSender for Sender {
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
         // A peer that has hung up takes no more messages, even if this side has not yet read the
-        // end of the connection.
+        // connection's end from the socket.
         is_taken || self.room.has_hung_up()
     }
 

@@ -24,7 +24,7 @@ pub(super) struct SpaceWaiter {
     region: Arc<BufferRegion>,
     /// Whether the sender waits for the socket, because bytes are buffered for it.
     waits_for_socket: AtomicBool,
-    /// Whether the peer had hung up when the sender armed this object.
+    /// Whether the peer had hung up when the sender last armed the descriptor.
     has_hung_up: AtomicBool,
 }
 
@@ -41,11 +41,11 @@ impl SpaceWaiter {
         Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
     }
 
-    /// Arms the descriptor, which then becomes readable after [`RETRY_AFTER`]. If `for_socket`, it
-    /// becomes readable when the socket accepts bytes or the peer hangs up.
+    /// Arms the descriptor, which then becomes readable after [`RETRY_AFTER`]. If `for_socket`, the
+    /// descriptor also becomes readable when the socket accepts bytes or the peer hangs up.
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
         self.watch(for_socket)?;
-        // ORDER: Relaxed: the thread that arms the descriptor also reads the flag.
+        // ORDER: Relaxed: the thread that arms the descriptor also reads `has_hung_up`.
         self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
         self.timer.set((!for_socket).then(|| Instant::now() + RETRY_AFTER))
     }
@@ -57,7 +57,7 @@ impl SpaceWaiter {
         let _ = self.watch(false);
     }
 
-    /// Whether the peer has hung up or shut down its write direction; then it takes no more
+    /// Whether the peer has hung up or shut down its write direction; then the peer takes no more
     /// messages. A waiting sender must check that, because the receiving end does not read the
     /// socket while too many bytes are unread.
     pub(super) fn has_hung_up(&self) -> bool {
@@ -69,11 +69,11 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Adds the socket to the epoll set, or removes it. A socket that stayed in the set would
-    /// report a hang-up for ever.
+    /// Adds the socket to the epoll set if `is_polled`, and otherwise removes it. A socket that
+    /// stayed in the set would report a hang-up for ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
-        // ORDER: Relaxed: one thread at a time arms and disarms; for other threads the flag is only
-        // a hint.
+        // ORDER: Relaxed: one thread at a time arms and disarms the descriptor; for other threads
+        // `waits_for_socket` is only a hint.
         if self.waits_for_socket.swap(is_polled, Ordering::Relaxed) == is_polled {
             return Ok(());
         }
@@ -90,8 +90,8 @@ impl ConnectionSpace for SpaceWaiter {
     }
 
     fn is_writable(&self) -> bool {
-        // ORDER: Relaxed, as in `watch` and `arm`: for threads other than the sender's, both flags
-        // are hints.
+        // ORDER: Relaxed, as in `watch` and `arm`: for threads other than the sender's,
+        // `waits_for_socket` and `has_hung_up` are hints.
         self.has_hung_up.load(Ordering::Relaxed)
             || self.waits_for_socket.load(Ordering::Relaxed) && self.shows(PollFlags::OUT)
     }
@@ -101,5 +101,5 @@ impl ConnectionSpace for SpaceWaiter {
     }
 }
 
-/// Time between two checks for room in the ring.
+/// Time between two checks of a waiting sender for room in the ring.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether the data of any stream uses or has used the socket.
+    /// Whether the data of any stream of the connection uses or has used the socket.
     has_fallen: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Table {
     closed_max: usize,
 }
 
-/// Which stream received data belongs to.
+/// The kind of stream to which received data belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The data belongs to a stream that is open.
@@ -48,7 +48,7 @@ pub(super) enum Owner {
 }
 
 impl Streams {
-    /// The streams of a connection whose ring has this capacity, in elements.
+    /// Creates the table of streams of a connection whose ring has `ring_capacity` elements.
     pub(super) fn new(is_client: bool, ring_capacity: usize) -> Self {
         let table = Table {
             is_client,
@@ -61,9 +61,10 @@ impl Streams {
         Self { table: Mutex::new(table), has_fallen: AtomicBool::new(false) }
     }
 
-    /// Whether data of stream `name` uses the socket; `None` if the stream was closed meanwhile.
+    /// Whether the data of the stream with id `name` uses the socket; `None` if the stream was
+    /// closed meanwhile.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
-        // ORDER: Relaxed: only one sender at a time writes the flag. The peer may still receive
+        // ORDER: Relaxed: only one sender at a time writes `has_fallen`. The peer may still receive
         // data of a stream that was closed just now, like all data in flight.
         if !self.has_fallen.load(Ordering::Relaxed) {
             return Some(false);
@@ -71,9 +72,9 @@ impl Streams {
         self.lock().falls_back(name)
     }
 
-    /// Records that data of stream `name` uses the socket from now on.
+    /// Records that the data of the stream with id `name` uses the socket from now on.
     pub(super) fn fall_back(&self, name: u32) {
-        // ORDER: Relaxed: only one sender at a time writes the flag.
+        // ORDER: Relaxed: only one sender at a time writes `has_fallen`.
         self.has_fallen.store(true, Ordering::Relaxed);
         self.lock().fall_back(name);
     }
@@ -101,8 +102,8 @@ impl Table {
         name
     }
 
-    /// The stream to which data with id `name` belongs. If the data opens the stream, the stream is
-    /// open from now on.
+    /// Returns the stream to which received data with id `name` belongs. If the data opens the
+    /// stream, the stream is open from now on.
     pub(super) fn owner(&mut self, name: u32) -> Owner {
         if self.open.contains_key(&name) {
             return Owner::Known;
@@ -114,24 +115,26 @@ impl Table {
         Owner::New
     }
 
-    /// Whether data of stream `name` uses the socket; `None` if the stream is closed.
+    /// Whether the data of the stream with id `name` uses the socket; `None` if the stream is
+    /// closed.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
         self.open.get(&name).copied()
     }
 
-    /// Records that data of stream `name` uses the socket from now on.
+    /// Records that the data of the stream with id `name` uses the socket from now on.
     pub(super) fn fall_back(&mut self, name: u32) {
         if let Some(falls_back) = self.open.get_mut(&name) {
             *falls_back = true;
         }
     }
 
-    /// Records that this side closed stream `name`.
+    /// Records that this side closed the stream with id `name`.
     pub(super) fn closed_here(&mut self, name: u32) {
         self.close(name);
     }
 
-    /// Removes the stream from the open ones, and remembers its id if it was open.
+    /// Removes the stream with id `name` from the open ones. Returns whether the stream was open;
+    /// its id is then remembered.
     fn close(&mut self, name: u32) -> bool {
         if self.open.remove(&name).is_none() {
             return false;
@@ -147,19 +150,19 @@ impl Table {
         true
     }
 
-    /// Records that the peer closed a stream; returns whether the stream was open. Data of the
-    /// stream that is still in flight, on a TCP socket for example, opens no stream.
+    /// Records that the peer closed the stream with id `name`; returns whether the stream was open.
+    /// Data of the stream that is still in flight, on a TCP socket for example, opens no stream.
     pub(super) fn closed_there(&mut self, name: u32) -> bool {
         self.close(name)
     }
 
-    /// Number of open streams.
+    /// Number of open streams of the connection.
     pub(super) fn count(&self) -> usize {
         self.open.len()
     }
 }
 
-/// The first id of a stream, as in other implementations.
+/// The first id that a side gives a stream it opens, as in other implementations.
 const FIRST_NAME: u32 = 2;
 /// Lower bound of the closed streams whose id is remembered. If the ring has a larger capacity,
 /// that capacity is the bound.

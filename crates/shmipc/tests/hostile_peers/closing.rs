@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support_foe::{TIMEOUT, address, alone, assert_footprint, footprint, small, soon};
 
-/// How two sessions share their memory, and their address.
+/// How two sessions share their memory, and the kind of address at which they connect.
 #[derive(Clone, Copy, Debug)]
 enum Transport {
     UnixMemfd,
@@ -24,7 +24,7 @@ impl Transport {
     const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 }
 
-/// Two connected sessions, which linger only briefly for a peer that does not read.
+/// Connects two sessions, which linger only briefly for a peer that does not read.
 fn pair(transport: Transport) -> (Session, Session) {
     pair_with(transport, Duration::from_millis(200))
 }
@@ -56,7 +56,8 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     })
 }
 
-/// Orders in which two sessions and their streams end, and the way in which each ends.
+/// Orders in which the sessions of client and server end. The first value of a pair says whether
+/// the client's session ends, the second whether it is only dropped instead of closed.
 const ORDERS: [&[(bool, bool)]; 6] = [
     &[(true, false), (false, false)],
     &[(false, false), (true, false)],
@@ -116,8 +117,8 @@ fn messages_before_close_of_stream_and_session_arrive() {
 
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        // Both sides read everything, so the session needs a time-out that is long enough for a
-        // busy machine.
+        // Both sides read everything, so the sessions need not hang up early: the linger time is
+        // long enough for a busy machine.
         let (client, server) = pair_with(transport, TIMEOUT);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, alone, any_word, assert_footprint, footprint, small, soon};
 
-/// The address at which hostile servers and the client under test meet.
+/// The address at which hostile servers and the client under test connect.
 struct Den {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -54,7 +54,7 @@ impl Den {
     }
 }
 
-/// Sends messages on the client's session; each may succeed or fail.
+/// Sends messages on the session of the client under test; each may succeed or fail.
 fn talk(session: &Session, rounds: usize) {
     for round in 0..rounds {
         let deadline = Instant::now() + Duration::from_millis(50);
@@ -119,7 +119,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
         one(&den, seed);
     }
     assert_footprint(before);
-    // The damaged memory is not reused for the next session.
+    // The next session gets undamaged memory, because the damaged memory is not reused.
     let (session, mut foe) = den.pair();
     assert!(foe.memory.region.is_all_free());
     let mut stream = session.open(&[]).unwrap();
@@ -127,7 +127,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
     assert_eq!(foe.hear(), (foe_stream(), Some(vec![7; 100_000])));
 }
 
-/// Id of the first stream of a session.
+/// Id of the first stream of a session, which the client opens.
 const fn foe_stream() -> u32 {
     2
 }
@@ -192,7 +192,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     assert_eq!(name(&foe), name(&other), "sessions share their buffers");
     let mut stream = first.open(&[]).unwrap();
     stream.send(&[7; 10_000]).unwrap();
-    // The server has taken the element, keeps the slices, and then hangs up.
+    // The hostile server has taken the element, keeps its slices, and then hangs up.
     assert!(foe.memory.consumer.pop().unwrap().is_some());
     let spoilt = name(&foe);
     foe.wire.socket.shutdown_both().unwrap();
@@ -202,7 +202,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     let (third, another) = den.pair();
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
-    // The session that uses the retired region keeps it.
+    // The second session, which uses the retired region already, keeps that region.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));
@@ -217,7 +217,8 @@ fn a_region_of_which_nothing_is_missing_is_used_again() {
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((session, foe));
-    // The driver frees the session's memory a moment after the session has finished.
+    // The driver frees the session's memory a moment after the session has finished, so the test
+    // connects again until the region is reused.
     support_foe::until("it is used again", || {
         let (session, foe) = den.pair();
         let now = foe.memory.identity();
@@ -232,7 +233,8 @@ fn files_of_killed_processes_are_swept_and_no_others() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    // The largest possible process id, which no process has.
+    // The file of a killed process: 4194303 is the largest possible process id, which no process
+    // has.
     let stale = file("shm_0123456789abcdef_4194303_buffer");
     let kept = [
         "shm_0123456789abcdef_1_buffer",

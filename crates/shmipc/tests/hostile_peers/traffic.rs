@@ -12,7 +12,7 @@ use partywall_testkit::Random;
 use std::time::Instant;
 use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
-/// A hostile client with one open stream, on which a message was echoed.
+/// Connects a hostile client that has one open stream, on which a message was echoed.
 fn begin(home: &Home) -> Foe {
     let mut foe = Foe::client(&home.path());
     foe.say(2, b"hello");
@@ -25,7 +25,7 @@ fn assert_serves(home: &Home) {
     home.end();
 }
 
-/// Why the server's session ends after the hostile client has performed `act`.
+/// Returns why the server's session ends after the hostile client has performed `act`.
 fn end_after<T>(home: &Home, act: impl FnOnce(&mut Foe) -> T) -> String {
     let mut foe = begin(home);
     act(&mut foe);
@@ -90,8 +90,9 @@ fn elements_that_name_no_message_end_the_session_and_say_so() {
 fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
     let _alone = alone();
     let home = Home::new();
-    // The ring has the same message twice before the server reads it. The second time its slice is
-    // free or in use, but never shared by two messages.
+    // The client puts the same message into the ring many times before the server reads it. From
+    // the second time on, its slice is free or in use. The server must never use the slice for two
+    // messages.
     for _ in 0..50 {
         let mut foe = begin(&home);
         let offset = foe.memory.message(&[7; 4096]);
@@ -114,16 +115,17 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         let offset = foe.memory.message(b"of no stream");
         until("there is room", || foe.put(9, offset, status));
     }
-    // Only the low eight bits of the status have a meaning.
+    // Only the low eight bits of the status have a meaning, so this element announces data.
     let offset = foe.memory.message(b"data");
     assert!(foe.put(2, offset, 0xabcd_ef00));
     assert_eq!(foe.hear(), (2, Some(b"data".to_vec())));
-    // A few of the many slices stay cached for the server's next messages.
+    // The server keeps a few of the many slices in its cache for its next messages.
     until("the slices are back", || {
         let free = foe.memory.region.free_counts();
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
-    // The element closes a stream that was never open, and its offset is out of range.
+    // The element closes a stream that was never open, and its offset is out of range. The server
+    // ignores the element.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));
@@ -140,8 +142,8 @@ fn counters_of_the_ring_that_cannot_be_end_the_session() {
         let end = end_after(&home, |foe| {
             foe.memory.queue_map.store(at, value);
             foe.wire.send(&encode::polling(3));
-            // The echo of the message on the socket uses the ring, so the server reads the ring's
-            // counters then.
+            // The server echoes the message on the socket through the ring, so it reads the ring's
+            // corrupted counters then.
             foe.wire.send(&[&encode::fallback_header(3, 2, 1)[..], b"x"].concat());
         });
         assert!(end.contains("more elements than it can"), "{value:#x} at {at}: {end}");
@@ -158,8 +160,8 @@ fn geometry_is_not_read_twice() {
     for base in [0, half] {
         foe.memory.queue_map.store(base, 0);
     }
-    // The offsets are those of the number of lists, and of the capacities and slice counts of
-    // lists.
+    // Offsets of words that the server must read only once: the number of lists, and the capacities
+    // and slice counts of lists.
     for at in [0, 4, 8 + 4, 8 + 16] {
         foe.memory.buffer_map.store(at, u32::MAX);
     }
@@ -253,7 +255,7 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
-    // The client does not take the echoed answers, so they fill the ring.
+    // The client does not take the echoed answers from the ring, so the answers fill it.
     let home = Home::with(config, partywall::Config::default());
     let foe = begin(&home);
     let before = footprint().2;
@@ -318,7 +320,7 @@ fn memory_that_is_taken_away_ends_the_session_and_says_so() {
     assert_serves(&home);
 }
 
-/// A client writes random words into both regions during traffic.
+/// Connects a client that writes random words into both regions during traffic.
 fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
     let mut foe = Foe::client_with(&home.path(), Memory::client(1 << 20, 64, is_sealed));
     let queue_words = foe.memory.queue_map.len() / 4;
@@ -336,7 +338,7 @@ fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
             }
             2 => foe.memory.buffer_map.store(random.below(20) as usize * 4, word),
             3 => {
-                // A word in the header of some slice.
+                // The offset of a random word in the header of a random slice.
                 let at = 44 + random.below(127) as usize * 4116 + random.below(5) as usize * 4;
                 foe.memory.buffer_map.store(at, word);
             }
@@ -367,7 +369,8 @@ fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
         foe.memory.truncate(random.below(2) == 0, random.below(2) == 0);
     }
     drop(foe);
-    // A client that corrupted the regions before the server first checked them is refused.
+    // The server refuses a client that corrupted the regions before the server first checked them,
+    // and ends the session of any other such client.
     home.is_rid_of_one();
 }
 

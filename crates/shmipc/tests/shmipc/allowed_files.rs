@@ -45,7 +45,8 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     drop((region, backing));
     assert!(!path.exists() && hard_link.exists());
 
-    // A process that only opened the file does not remove it.
+    // A process that only opened a file does not remove it, so dropping this memory leaves the file
+    // in place.
     let given = PeerMemory::path(&hard_link, &allowed(directory.path())).unwrap();
     drop(open_buffer(&given).unwrap());
     drop(given);
@@ -83,7 +84,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     let another = MemoryRules { owner: allowed.owner.map(|owner| owner + 1), ..allowed.clone() };
     let error = PeerMemory::path(&directory.join("sub/file"), &another).unwrap_err();
     assert!(matches!(error, BackingError::Owner { .. }), "{error}");
-    // The refusals removed and changed no file.
+    // The refused paths were neither removed nor changed.
     assert_eq!(fs::read(&secret).unwrap(), [0; 4096]);
     assert!(directory.join("sub/file").exists());
 }
@@ -98,12 +99,12 @@ fn descriptors_of_other_kinds_are_refused() {
     assert!(matches!(PeerMemory::descriptor(zero.into(), &allowed), Err(BackingError::NoFile)));
     let large = create_memfd("large", (1 << 20) + 4096).unwrap();
     assert!(matches!(PeerMemory::descriptor(large, &allowed), Err(BackingError::Size { .. })));
-    // The file is on a disk, so its pages may come from anywhere.
+    // The file is on a disk, so a process could supply its pages: as a descriptor it is refused.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let opened = file.reopen().unwrap();
     assert!(matches!(PeerMemory::descriptor(opened.into(), &allowed), Err(BackingError::NoMemory)));
-    // The descriptor refers to memory, but is not writable.
+    // A descriptor that refers to memory, but is not writable, cannot be mapped.
     let memory = create_memfd("memory", 1 << 20).unwrap();
     let read_only = File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
     let given = PeerMemory::descriptor(read_only.into(), &allowed).unwrap();
@@ -137,7 +138,8 @@ fn own_memfd_is_sealed_and_stays_writable() {
 fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
     let (backing, map) = Backing::create_memfd("/guarded", 1 << 20).unwrap();
     drop(create_buffer(&backing, map, &CLASSES).unwrap());
-    // Memory as other implementations make it: the same content, in a memfd without seals.
+    // The peer's memory as other implementations make it: the same content, in a memfd without
+    // seals.
     let unsealed = create_memfd("unsealed", 1 << 20).unwrap();
     let mut content = Vec::new();
     File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();

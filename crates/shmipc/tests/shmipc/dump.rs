@@ -60,7 +60,7 @@ fn pending_held_and_lost_slices_are_distinguished() {
         assert_eq!(known, text.replace("held or leaked", what));
     }
 
-    // The list is cut: the first free slice of list 0 no longer has a successor.
+    // The test cuts the list: the first free slice of list 0 no longer has a successor.
     let seen = SharedMap::map(region_memory.fd(), 4096).unwrap();
     let list = region.geometry().lists()[0];
     seen.store_byte((list.area() + list.relative(1)) as usize + 16, 0);

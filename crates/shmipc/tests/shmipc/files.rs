@@ -22,7 +22,8 @@ use support_foe::{Foe, Home, Memory, Wire, address, small, until};
 const BUFFER_BYTES: u64 = 1 << 20;
 const QUEUE_ENTRIES: u32 = 64;
 
-/// Creates a file as other implementations do: without a lock, and only if the path does not exist.
+/// Creates a client's file as other implementations do: without a lock, and only if the path does
+/// not exist.
 fn made(path: &Path, bytes: u64) -> File {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(path).unwrap();
@@ -30,14 +31,14 @@ fn made(path: &Path, bytes: u64) -> File {
     file
 }
 
-/// Maps the memory of a client in the files `queue` and `buffer`.
+/// Maps the memory of a client that has the files `queue` and `buffer`.
 fn memory(queue: &Path, buffer: &Path) -> Memory {
     let queue_bytes = Queue::size_bytes(QUEUE_ENTRIES).unwrap() as u64;
     let (buffer, queue) = (made(buffer, BUFFER_BYTES), made(queue, queue_bytes));
     Memory::client_of(buffer.into(), queue.into(), QUEUE_ENTRIES)
 }
 
-/// Connects with these files, and waits until the server has answered a message.
+/// Connects a client that names these files, and waits until the server has answered a message.
 fn named(home: &Home, queue: &Path, buffer: &Path) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -114,7 +115,8 @@ fn a_name_that_means_another_file_now_is_left_alone() {
         fs::rename(&buffer, &kept).unwrap();
         replace(&buffer, &kept);
         drop(wire);
-        // The server removes the queue's file last, so the buffer's has been considered by then.
+        // The server removes the queue's file last. So it has decided about the buffer's file by
+        // the time the queue's file is gone.
         until("the queue is gone", || is_gone(&queue));
         assert!(!is_gone(&buffer) && !is_gone(&kept));
     }
@@ -132,7 +134,7 @@ fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
     drop(first);
     until("the first queue is gone", || is_gone(&queue));
     assert!(!is_gone(&buffer) && !is_gone(&second_queue));
-    // A third session finds the buffer's file by its name.
+    // The buffer's file is still at its path, so a third session can name it.
     drop(memory(&queue, &home.file("unused_too")));
     let third = named(&home, &queue, &buffer);
     drop(second);
@@ -166,7 +168,7 @@ fn files_without_credentials_are_left_to_them() {
     assert!(!is_gone(&queue) && !is_gone(&buffer));
 }
 
-/// A client of this crate, with its files in the directory of `home`.
+/// A client of this crate, which creates its files in the directory of `home`.
 fn own(home: &Home) -> Arc<Shmipc> {
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
@@ -189,7 +191,7 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
     session
 }
 
-/// Files of the client that have `part` in their names.
+/// Paths of the client's files that have `part` in their names.
 fn files(home: &Home, part: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.directory.path()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -227,7 +229,7 @@ fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
     let second = connected(&home, &config);
     let found = files(&home, "_buffer");
     assert!(found.len() == 1 && found != removed);
-    // The session that uses the removed file continues.
+    // The first session, which uses the removed file, continues.
     let mut stream = first.open(&[]).unwrap();
     stream.send(b"still").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"still");

@@ -30,7 +30,7 @@ use support_golden::{
     From, Line, Mask, Recording, Transcript, hear, is_silent, names, recordings, say, with_names,
 };
 
-/// The recorded side's ends of the shared memory, for one message in each direction.
+/// The ends of the shared memory that the recorded side uses, for one message in each direction.
 struct Ends {
     region: Arc<BufferRegion>,
     producer: Producer,
@@ -57,7 +57,7 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Adds a message to the ring; the caller sends the wake-up that it needs.
+    /// Adds a message to the ring. The caller sends the wake-up that announces the message.
     fn put(&mut self, bytes: &[u8]) {
         let mut slice = self.region.reserve(bytes.len()).unwrap();
         slice.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -66,7 +66,7 @@ impl Ends {
         until("it sleeps", || self.producer.mark_working());
     }
 
-    /// Takes the message that a wake-up announced from the ring.
+    /// Takes from the ring the message that a wake-up has announced.
     fn take(&mut self) -> Vec<u8> {
         let Element { stream, offset, .. } = self.consumer.pop().unwrap().expect("a message");
         assert_eq!(stream, STREAM);
@@ -85,7 +85,8 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 1).unwrap();
-    // The name of a memfd is only a text, but a file needs a directory.
+    // The prefix of the client's names. The name of a memfd is only a text, but a file needs a
+    // directory.
     let (prefix, mapping) = match recording.is_memfd() {
         true => (recording.start.rsplit_once('_').unwrap().0.to_owned(), MemMapType::MemFd),
         false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
@@ -123,14 +124,14 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     })
 }
 
-/// Sends the server's recorded lines, and records the messages of the client under test. Returns
-/// `None` if the client hangs up before the end.
+/// Acts as the server: sends the server's recorded lines, and records the messages of the client
+/// under test. Returns `None` if the client hangs up before the end.
 fn serve_as_recorded(socket: &Socket, recording: &Recording, mask: &Mask) -> Option<String> {
     let mut transcript = Transcript::default();
     let mut ends = None;
     for line in &recording.lines {
         if line.from == From::Server {
-            // Neither side may send before its turn in the recording.
+            // The client under test must not send before its turn in the recording.
             if ends.is_none() && !is_silent(socket) {
                 return None;
             }
@@ -193,7 +194,8 @@ fn replay_to_our_server(recording: &Recording) -> Option<String> {
                 say(&wire.socket, &line.bytes, &descriptors);
             }
             Some(BY_PATH) => {
-                // The recorded files are created in a directory of this test.
+                // The test creates the recorded files in a directory of its own, so their paths
+                // differ from the recorded ones.
                 let both = names(&line.bytes).unwrap();
                 let both = both.map(|name| moved(&name, home.directory.path()));
                 let sizes = [Queue::size_bytes(QUEUE_ENTRIES).unwrap(), BUFFER_BYTES];
@@ -221,7 +223,7 @@ fn write_as_recorded(transcript: &mut Transcript, line: &Line) {
     }
 }
 
-/// Memfds of the recorded sizes and names, in the recorded order.
+/// Creates memfds of the recorded sizes and names, in the recorded order.
 fn memfds(line: &Line) -> Vec<OwnedFd> {
     let named = |name: &str| {
         name.strip_prefix("/memfd:")
@@ -251,8 +253,8 @@ fn our_server_says_what_theirs_say() {
     }
 }
 
-/// The client checks received messages as strictly as it makes sent ones: if any other byte is
-/// received, the handshake fails.
+/// One bit of each byte that the client receives is changed, one byte at a time. Each time the
+/// client must refuse the handshake.
 #[test]
 fn our_client_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
@@ -266,7 +268,9 @@ fn our_client_agrees_to_nothing_else() {
     }
 }
 
-/// The server takes names as any text, so only the bytes of the headers are changed.
+/// One bit of each header byte that the server receives is changed, one byte at a time. Each time
+/// the server must hang up. The names are left as they are, because the server takes them as any
+/// text.
 #[test]
 fn our_server_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
@@ -275,9 +279,9 @@ fn our_server_agrees_to_nothing_else() {
         };
         for (index, at) in bytes_of(&recording, is_received).filter(|(_, at)| *at < 8) {
             let mut other = recording.clone();
-            // The highest bit of each byte is changed, but of the length's last byte and of the
-            // version the lowest. With the highest, the server would wait for the rest of a longer
-            // message, and accept a newer version.
+            // The test flips the highest bit of a byte, but the lowest bit of the length's last
+            // byte and of the version. With their highest bits flipped, the server would wait for
+            // the rest of a longer message, or accept a newer version.
             other.lines[index].bytes[at] ^= if at == 3 || at == 6 { 1 } else { 0x80 };
             let passed = replay_to_our_server(&other);
             assert_eq!(passed, None, "{name}: line {index}, byte {at}");
@@ -285,7 +289,7 @@ fn our_server_agrees_to_nothing_else() {
     }
 }
 
-/// Index of each line that `is_meant` selects, and of each byte in it.
+/// Indices of each line that `is_meant` selects, and of each byte in that line.
 fn bytes_of(
     recording: &Recording,
     is_meant: impl Fn(&Line) -> bool,

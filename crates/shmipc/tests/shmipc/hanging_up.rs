@@ -29,7 +29,7 @@ const MESSAGE_BYTES: usize = (1 << 20) + 4096;
 /// Number of bytes that the receiver leaves unread; a Unix socket accepts more.
 const LAST_BYTES: usize = 16 << 10;
 
-/// How long to check that an event does not happen.
+/// How long a test waits to check that an event does not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 fn accepted(listener: &Listener) -> Socket {
@@ -41,8 +41,8 @@ fn accepted(listener: &Listener) -> Socket {
     socket.unwrap()
 }
 
-/// A client's session over TCP, and the connection that the acceptor controls by hand. In version 2
-/// the acceptor need not answer.
+/// A client's session over TCP, and the accepted connection, which the test controls by hand. In
+/// version 2 the acceptor need not answer.
 fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -58,7 +58,7 @@ fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) 
     (session, wire)
 }
 
-/// A client's session on a Unix socket, and its hostile server.
+/// Connects a client's session on a Unix socket to a hostile server; returns both.
 fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) {
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
@@ -72,7 +72,8 @@ fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) 
     })
 }
 
-/// Sends a message for which the region has no slices, then ends stream and session.
+/// Sends a message for which the region has no slices, so that it uses the socket. Then ends the
+/// stream and the session.
 fn send_and_close(session: &Session) {
     let mut stream = session.open(&[]).unwrap();
     stream.send_deadline(&[7; MESSAGE_BYTES], soon()).unwrap();
@@ -85,7 +86,7 @@ fn has_not_finished(session: &Session) {
     assert!(matches!(early, Err(WaitError::TimedOut)), "it hung up: {early:?}");
 }
 
-/// Reads the message except for its last bytes.
+/// Reads the message that the session sent, except for its last `LAST_BYTES` bytes.
 fn read_most(wire: &Wire) {
     let (header, _) = wire.receive(16).expect("the connection was reset");
     let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -93,7 +94,7 @@ fn read_most(wire: &Wire) {
     is_message(wire, MESSAGE_BYTES - LAST_BYTES);
 }
 
-/// Reads the last bytes of the message, and the end of the stream.
+/// Reads the last bytes of the message, and the message that its stream was closed.
 fn read_the_last(wire: &Wire) {
     is_message(wire, LAST_BYTES);
     assert_eq!(wire.receive(12).unwrap().0[7], 2, "the end of the stream");
@@ -104,7 +105,7 @@ fn is_message(wire: &Wire, bytes: usize) {
     assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
-/// Writes messages to the side that has closed its session.
+/// Writes messages of the peer to the side that has closed its session.
 fn write_on(wire: &Wire, version: u8) {
     for _ in 0..10 {
         assert!(wire.send(&encode::polling(version)), "the connection was reset");
@@ -122,7 +123,7 @@ fn over_tcp_nothing_that_is_under_way_is_destroyed() {
     has_not_finished(&session);
     read_the_last(&wire);
     assert!(wire.receive(1).is_none());
-    // A peer that reads to the end may write meanwhile, and its writes succeed.
+    // The peer may write while it reads the message to the end, and its writes succeed.
     write_on(&wire, 2);
     has_not_finished(&session);
     write_on(&wire, 2);
@@ -139,7 +140,8 @@ fn on_a_unix_socket_it_is_waited_for_until_it_is_read() {
     read_most(&foe.wire);
     has_not_finished(&session);
     read_the_last(&foe.wire);
-    // On a Unix socket the session finishes although the peer does not hang up.
+    // On a Unix socket the session finishes once the peer has read everything, although the peer
+    // does not hang up.
     session.finished(Some(soon())).unwrap();
     foe.wire.hears_the_end();
 }
@@ -213,7 +215,8 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
     std::thread::scope(|scope| {
-        // One sender sleeps already when the peer shuts down writing; the other sends afterwards.
+        // The first sender sleeps already when the peer shuts down writing; the second sends
+        // afterwards. Both must learn of it.
         let later = soon() + A_WHILE;
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);
@@ -227,5 +230,5 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
     drop((foe, taken));
 }
 
-/// Limit of unread fallback data in bytes, above which the socket is not read.
+/// The server's limit of unread fallback data in bytes, above which it does not read the socket.
 const UNREAD_BYTES: u64 = 1 << 20;

@@ -32,7 +32,7 @@ proptest! {
         support_hostile::image(&input);
     }
 
-    /// Any region whose list headers are plausible one by one.
+    /// Generates any region of which each list header is plausible by itself.
     #[test]
     fn lists_that_the_peer_made_up(
         lists in 0_u16..5,
@@ -101,7 +101,7 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
     let region = BufferRegion::create(ours, &classes).unwrap();
     let held = region.reserve(60).unwrap();
-    // The peer makes an allocated slice the head, as a stale head after ABA would.
+    // The peer makes an allocated slice the head of the list, as a stale head after ABA would do.
     let list = region.geometry().lists()[0];
     theirs.store(list.header as usize + 8, 0);
     theirs.store_byte(list.area() as usize + 16, 1);
@@ -109,14 +109,15 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     assert_eq!(other.capacity(), 252);
     let counts = region.counts();
     assert!(counts[0].is_stopped && counts[0].violations == 1 && !counts[1].is_stopped);
-    // The peer makes the head of list 1 an offset out of range.
+    // The peer makes the head of list 1 an offset that is out of range.
     theirs.store(region.geometry().lists()[1].header as usize + 8, 3);
     assert!(region.reserve(60).is_none());
     assert!(region.counts()[1].is_stopped);
     drop((held, other));
 }
 
-/// The peer writes random words from a thread of its own, at any moment.
+/// The peer writes random words into the region from a thread of its own, while this side uses the
+/// region.
 #[test]
 fn a_region_is_used_while_the_peer_scribbles() {
     let (ours, theirs) = support_hostile::mappings(1 << 16);
@@ -128,8 +129,8 @@ fn a_region_is_used_while_the_peer_scribbles() {
             let mut word = 1_u32;
             while !is_over.load(Ordering::Relaxed) {
                 word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // The words are those of list headers and of the first slices; the values are
-                // mostly small numbers.
+                // Offset and value of the word that the peer writes. It is a word of the list
+                // headers or of the first slices, and mostly a small number.
                 let at = (word >> 20) as usize % 64 * 4;
                 theirs.store(at, if word & 8 == 0 { word >> 22 } else { word });
             }
@@ -164,7 +165,8 @@ fn truncated_memory_ends_the_session_and_nothing_else() {
     let mut ours = region.reserve(10).unwrap();
 
     file.set_len(0).unwrap();
-    // The peer's mapping is not guarded, and must not be accessed any more, even by its drop.
+    // The peer's mapping of the truncated memory is not guarded, so nothing may access it any more,
+    // not even its drop.
     std::mem::forget(theirs);
     ours.as_mut_slice().fill(1);
     assert_eq!(chain.as_slice(), [0; 4096]);

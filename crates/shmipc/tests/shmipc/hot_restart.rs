@@ -117,8 +117,8 @@ async fn manager(place: &Place, sessions: usize) -> SessionManager {
     within("connecting", made).await.unwrap()
 }
 
-/// Starts tasks that make calls without pause until stopped, each call on a stream of the manager.
-/// Each task returns its number of calls.
+/// Starts tasks that call the servers without pause until stopped, each call on a stream of the
+/// manager. Each task returns its number of calls.
 fn load(manager: &SessionManager, tasks: usize, stop: &Arc<AtomicBool>) -> Vec<Calling> {
     let calling = |_| {
         let (manager, stop) = (manager.clone(), Arc::clone(stop));
@@ -172,7 +172,8 @@ async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
     restart_under_load(server, &manager, next).await;
 }
 
-/// Three hot restarts under load; `successor` starts the server that takes over the address.
+/// Makes three hot restarts under load. Each time `successor` starts the server that takes over the
+/// address.
 async fn restart_under_load(
     mut server: Server,
     manager: &SessionManager,
@@ -260,7 +261,7 @@ async fn without_a_new_server_clients_stay_and_no_call_fails() {
         old.shmipc.metrics().iter().map(|one| one.stability.hot_restart_error_count).sum();
     assert_eq!(failures, 2);
 
-    // The next hot restart succeeds.
+    // The first hot restart timed out. The next one succeeds, because a new server listens.
     let new = Server::start(&place.address, "new");
     old.shmipc.hot_restart(8).unwrap();
     let state = within("the handover", old.shmipc.hot_restarted(8)).await;
@@ -289,7 +290,7 @@ async fn a_server_that_keeps_the_address_is_not_followed_for_ever() {
         calls += 1;
     }
     assert!(calls > 0);
-    // The hot restart is over by now, so the number of sessions grows no more.
+    // The hot restart is over by now, so the pool opens no more sessions to the old server.
     let sessions = old.sessions();
     assert!(sessions < 60, "{sessions} sessions");
     let started = Instant::now();
@@ -315,7 +316,7 @@ async fn one_restart_after_another_does_not_make_a_client_run() {
     assert!(sessions <= 13, "{sessions} sessions in a second");
 }
 
-/// A session of a client without a manager.
+/// Connects a client without a session manager, and returns its session.
 async fn connected(place: &Place) -> Session {
     let config = partywall::Config::default();
     let protocol = Arc::new(Shmipc::default());

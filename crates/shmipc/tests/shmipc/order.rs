@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, Memory, Wire, soon, until};
 
-/// A hostile client, and the server's session with it.
+/// Connects a hostile client, and returns it with the server's session.
 fn pair() -> (Foe, Session) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
@@ -89,7 +89,7 @@ fn an_end_in_the_ring_waits_for_the_data_on_the_socket() {
 fn an_end_on_the_socket_waits_for_the_data_in_the_ring() {
     for _ in 0..50 {
         let (mut foe, session) = pair();
-        // The elements are added without a wake-up, as by a peer of which another thread is about
+        // The client adds elements without a wake-up, like a peer of which another thread is about
         // to send the wake-up.
         for index in 0..60_u32 {
             let offset = foe.memory.message(&index.to_le_bytes());
@@ -120,7 +120,7 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
         let talking = scope.spawn(move || {
             let (mut round, mut has_closed) = (0_u32, false);
             while !over.load(Ordering::Relaxed) {
-                // The client keeps the ring full all the time.
+                // The client keeps the ring full all the time, on stream 4.
                 if let Some(slice) = foe.memory.region.reserve(8) {
                     let offset = foe.memory.region.send_one(slice).unwrap();
                     while !foe.put(4, offset, 0) {
@@ -131,8 +131,8 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
                 if round == 500 {
                     assert!(foe.wire.send(&encode::stream_close(3, 3)));
                 }
-                // The close through the ring comes only after the other stream's end, because it
-                // would itself be a reason to read the socket.
+                // The client closes stream 2 through the ring only after stream 3 has ended,
+                // because that close would itself make the server read the socket.
                 if !has_closed && third_over.load(Ordering::Relaxed) {
                     has_closed = true;
                     while !foe.put(2, 0, 1) {}
@@ -160,8 +160,8 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // The element is added after another thread has set the ring's flag; that thread sends the
-    // wake-up a little later.
+    // The client adds an element while its flag in the ring is set already, as if by another of its
+    // threads. That thread sends the wake-up a little later.
     foe.memory.producer.mark_working();
     let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -178,7 +178,7 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
         let offset = foe.memory.message(&index.to_le_bytes());
         foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     }
-    // The client hangs up without a message.
+    // The client hangs up without a message that says so.
     foe.wire.socket.shutdown_both().unwrap();
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     for index in 0..20_u32 {
@@ -189,8 +189,9 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
     drop(foe);
 }
 
-/// More bytes are unread than the limit allows, so the server does not read the socket; and the
-/// ring is full.
+/// More bytes are unread than the limit allows, so the server does not read the socket, and the
+/// ring is full. A sender of the server that waits for room still learns that the client has hung
+/// up.
 #[test]
 fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,7 +207,8 @@ fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
         let session = listener.accept_deadline(soon()).unwrap();
         (connecting.join().unwrap(), session)
     });
-    // The server holds unread bytes up to its limit, and the rest fits into the socket.
+    // The server holds unread bytes up to its limit, and the socket's buffers hold the rest of the
+    // messages.
     for _ in 0..11 {
         foe.wire.send(&fallback(2, &[7; 100_000]));
     }
@@ -222,7 +224,8 @@ fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     });
 }
 
-/// A client's stream over TCP to a hostile server.
+/// Connects a client under test over TCP to a hostile server. Returns the client's session, and the
+/// server.
 fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     let listener = partywall_sys::Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -252,7 +255,7 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
 }
 
 /// On a Unix socket everything written has arrived. But a sender may write a message in two parts,
-/// and add the close to the ring between them.
+/// and add the close of the stream to the ring between them.
 #[test]
 fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     for cut in [3, 10, 500] {
@@ -286,8 +289,8 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     }
 }
 
-/// A wake-up and data arrive in one read of the socket, and a close in the ring is the only reason
-/// for that read.
+/// A wake-up and data arrive in one read of the socket. A close in the ring is the only reason why
+/// the server reads the socket.
 #[test]
 fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();
@@ -320,8 +323,8 @@ fn all_frames_of_one_read_are_processed() {
     }
 }
 
-/// If a stream's message was cut, the stream did not end in good order, even if the ring has its
-/// close.
+/// The connection ends within a message of a stream. Then the stream did not end in good order,
+/// even if the ring has its close.
 #[test]
 fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_message() {
     let directory = tempfile::tempdir().unwrap();
@@ -351,7 +354,8 @@ fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_mess
     }
 }
 
-/// The sender's TCP buffers may still hold data when the close is already in the ring.
+/// Over TCP the sender's buffers may still hold data of a stream when the stream's close is already
+/// in the ring.
 #[test]
 fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {
     let directory = tempfile::tempdir().unwrap();

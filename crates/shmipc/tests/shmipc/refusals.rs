@@ -15,7 +15,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Connects with the protocol shmipc.
+/// Connects a client with the protocol shmipc.
 fn connect(address: &str, config: &Config) -> Result<Session, ConnectError> {
     connect_with_protocol(address, config, Arc::new(Shmipc::default()))
 }
@@ -30,7 +30,7 @@ fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     })
 }
 
-/// Asserts that no error of the chain repeats the text of another.
+/// Asserts that no error in the chain of sources repeats the text of another.
 fn says_once(error: &dyn Error) {
     let whole = error.to_string();
     let mut source = error.source();
@@ -52,7 +52,7 @@ fn listener_without_protocol_names_what_to_configure() {
     let mut listener = Listener::bind_with(&*address, &config).unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| connect(&address, &Config::default()).unwrap_err());
-        // The refusal is reported during a call of accept.
+        // The listener detects and reports the refused connection only during a call of accept.
         let mut refused = None;
         while refused.is_none() {
             assert!(listener.accept_deadline(Instant::now() + Duration::from_millis(50)).is_err());
@@ -78,7 +78,8 @@ fn client_without_protocol_names_what_to_configure() {
     let path = directory.path().join("s.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let error = std::thread::scope(|scope| {
-        // The listener hangs up after eight bytes, as a shmipc server does for an unknown message.
+        // A stand-in for a shmipc server hangs up after eight bytes, as such a server does for an
+        // unknown message.
         scope.spawn(|| listener.accept().unwrap().0.read_exact(&mut [0; 8]).unwrap());
         connect_with(&*format!("unix:{}", path.display()), &Config::default()).unwrap_err()
     });
@@ -93,16 +94,16 @@ fn only_the_connecting_side_opens_streams() {
     let error = server.open(&[]).unwrap_err();
     let is_unsupported = matches!(error, OpenError::Session(SessionError::Unsupported { .. }));
     assert!(is_unsupported && error.to_string().contains("of the connecting side"), "{error}");
-    // A server cannot open streams, so accepting one fails at once.
+    // In shmipc a server cannot open streams, so a client's call of `accept` fails at once.
     let error = client.accept().unwrap_err();
     assert!(matches!(error, SessionError::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("of the connecting side"), "{error}");
-    // Both sessions continue after the failed calls.
+    // Both sessions continue after the calls that failed.
     let mut stream = client.open(&[]).unwrap();
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
-    // After the session's end, accepting returns the end, and opening a stream says why it fails.
+    // After the session's end, `accept` returns the end, and opening a stream returns why it fails.
     drop((stream, accepted));
     client.close(0, "");
     assert!(matches!(client.accept(), Ok(None)));

@@ -112,7 +112,7 @@ fn a_message_lies_in_memory_as_the_peers_read_it() {
     assert_eq!(read(&seen, first + 20, 256), [7; 256]);
     assert_eq!(read(&seen, second, 20), words(&[256, 44, 0, 0, 2]));
     assert_eq!(read(&seen, second + 20, 44), [8; 44]);
-    // The creator has allocated two slices from this list.
+    // The expected header of the list, after the creator has allocated two of the list's slices.
     let header =
         words(&[list.slices - 2, list.slices, 2 * 276, (list.slices - 1) * 276, 256, 2, 0]);
     assert_eq!(read(&seen, list.header as usize, 28), header);
@@ -139,8 +139,8 @@ fn impossible_layout_is_refused_with_advice() {
     let few = PlanError::TooFew { size: 1 << 20, percent: 100, slices: 0 };
     assert_eq!(plan(1 << 20, &[class(1 << 20, 100)]), Err(few));
     assert_eq!(plan(5 << 30, &[class(64, 100)]), Err(PlanError::RegionSize { bytes: 5 << 30 }));
-    // Sizes that would misalign later headers are rounded up; the order of the classes does not
-    // matter.
+    // Sizes of classes that would misalign later headers are rounded up. The order of the classes
+    // does not matter.
     let lists = plan(1 << 20, &[class(1000, 50), class(61, 50)]).unwrap();
     assert_eq!(lists.lists()[0].capacity, 64);
     assert_eq!(lists.lists()[1].capacity, 1000);

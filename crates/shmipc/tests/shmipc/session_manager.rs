@@ -18,8 +18,8 @@ use std::time::Duration;
 use support_async::{until, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A server of which a message that begins with `!` gets no answer, one with `2` two answers, and
-/// one with `x` a close of the stream.
+/// A server that answers each message once. A message that begins with `!` gets no answer, one with
+/// `2` two answers, and one with `x` a close of the stream.
 struct Server {
     address: String,
     sessions: Arc<Mutex<Vec<Session>>>,
@@ -145,15 +145,15 @@ async fn sessions_take_turns_of_thirty_two() {
         call(&mut stream, b"here").await;
         streams.push(stream);
     }
-    // The first turn begins with request 1, not 0, as in shmipc-go, so one session has one stream
-    // less.
+    // As in shmipc-go, the first turn begins with request 1, not 0, so one session serves one
+    // stream less.
     let mut counts = server.streams_of_sessions();
     counts.sort_unstable();
     assert_eq!(counts, [31, 32, 32, 32]);
     let metrics = manager.stats();
     assert_eq!(metrics.sessions.len(), 4);
     assert_eq!(metrics.total.stability.active_stream_count, 127);
-    // The four sessions share a region, so it counts once.
+    // The four sessions share a region, so the total counts the region once.
     assert_eq!(metrics.total.share_memory, metrics.sessions[0].share_memory);
     drop(streams);
     until("no stream", || server.streams_of_sessions().iter().all(|count| *count == 0)).await;
@@ -207,7 +207,8 @@ async fn dirty_streams_are_closed_and_not_kept() {
 async fn peer_event_on_idle_stream_is_seen_before_reuse() {
     let server = Server::start();
     let manager = manager(&server, Config::default()).await;
-    // After the stream was put back, a late answer arrives, or the server closes the stream.
+    // After the stream was put back, the server sends a late answer on it (`late`) or closes it
+    // (`x`).
     for text in [&b"late"[..], b"x"] {
         let mut other = get(&manager).await;
         let mut stream = get(&manager).await;
@@ -220,7 +221,8 @@ async fn peer_event_on_idle_stream_is_seen_before_reuse() {
                 || now.stability.active_stream_count < before.stability.active_stream_count
         })
         .await;
-        // When this answer arrives, everything that the server sent before has been processed.
+        // When this answer arrives, the client has processed everything that the server sent before
+        // it.
         call(&mut other, b"settled").await;
         let mut next = get(&manager).await;
         call(&mut next, b"mine").await;
@@ -301,7 +303,8 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_no_session_is_left_asking_for_a_stream_connects_at_once() {
     let mut server = Server::start();
-    // The rebuild interval alone would take a minute.
+    // The default rebuild interval is a minute, so only a request for a stream can connect again in
+    // time.
     let manager = manager(&server, Config::default().session_num(2)).await;
     let mut lost = get(&manager).await;
     call(&mut lost, b"here").await;

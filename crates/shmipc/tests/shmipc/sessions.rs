@@ -155,14 +155,16 @@ async fn messages_without_memory_use_the_socket_in_order() {
             for index in 0..200usize {
                 stream.send(&payload(20_000 + index, index)).await.unwrap();
             }
-            // If messages are copied on arrival, their memory is free again almost at once.
+            // Messages that are copied on arrival free their memory almost at once. If messages are
+            // not copied, some must use the socket.
             assert!(is_copied || client.stats().overflows > 0, "{:?}", client.stats());
             drop(stream);
             within("draining", client.drained()).await.unwrap();
             client
         });
         let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
-        // The peer does not read, so unread messages exhaust the memory.
+        // The peer does not read, so the unread messages exhaust the memory and later ones use the
+        // socket.
         let client = within("sending", sending).await.unwrap();
         for index in 0..200usize {
             let message = within("receiving", there.recv()).await.unwrap().unwrap();
@@ -171,7 +173,7 @@ async fn messages_without_memory_use_the_socket_in_order() {
         let end = within("receiving", there.recv()).await;
         assert!(matches!(end, Ok(None)), "{end:?}");
         drop(there);
-        // The next stream uses shared memory again.
+        // A new stream uses shared memory again, because the unread messages were freed.
         let before = client.stats().overflows;
         let mut stream = client.open(&[]).await.unwrap();
         stream.send(&payload(20_000, 1)).await.unwrap();
@@ -274,7 +276,7 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
     let address = listener.local_address().to_string();
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
-    // In version 2 the server does not answer, so connecting succeeds.
+    // In version 2 the server does not answer in the handshake, so connecting succeeds.
     let protocol = Arc::new(Shmipc::new(files).unwrap());
     let _session = connect_with_protocol(address, &Config::default(), protocol).await;
     let why = within("refusing", refused.recv()).await.unwrap();

@@ -18,11 +18,12 @@ const CLASSES: [Class; 3] = [
     Class { size: 252, percent: 40 },
 ];
 
-/// Number of slices with which none returns to the head of its list while a thread is delayed
-/// between two instructions. The protocol does not survive that one case.
+/// Size in bytes of a region with so many slices that one case cannot occur. A slice would return
+/// to the head of its list while a thread is delayed between two instructions. The protocol does
+/// not survive that case.
 const LARGE: usize = 1 << 17;
 
-/// The region as its creator sees it, and as the peer sees it.
+/// Maps one region twice: as its creator sees it, and as the peer sees it.
 fn sides(size: usize) -> [Arc<BufferRegion>; 2] {
     let (backing, map) = Backing::create_memfd("/pair", size).unwrap();
     let creator = BufferRegion::create(map, &CLASSES).unwrap();
@@ -64,7 +65,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Slices that one side holds, and messages in flight from that side.
+/// Slices that one side holds, messages that it has received, and messages in flight from it.
 #[derive(Default)]
 struct Holding {
     slices: VecDeque<Vec<Slice>>,
@@ -152,7 +153,7 @@ proptest! {
         assert_all_free(&regions);
     }
 
-    /// A ring behaves as a plain queue does, at whatever 64-bit number its counters start.
+    /// Rule: a ring behaves as a plain queue does, at whatever 64-bit number its counters start.
     #[test]
     fn elements_come_in_order(
         is_legacy: bool,
@@ -174,7 +175,8 @@ proptest! {
         let (mut sender, _) = client.split(Side::Client).unwrap();
         let (_, mut receiver) = server.split(Side::Server).unwrap();
         let mut model = VecDeque::new();
-        // The consumer stores its head after each eighth of the ring, and when it is empty.
+        // Model of the consumer: it stores its head after each eighth of the ring, and when the
+        // ring is empty. `unreported` counts the elements taken since then.
         let mut unreported = 0;
         for (number, is_put) in acts.into_iter().enumerate() {
             let element = Element { stream: number as u32, offset: 1, status: 2 };
@@ -191,13 +193,15 @@ proptest! {
             prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
             // Other implementations read all 64 bits of a counter, and calculate slots from them.
+            // So all bits must be right.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
             prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
         }
     }
 }
 
-/// One direction of an exchange between two threads.
+/// One of two threads that exchange messages: sends messages and receives those of the other
+/// thread.
 fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, seed: u32) {
     let mut deadline = within(STALL_MAX);
     let (mut sender, mut receiver) = queue.split(side).unwrap();
@@ -229,12 +233,13 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
             received += 1;
             kept.push_back(chain);
         }
-        // Messages are freed later than they arrive, but at the latest when the sender lacks
-        // slices.
+        // A received message is freed later, but at the latest when this side has messages to send
+        // and needs slices.
         if kept.len() > 3 || (sent < messages && sender.room().unwrap() > 0) {
             kept.pop_front();
         }
-        // Only a side without progress yields: on a busy machine the processor may come back late.
+        // A thread yields only if it made no progress, because on a busy machine the processor may
+        // come back late.
         if (sent, received) == before {
             assert!(Instant::now() < deadline, "stuck at {sent} sent, {received} received");
             std::thread::yield_now();
@@ -302,7 +307,7 @@ fn empty_slices_are_left_out_and_the_last_one_stays() {
     assert!(creator.reserve(0).is_none() && creator.reserve(10_000).is_none());
     assert!(creator.send(Vec::new()).is_none());
 
-    // A chain can have all slices except the last of each list.
+    // The longest possible chain has all slices except the last one of each list.
     let all = creator.chain_bytes_max() as usize;
     assert!(creator.reserve_chain(all + 1).is_none());
     let chain = creator.reserve_chain(all).unwrap();
@@ -320,7 +325,7 @@ fn slice_in_use_cannot_be_received() {
     let chain = mapper.receive(offset).unwrap();
     assert!(mapper.receive(offset).is_err());
     drop(chain);
-    // A message that was not sent is taken back, which frees its slices.
+    // The creator takes back a message that it did not send, which frees the message's slices.
     let offset = creator.send(creator.reserve_chain(600).unwrap()).unwrap();
     drop(creator.receive(offset).unwrap());
     assert_all_free(&regions);

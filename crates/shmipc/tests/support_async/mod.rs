@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
-/// Time after which a wait has failed.
+/// Time-out of a wait, after which the wait has failed.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time between two checks of a condition.
+/// Time between two checks of a condition that a test waits for.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The result of a future; panics with `what` if the future takes longer than the time-out.
+/// Waits for a future and returns its result; panics with `what` if the future takes longer than
+/// the time-out.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(TIMEOUT, future).await;
     ended.unwrap_or_else(|_| panic!("{what}: hung"))

@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A listener that serves until it is dropped.
+/// A listener under test, which serves until it is dropped.
 pub struct Home {
     pub directory: tempfile::TempDir,
     pub refused: mpsc::Receiver<String>,
@@ -25,7 +25,7 @@ impl Home {
         Self::with(partywall_shmipc::Config::default(), Config::default())
     }
 
-    /// A listener with these settings; clients may have their files in its directory.
+    /// Starts a listener with these settings; clients may have their files in its directory.
     pub fn with(protocol: partywall_shmipc::Config, config: Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
@@ -71,14 +71,14 @@ impl Home {
         self.refused.recv_timeout(TIMEOUT).expect("it was not refused")
     }
 
-    /// Waits until one more connection was refused, or has ended.
+    /// Waits until one more connection was refused, or one more session has ended.
     pub fn is_rid_of_one(&self) {
         super::until("a session ends", || {
             self.ended.try_recv().is_ok() || self.refused.try_recv().is_ok()
         });
     }
 
-    /// Waits for the end of the next session, and returns why it ended.
+    /// Waits for the end of the next session, and returns why the session ended.
     pub fn end(&self) -> String {
         self.ended.recv_timeout(TIMEOUT).expect("it did not end").to_string()
     }
@@ -94,7 +94,7 @@ impl Drop for Home {
     }
 }
 
-/// Echoes all streams of a session, and returns why it ended.
+/// Echoes all streams of a session until the session ends, and returns why it ended.
 pub fn echo(session: &Session) -> SessionError {
     std::thread::scope(|scope| {
         loop {

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Queue and buffer region, and the ends of the ring that one side uses.
+/// The queue and buffer regions, and the ends of the ring that the hostile peer uses.
 #[derive(Debug)]
 pub struct Memory {
     pub queue_map: SharedMap,
@@ -24,7 +24,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates the memory of a client.
+    /// Creates the memory of a hostile client.
     pub fn client(buffer_bytes: usize, queue_entries: u32, is_sealed: bool) -> Self {
         let queue_bytes = Queue::size_bytes(queue_entries).unwrap();
         let buffer = create_memfd("foe-buffer", buffer_bytes).unwrap();
@@ -37,7 +37,7 @@ impl Memory {
         memory
     }
 
-    /// Creates the memory of a client in zeroed descriptors.
+    /// Creates the memory of a hostile client in zeroed memory with the given descriptors.
     pub fn client_of(buffer: OwnedFd, queue: OwnedFd, queue_entries: u32) -> Self {
         let classes = [Class { size: 4096, percent: 50 }, Class { size: 65_536, percent: 50 }];
         let region = BufferRegion::create(map(&buffer), &classes).unwrap();
@@ -45,7 +45,7 @@ impl Memory {
         Self::new((buffer, queue), region, made.split(Side::Client).unwrap())
     }
 
-    /// Opens the memory that a server received.
+    /// Opens the memory whose descriptors a hostile server received.
     pub fn server(buffer: OwnedFd, queue: OwnedFd) -> Self {
         let region = BufferRegion::map(map(&buffer)).unwrap();
         let made = Queue::map(map(&queue), QueueLayout::NATIVE).unwrap();
@@ -70,12 +70,12 @@ impl Memory {
         self.queue_file.as_fd()
     }
 
-    /// Identity of the region of buffers.
+    /// Device and inode number of the buffer region.
     pub fn identity(&self) -> partywall_sys::FileIdentity {
         SharedFileStat::of(self.buffer()).unwrap().identity
     }
 
-    /// Writes a message that follows the rules into slices; returns its offset.
+    /// Writes a message that follows the rules into slices; returns the message's offset.
     pub fn message(&self, bytes: &[u8]) -> u32 {
         let mut slices = self.region.reserve_chain(bytes.len()).unwrap();
         let mut rest = bytes;
@@ -87,7 +87,7 @@ impl Memory {
         self.region.send(slices).unwrap()
     }
 
-    /// Truncates the memory while it is mapped.
+    /// Truncates the buffers, the queue or both while they are mapped.
     pub fn truncate(&self, buffer: bool, queue: bool) {
         if buffer {
             self.buffer_file.set_len(0).unwrap();
@@ -101,7 +101,8 @@ impl Memory {
 fn map(fd: &OwnedFd) -> SharedMap {
     let size = SharedFileStat::of(fd.as_fd()).unwrap().size;
     let map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
-    // A peer that truncates the memory must survive that in this process.
+    // The hostile peer runs in the test's process, which must survive the peer's own truncation of
+    // the memory.
     map.guard().unwrap();
     map
 }

@@ -53,7 +53,7 @@ impl Wire {
         Self { socket: connect_unix_path(path, Some(soon())).unwrap() }
     }
 
-    /// Sends bytes; `false` if the other end has hung up.
+    /// Sends bytes to the other end; returns `false` if that end has hung up.
     pub fn send(&self, bytes: &[u8]) -> bool {
         self.send_with(bytes, &[])
     }
@@ -70,8 +70,8 @@ impl Wire {
         true
     }
 
-    /// Receives exactly `count` bytes, and the descriptors that came with them; `None` if the other
-    /// end has hung up.
+    /// Receives exactly `count` bytes, and the descriptors that came with them. Returns `None` if
+    /// the other end has hung up.
     pub fn receive(&self, count: usize) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let (mut bytes, mut descriptors) = (vec![0; count], Vec::new());
         let mut read = 0;
@@ -86,7 +86,7 @@ impl Wire {
         Some((bytes, descriptors))
     }
 
-    /// Waits until the other end hangs up, whatever it sends before.
+    /// Waits until the other end hangs up, and ignores what that end sends before.
     pub fn hears_the_end(&self) {
         let deadline = soon();
         while self.receive(1).is_some() {
@@ -95,7 +95,7 @@ impl Wire {
     }
 }
 
-/// A hostile peer after its handshake.
+/// A hostile peer after its handshake: its connection and its shared memory.
 #[derive(Debug)]
 pub struct Foe {
     pub wire: Wire,
@@ -103,7 +103,7 @@ pub struct Foe {
 }
 
 impl Foe {
-    /// Connects as a client of version 3.
+    /// Connects a hostile peer as a client of version 3.
     pub fn client(path: &Path) -> Self {
         Self::client_with(path, Memory::client(1 << 20, 64, true))
     }
@@ -135,7 +135,8 @@ impl Foe {
         Self { wire, memory }
     }
 
-    /// Adds an element to the ring, and notifies the other end; `false` if the ring is full.
+    /// Adds an element to the ring, and notifies the other end. Returns `false` if the ring is
+    /// full.
     pub fn put(&mut self, stream: u32, offset: u32, status: u32) -> bool {
         match self.memory.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -148,14 +149,14 @@ impl Foe {
         true
     }
 
-    /// Sends a message by the rules.
+    /// Sends a message that follows the rules on `stream`.
     pub fn say(&mut self, stream: u32, bytes: &[u8]) {
         let offset = self.memory.message(bytes);
         assert!(self.put(stream, offset, 0));
     }
 
-    /// Receives the next message from the other end, with its stream; `None` is the end of a
-    /// stream.
+    /// Receives the next message from the other end, with the id of its stream; `None` means the
+    /// end of that stream.
     pub fn hear(&mut self) -> (u32, Option<Vec<u8>>) {
         let deadline = soon();
         loop {
@@ -171,7 +172,7 @@ impl Foe {
     }
 }
 
-/// Numbers of descriptors and mappings, and resident bytes, of this process.
+/// Measures this process: its number of descriptors and of mappings, and its resident bytes.
 pub fn footprint() -> (usize, usize, u64) {
     (
         open_descriptors(Process::Own).unwrap().len(),
@@ -180,7 +181,8 @@ pub fn footprint() -> (usize, usize, u64) {
     )
 }
 
-/// Asserts that no descriptor, mapping or memory remains that did not exist at `before`.
+/// Asserts that the process has no more descriptors, mappings and memory than at `before`, apart
+/// from the allocator's slack.
 pub fn assert_footprint(before: (usize, usize, u64)) {
     until("descriptors back to the baseline", || footprint().0 <= before.0);
     until("mappings back to the baseline", || footprint().1 <= before.1 + MAPPINGS_SLACK);
@@ -190,5 +192,6 @@ pub fn assert_footprint(before: (usize, usize, u64)) {
 
 /// Number of mappings that may remain, because the allocator creates mappings, too.
 const MAPPINGS_SLACK: usize = 24;
-/// Upper bound of the resident bytes that a series of sessions may leave.
+/// Upper bound of the resident bytes that a series of sessions may leave behind, for example in the
+/// allocator.
 const GROWTH_MAX: u64 = 24 << 20;

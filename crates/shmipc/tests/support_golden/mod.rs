@@ -30,12 +30,12 @@ pub enum From {
 pub struct Line {
     pub from: From,
     pub bytes: Vec<u8>,
-    /// Size and name of each descriptor that came with the byte.
+    /// Size and name of each descriptor that came with the byte of this line.
     pub descriptors: Vec<(usize, String)>,
 }
 
 impl Line {
-    /// Kind of the message; `None` for the byte with descriptors.
+    /// Kind of the line's message; `None` for the byte with descriptors.
     pub fn kind(&self) -> Option<u8> {
         self.bytes.get(7).copied()
     }
@@ -44,10 +44,10 @@ impl Line {
 /// Content of one file of `spec/shmipc`.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The start of the client's names, including its process id.
+    /// The start of the recorded client's names, up to and including its process id.
     pub start: String,
     pub lines: Vec<Line>,
-    /// The lines of the file without comments.
+    /// The lines of the recording's file without comments.
     pub text: String,
 }
 
@@ -100,8 +100,8 @@ impl Transcript {
         writeln!(self.0, "{who} {}", hex.join(" ")).unwrap();
     }
 
-    /// Writes a line for a descriptor of the client under test, which is sealed, unlike the
-    /// recorded ones.
+    /// Writes a line for a descriptor of the client under test. Unlike the recorded descriptors,
+    /// that one is sealed.
     pub fn write_descriptor(&mut self, descriptor: &OwnedFd, mask: &Mask) {
         let stat = SharedFileStat::of(descriptor.as_fd()).unwrap();
         assert!(stat.is_sealed, "not sealed");
@@ -135,8 +135,8 @@ impl Mask {
         format!("{before}{}{rest}", self.start)
     }
 
-    /// The message with the recorded names, and with lengths that fit these; unchanged if it has no
-    /// names.
+    /// Returns `message` with the recorded names, and with lengths that fit them. A message without
+    /// names stays unchanged.
     pub fn message(&self, message: &[u8]) -> Vec<u8> {
         match names(message) {
             Some(both) => with_names(message, &both.map(|name| self.name(&name))),
@@ -145,7 +145,7 @@ impl Mask {
     }
 }
 
-/// The names in a message: of the queue and of the buffers.
+/// The two names in a message: of the queue and of the buffers. `None` if the message has no names.
 pub fn names(message: &[u8]) -> Option<[String; 2]> {
     if ![BY_PATH, BY_MEMFD].contains(message.get(7)?) {
         return None;
@@ -162,14 +162,15 @@ fn name(bytes: &[u8]) -> (String, &[u8]) {
     (String::from_utf8(name.to_vec()).unwrap(), rest)
 }
 
-/// A message of the same kind and version with the names `names`.
+/// Returns a message of the kind and version of `message`, with the names `names`.
 pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     let mut bytes = message[..8].to_vec();
     for name in names {
         bytes.extend_from_slice(&u16::try_from(name.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(name.as_bytes());
     }
-    // The lengths in the header must be those of the message's own names.
+    // The lengths in the header must be those of the names in this message, not of the recorded
+    // ones.
     let lengths = names.iter().map(String::len).sum::<usize>();
     let before: usize = self::names(message).unwrap().iter().map(String::len).sum();
     let said = u32::from_be_bytes([message[0], message[1], message[2], message[3]]) as usize;
@@ -178,8 +179,8 @@ pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Receives the next message of the other end, or its byte with descriptors; `None` if the other
-/// end has hung up.
+/// Receives the next message of the other end, or its byte with descriptors. Returns `None` if the
+/// other end has hung up.
 pub fn hear(socket: &Socket) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = Vec::new();
     let descriptors = hear_up_to(socket, &mut bytes, 1)?;
@@ -213,20 +214,21 @@ fn hear_up_to(socket: &Socket, bytes: &mut Vec<u8>, count: usize) -> Option<Vec<
     Some(descriptors)
 }
 
-/// Whether the other end has sent no more bytes, and is still connected.
+/// Whether the other end is still connected, and has sent no more bytes.
 pub fn is_silent(socket: &Socket) -> bool {
     let received = socket.receive(&mut [0], true);
     received.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Sends bytes and descriptors; an error is ignored, because the other end may have hung up.
+/// Sends bytes and descriptors to the other end. An error is ignored, because that end may have
+/// hung up.
 pub fn say(socket: &Socket, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     if let Ok(count) = socket.send(&[IoSlice::new(bytes)], descriptors, false, false) {
         assert_eq!(count, bytes.len(), "all of a message fits");
     }
 }
 
-/// The files of `spec/shmipc`.
+/// The recordings in `spec/shmipc`, each with the name of its file.
 pub fn recordings() -> Vec<(String, Recording)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/shmipc");
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());

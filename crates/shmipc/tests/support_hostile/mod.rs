@@ -52,7 +52,8 @@ fn steps(input: &[u8]) -> impl Iterator<Item = Step> + '_ {
     })
 }
 
-/// Uses a region while the steps of `input` write into it.
+/// Performs the steps of `input` on a region: this side uses the region, or the peer writes a word
+/// into it. Checks after each step that no byte has two owners.
 pub fn region(input: &[u8]) {
     let (ours, theirs) = mappings(REGION_BYTES);
     let mut game = RegionGame {
@@ -68,7 +69,7 @@ pub fn region(input: &[u8]) {
     }
 }
 
-/// Maps a region whose bytes are `input`.
+/// Maps a region whose bytes are `input`, as a peer could have written them.
 pub fn image(input: &[u8]) {
     let size = input.len().max(1);
     let (ours, theirs) = mappings(size);
@@ -83,7 +84,7 @@ pub fn image(input: &[u8]) {
         }
         region.walk_free();
     }
-    // The same bytes are also mapped as a queue.
+    // The bytes of `input` are also mapped as a queue, in both layouts.
     for layout in [QueueLayout::LEGACY, QueueLayout::ALIGNED] {
         let ours = mappings(size).0;
         ours.copy_in(0, input);
@@ -166,7 +167,7 @@ impl RegionGame {
         list.area() + list.relative(u32::from(step.short) % list.slices)
     }
 
-    /// Offset of a word of a list header or of a slice header.
+    /// Offset of a random word of a list header or of a slice header, which `step` selects.
     fn header_word(&self, step: &Step) -> usize {
         let word = step.long as usize >> 16;
         if step.which & 0x80 == 0 {
@@ -176,7 +177,8 @@ impl RegionGame {
         }
     }
 
-    /// A plausible number: an offset of either kind, or a small one.
+    /// A number that is plausible in a header: an offset in a list or in the region, a small
+    /// number, or a capacity.
     fn plausible(&self, step: &Step) -> u32 {
         let list = self.list(step);
         let index = step.long % list.slices;
@@ -211,7 +213,8 @@ impl RegionGame {
     }
 }
 
-/// Uses a queue while the steps of `input` write into it.
+/// Performs the steps of `input` on a queue: this side uses the queue, or the peer writes a word
+/// into it.
 pub fn queue(input: &[u8]) {
     let layouts = [QueueLayout::LEGACY, QueueLayout::ALIGNED];
     let layout = layouts[usize::from(input.first().copied().unwrap_or(0)) % 2];
@@ -222,7 +225,7 @@ pub fn queue(input: &[u8]) {
     for step in steps(input) {
         match step.what % 6 {
             0 => theirs.store(usize::from(step.short) * 4 % size, step.long),
-            // The peer writes a counter, with a number near the valid values.
+            // The peer writes a number near the valid values to a word of a ring's header.
             1 => theirs.store(usize::from(step.short) % 6 * 4, step.long % 40),
             2 => theirs.store(size / 2 + usize::from(step.short) % 6 * 4, step.long % 40),
             3 => {
@@ -237,8 +240,8 @@ pub fn queue(input: &[u8]) {
                 if receiver.pending().is_ok() {
                     assert!(receiver.pop().is_ok());
                 } else {
-                    // The consumer takes elements that it knew before the counter became
-                    // impossible; by then the counter may be valid again.
+                    // The consumer on this side takes elements that it knew before the counter
+                    // became impossible. By then the counter may be valid again.
                     let mut taken = 0;
                     while let Ok(Some(_)) = receiver.pop() {
                         taken += 1;

@@ -55,7 +55,8 @@ impl AdoptedFile {
         AdoptedFile { fd, named, opener: ForkGuard::current() }
     }
 
-    /// Removes the adopted files that were locked when they were dropped, and no longer are.
+    /// Removes the adopted files that were locked when their values were dropped, and that no
+    /// process locks any more.
     pub fn remove_unlocked() {
         // The files are checked without holding the mutex, because a file system may be slow.
         let mut before = std::mem::take(&mut *locked());
@@ -102,7 +103,8 @@ impl Drop for AdoptedFile {
 enum Found {
     /// The file is locked: its creator lives.
     Locked,
-    /// The file was removed (by this or another process) or replaced, or cannot be removed.
+    /// The file cannot be removed any more: this or another process has removed or replaced it, or
+    /// the removal fails.
     Over,
 }
 
@@ -116,12 +118,12 @@ impl Named {
         if flock(fd, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Found::Locked;
         }
-        // The creator may have removed the file before this process took the lock, and another file
-        // may have the name now.
+        // The creator may have removed the file before this process took the lock. Another file may
+        // then have the name.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
-            // Another process may remove the file between check and removal; the result is the
-            // same.
+            // Another process may remove the file between the check and this removal; the result is
+            // the same.
             let _ = unlinkat(&parent, name, AtFlags::empty());
         }
         Found::Over
@@ -139,7 +141,8 @@ impl Named {
         Some((parent, name))
     }
 
-    /// Like [`remove`](Self::remove), for a file that this process has closed.
+    /// Removes the file like [`remove`](Self::remove), after this process has closed its descriptor
+    /// of it.
     fn remove_closed(&self) -> Found {
         let Ok(fd) = open_beneath(&self.directory, &self.path) else { return Found::Over };
         let is_it = |stat: SharedFileStat| {
@@ -159,7 +162,8 @@ fn locked() -> MutexGuard<'static, VecDeque<Named>> {
 
 static LOCKED: Mutex<VecDeque<Named>> = Mutex::new(VecDeque::new());
 
-/// Upper bound of the locked files that are remembered. A creator that lives removes its own files.
+/// Upper bound of the files that are remembered because their creator locked them. A creator that
+/// lives removes its own files.
 const LOCKED_MAX: usize = 64;
 
 #[cfg(test)]
@@ -225,12 +229,14 @@ mod tests {
         let created = CreatedFile::create(&path, 4096).unwrap();
         drop(adopt(directory, &path));
         assert!(path.exists(), "its maker lives");
-        // The state after a kill of the creator: the lock is released, and the file stays.
+        // This unlock makes the state after the creator was killed: the kernel has released the
+        // lock, and the file stays.
         flock(created.fd(), FlockOperation::Unlock).unwrap();
         fs::write(&other, b"x").unwrap();
         drop(adopt(directory, &other));
         assert!(!other.exists());
-        // Another test may be checking the file at this moment, and have found it locked.
+        // Another test may check the file at this moment, and may have found it locked. So this
+        // test tries again until a deadline.
         let deadline = Instant::now() + Duration::from_secs(10);
         while path.exists() {
             assert!(Instant::now() < deadline, "the locked file is not checked again");

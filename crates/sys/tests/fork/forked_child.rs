@@ -31,7 +31,8 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
     assert!(pid >= 0);
     if pid == 0 {
         let answer = work();
-        // SAFETY: the call ends the child without running the exit handlers of the parent's copy.
+        // SAFETY: the call ends the child without running exit handlers, which the child has copied
+        // from its parent.
         unsafe { _exit(answer) };
     }
     let child = PidFd::of_pid(pid).unwrap();
@@ -73,7 +74,8 @@ fn region_is_absent_in_child_whose_drop_unmaps_nothing() {
         if !own.as_ref().is_some_and(OwnMap::is_inherited) {
             return 2;
         }
-        // The child maps memory of its own at the address of the parent's region.
+        // To show that dropping the parent's region unmaps nothing, the child maps memory of its
+        // own at the address of that region.
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::FIXED_NOREPLACE);
         let wanted = ptr::without_provenance_mut(address);
         // SAFETY: FIXED_NOREPLACE maps only addresses at which nothing is mapped.
@@ -84,8 +86,8 @@ fn region_is_absent_in_child_whose_drop_unmaps_nothing() {
         // SAFETY: the page was mapped writable just above.
         unsafe { word.write_volatile(42) };
         drop(own.take());
-        // SAFETY: the page was mapped above; if the drop had unmapped it, the child would die and
-        // the test fail.
+        // SAFETY: the page was mapped above. If the drop of the parent's region had unmapped it,
+        // the child would die and the test fail.
         if unsafe { word.read_volatile() } == 42 { 0 } else { 4 }
     });
     assert_eq!(answer, 0);

@@ -23,7 +23,7 @@ fn run(name: &str) -> ExitStatus {
     command.output().unwrap().status
 }
 
-/// A guarded mapping of a file that is truncated to 0 bytes.
+/// Returns a guarded mapping of a file that has been truncated to 0 bytes.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
@@ -40,11 +40,12 @@ fn child_touches_guarded_memory() {
     let map = truncated();
     assert_eq!(map.load(SIZE - 4), 0);
     assert!(map.is_damaged());
-    // The damaged mapping stays usable, as private memory.
+    // Expected: the damaged mapping stays usable, as private memory.
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
-    // The fault of this map happens in the middle of a copy, and the next in a store.
+    // In this second mapping the first fault happens in a store into a piece; a copy out of the
+    // piece follows.
     let map = Arc::new(truncated());
     let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
     let pieces = Pieces::new(Arc::clone(&map), area).unwrap();
@@ -55,7 +56,8 @@ fn child_touches_guarded_memory() {
     pieces.copy(&piece, 0, &mut copy);
     assert_eq!(copy.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 1);
 
-    // Dropping a mapping frees its table entry, and a new mapping with that entry is not damaged.
+    // Dropping a guarded mapping frees its entry in the handler's table. A new mapping that gets
+    // this entry must not count as damaged.
     drop((pieces, map));
     for _ in 0..10_000 {
         let fd = create_memfd("fresh", 4096).unwrap();
@@ -92,8 +94,8 @@ fn child_touches_memory_without_guard() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child_is_sent_the_signal() {
-    // The standard library's handler would swallow the first SIGBUS. SAFETY: the call restores the
-    // default action.
+    // The SIGBUS handler that Rust's standard library installs would swallow the first SIGBUS.
+    // SAFETY: the call restores the default action.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let _guarded = truncated();
     // SAFETY: the argument is a plain number.
@@ -111,13 +113,14 @@ fn child_forks() {
     let start = pieces.bytes(&piece, 0, 0).as_ptr().cast_mut();
     let other = create_memfd("other", SIZE).unwrap();
     ftruncate(&other, 0).unwrap();
-    // SAFETY: the child only makes system calls and touches memory that it maps itself.
+    // SAFETY: the child only makes system calls, and touches only memory that it maps itself.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_FIXED;
         let fd = std::os::fd::AsRawFd::as_raw_fd(&other);
-        // SAFETY: in a forked child no memory is mapped at this address.
+        // SAFETY: a forked child does not inherit the guarded mapping, so in the child no memory is
+        // mapped at this address.
         unsafe { libc::mmap(start.cast(), SIZE, access, kind, fd, 0) };
         // SAFETY: the page is mapped, although the file has no memory for it.
         unsafe { start.read_volatile() };

@@ -10,7 +10,7 @@ mod lost_descriptor;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Prevents the other test of this executable from running, because a limit holds for the whole
+/// Prevents the other tests of this executable from running, because a limit holds for the whole
 /// process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

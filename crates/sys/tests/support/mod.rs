@@ -18,7 +18,7 @@ pub struct Directory(PathBuf);
 impl Directory {
     pub fn new() -> Directory {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // ORDER: Relaxed: only the uniqueness of the number matters.
+        // ORDER: Relaxed: only the uniqueness of the directory's number matters.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("partywall-sys-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);

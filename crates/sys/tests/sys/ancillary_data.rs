@@ -29,13 +29,14 @@ fn bytes_sent_before_accept_carry_credentials() {
     assert_eq!(received.credentials, Some(Credentials::of_self()));
     assert!(!received.truncated);
 
-    // The response carries credentials, although its sender used a plain write.
+    // The server's response carries credentials, although the server used a plain write.
     server.write(&[IoSlice::new(b"hi")], false).unwrap();
     let received = client.receive(&mut buf, true).unwrap();
     assert_eq!(received.credentials.map(|c| c.pid), Some(Credentials::of_self().pid));
     assert_eq!(client.peer_label(), format!("unix:{}", path.display()));
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
-    // A client socket that was not bound to a name has no path either.
+    // A client socket of the standard library is not bound to a name. Its label is still made from
+    // the listener's path.
     let _unnamed = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let server = listener.accept().unwrap().unwrap();
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
@@ -109,7 +110,7 @@ fn half_closed_socket_still_carries_other_direction() {
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();
     assert_eq!(tcp_client.peer_label(), format!("tcp:{address}"));
-    // The connect may return before the listener can accept the connection.
+    // `connect_tcp` may return before the listener can accept the connection.
     wait(&mut [PollFd::new(&listener, PollFlags::IN)], deadline()).unwrap();
     let tcp_server = listener.accept().unwrap().unwrap();
     for (near, far) in [Socket::pair().unwrap(), (tcp_client, tcp_server)] {

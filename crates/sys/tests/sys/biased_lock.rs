@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads with various rhythms at one biased lock: two threads are never inside at once, no thread
 //! waits for ever, and others wait for a thread that sleeps inside. These tests cover the barrier
-//! that one thread executes for all, which loom cannot model.
+//! that one thread executes for all threads of the process, which loom cannot model.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use partywall_sys::Biased;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two words that differ only while a thread is inside.
+/// Two words that differ only while a thread is inside the lock.
 #[derive(Default)]
 struct EqualWords {
     one: u64,
@@ -31,8 +31,8 @@ impl EqualWords {
 #[test]
 fn bursts_of_several_threads_lose_no_update() {
     let lock = Biased::new(EqualWords::default());
-    // There are more threads than a lock can ever favour; each runs alone for long enough to become
-    // favoured.
+    // There are more threads than a lock can ever favour. Each thread locks without interruption
+    // for long enough to become favoured.
     let (threads, bursts) = (6, 40);
     let total: u64 = thread::scope(|scope| {
         let works = (0..threads).map(|index: u64| {
@@ -68,7 +68,8 @@ fn slow_favoured_holder_is_awaited() {
     let (started, has_started) = channel();
     let is_out = AtomicBool::new(false);
     thread::scope(|scope| {
-        // The main thread has become the favoured one.
+        // The lock favours the main thread by now, because that thread alone has locked it 1,000
+        // times.
         let mut inside = lock.lock();
         inside.one += 1;
         scope.spawn(|| {
@@ -85,8 +86,8 @@ fn slow_favoured_holder_is_awaited() {
     assert_eq!(lock.lock().one, 1002);
 }
 
-/// A thread that polls inside the lock sees that another thread waits, and need not leave the lock
-/// to find out.
+/// A favoured thread that holds the lock can poll whether another thread waits. It need not leave
+/// the lock to find out.
 #[test]
 fn favoured_thread_sees_waiting_thread() {
     let lock = Biased::new(EqualWords::default());
@@ -130,8 +131,8 @@ fn favoured_thread_wakes_waiting_thread() {
     assert_eq!(waits.join().unwrap(), 5000);
 }
 
-/// A thread number is never reused, so the lock does not take a later thread for a favoured thread
-/// that ended.
+/// Rule: a thread number is never reused, so the lock does not take a later thread for a favoured
+/// thread that ended.
 #[test]
 fn ended_thread_favours_no_later_thread() {
     let lock = Arc::new(Biased::new(EqualWords::default()));
@@ -145,7 +146,7 @@ fn ended_thread_favours_no_later_thread() {
 #[test]
 fn favoured_thread_that_locks_twice_panics() {
     if !has_membarrier() {
-        // Without membarrier no thread is ever favoured, and the test would wait for ever.
+        // Without membarrier no lock ever favours a thread, and this test would wait for ever.
         return;
     }
     let lock = Biased::new(EqualWords::default());
@@ -161,7 +162,7 @@ fn favoured_thread_that_locks_twice_panics() {
     }
     first.add();
     drop(first);
-    // Neither the panic above nor a wait with the wrong guard locks other threads out.
+    // Neither the panic above nor this wait, whose guard cannot wait, locks other threads out.
     let waits = catch_unwind(AssertUnwindSafe(|| drop(lock.lock().wait(&Condvar::new(), None))));
     assert!(waits.is_err());
     thread::scope(|scope| {

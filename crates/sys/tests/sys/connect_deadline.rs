@@ -104,8 +104,8 @@ fn begun_connect_never_blocks() {
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
-    // A socket from `finish` is blocking, like every other. The connect may finish before the
-    // listener can accept the connection.
+    // A socket from `finish` is in blocking mode, like every other socket. `finish` may return
+    // before the listener can accept the connection.
     let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();

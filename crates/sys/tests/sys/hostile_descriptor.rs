@@ -19,7 +19,8 @@ fn all_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL
 }
 
-/// A memfd as a peer would make it, but with the given defects.
+/// Returns a memfd as a peer would make it. The given flags, sizes and seals let a test give the
+/// memfd a defect.
 fn memfd(flags: MemfdFlags, size: u64, allocated: u64, seals: SealFlags) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
     let fd = memfd_create("hostile", flags).unwrap();
@@ -71,7 +72,8 @@ fn descriptor_of_other_kind_is_refused() {
     let doorbell = Doorbell::new().unwrap();
     for fd in [file.as_fd(), pipe.as_fd(), path_only.as_fd(), doorbell.as_fd()] {
         let error = refusal(fd, SIZE);
-        // A temporary directory may be a tmpfs. Its files have seals, but allow no further ones.
+        // The temporary directory may be a tmpfs. Files on tmpfs have seals, but the kernel lets no
+        // process add seals to them.
         assert!(
             matches!(error, MapError::NotMemfd { .. } | MapError::MissingSeals { .. }),
             "{error}"
@@ -83,7 +85,8 @@ fn descriptor_of_other_kind_is_refused() {
 
 #[test]
 fn memfd_of_huge_pages_is_refused() {
-    // `map` checks the file system first, so the machine needs no huge pages for this test.
+    // `map` checks the file system before it maps, so the machine needs no huge pages for this
+    // test.
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match memfd_create("hostile", flags) {
         Ok(fd) => fd,

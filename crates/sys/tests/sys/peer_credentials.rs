@@ -13,7 +13,8 @@ use partywall_sys::signal::{Signal, kill};
 use partywall_sys::{Credentials, Doorbell, PidFd, PidFdError};
 use support::deadline;
 
-/// A process that lives until it is killed or its input ends.
+/// Starts a process that lives until it is killed or its input ends. Returns the process and its
+/// id.
 fn start_peer() -> (Child, i32) {
     let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
@@ -78,7 +79,8 @@ fn child_shares_namespaces_with_parent() {
 
 #[test]
 fn signal_to_process_group_is_refused() {
-    // To kill(2), 0 and negative numbers mean groups.
+    // To kill(2), 0 and negative numbers mean process groups, so `kill` of this crate must refuse
+    // them.
     for pid in [0, -1, -7] {
         assert!(kill(pid, Signal::TERM).is_err());
     }

@@ -31,7 +31,7 @@ fn descriptor_holder_cannot_map_writable() {
     // SAFETY: the mapping was made above, and no reference points into it.
     unsafe { munmap(readable, SIZE_GRANULE) }.unwrap();
 
-    // Opening the file again may succeed, but its seals stay in force.
+    // Opening the region's file again may succeed, but its seals stay in force.
     let path = format!("/proc/self/fd/{}", own.fd().as_raw_fd());
     if let Ok(reopened) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         assert_eq!(map(&reopened, read_write), Err(Errno::PERM));
@@ -72,7 +72,7 @@ fn descriptor_is_close_on_exec_and_closed_with_mapping() {
     assert_eq!(held(name), (0, 0));
 }
 
-/// Number of descriptors and of mappings of this process that have the given name.
+/// Number of descriptors, and number of mappings, of this process that have the name `name`.
 fn held(name: &str) -> (usize, usize) {
     let fds = open_descriptors(Process::Own).unwrap();
     let maps = mappings(Process::Own).unwrap();

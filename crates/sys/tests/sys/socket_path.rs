@@ -19,7 +19,7 @@ fn listen(path: &Path) -> Result<Listener, BindError> {
     Listener::listen_unix_path(path, 0o600, 4)
 }
 
-/// Leaves the socket file of a killed process.
+/// Leaves a socket file at `path`, as a killed process would leave it.
 fn leave_stale(path: &Path) {
     drop(UnixListener::bind(path).unwrap());
     assert!(path.exists());
@@ -43,7 +43,7 @@ fn live_socket_with_full_backlog_is_not_replaced() {
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
     for _ in 0..3 {
-        // The first of these attempts fills the backlog of the live listener.
+        // The probe of the first of these attempts fills the backlog of the live listener.
         let error = listen(&path).unwrap_err();
         assert!(matches!(error, BindError::AddressInUse { .. }), "{error}");
     }
@@ -120,7 +120,8 @@ fn one_of_many_listeners_replaces_stale_socket() {
         let listeners: Vec<Listener> = thread::scope(|scope| {
             let start_one = || {
                 start.wait();
-                // The backlog has room for the probes of all listeners that come too late.
+                // The backlog of the listener that claims the path has room for the probes of all
+                // later listeners.
                 Listener::listen_unix_path(&path, 0o600, BACKLOG).ok()
             };
             let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start_one)).collect();

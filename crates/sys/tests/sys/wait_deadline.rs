@@ -25,7 +25,7 @@ fn wait_without_event_ends_at_deadline() {
     let mut ready = vec![Ready { token: 9, flags: EventFlags::IN }];
     assert_eq!(set.wait(&mut ready, Some(end)).unwrap(), 0);
     assert!(Instant::now() >= end && ready.is_empty());
-    // A deadline in the past makes the wait a poll.
+    // With a deadline in the past, a wait checks the descriptors once and does not block.
     assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The HELLO of a hostile peer with these features.
+/// The HELLO of a hostile peer that offers the given features.
 pub fn hello(features: u64) -> Hello {
     Hello {
         features: U64::new(features),
@@ -39,7 +39,7 @@ pub fn hello(features: u64) -> Hello {
     }
 }
 
-/// Features of a peer that offers both shared memory and the socket.
+/// The feature bits of a peer that offers both shared memory and the socket.
 pub const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 
 /// The geometry of a region so small that a test can try every word of it.
@@ -51,12 +51,12 @@ pub fn small_geometry() -> Geometry {
 pub struct Wire {
     /// The socket of the connection.
     pub socket: Socket,
-    /// Descriptors that came with frames which are not read yet.
+    /// Descriptors that have arrived with frames which the test has not received yet.
     early: RefCell<VecDeque<OwnedFd>>,
 }
 
 impl Wire {
-    /// A connection that exists already.
+    /// A wire over a socket that is connected already.
     pub fn new(socket: Socket) -> Self {
         Self { socket, early: RefCell::default() }
     }
@@ -72,14 +72,15 @@ impl Wire {
         sent.is_ok_and(|count| count == bytes.len())
     }
 
-    /// Sends HELLO with the pidfd of this process.
+    /// Sends the frame HELLO together with the pidfd of this process.
     pub fn send_hello(&self, hello: &Hello) -> bool {
         let process = PidFd::of_self().unwrap();
         let descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
         self.send(Hello { descriptors, ..*hello }.as_bytes(), &[process.as_fd()])
     }
 
-    /// Receives the next frame and its descriptors; empty if the peer has closed the connection.
+    /// Receives the next frame and its descriptors. The result is empty if the peer has closed the
+    /// connection.
     pub fn receive(&self) -> (Vec<u8>, Vec<OwnedFd>) {
         let mut frame = Vec::new();
         let mut early = self.early.borrow_mut();
@@ -97,7 +98,8 @@ impl Wire {
                 wanted = frame_length(frame.first_chunk().unwrap()).unwrap();
             }
         }
-        // The descriptors of all frames of a message arrive with its first byte.
+        // The descriptors of all frames that were sent in one message arrive with the message's
+        // first byte.
         let listed = match parse(&frame) {
             Ok(Frame::Hello(hello)) => hello.descriptors.kinds().len(),
             Ok(Frame::Offer(offer)) => offer.descriptors.kinds().len(),
@@ -109,13 +111,13 @@ impl Wire {
     }
 }
 
-/// A hostile peer after its handshake.
+/// A hostile peer of a channel, after its handshake.
 pub struct Foe {
-    /// The control socket.
+    /// The connection of the handshake, which stays as the control socket.
     pub wire: Wire,
-    /// The foe's own region, which it writes.
+    /// The foe's own region, which the foe writes and the victim maps.
     pub region: OwnMap,
-    /// The geometry of the foe's region: where ring and slab are.
+    /// The geometry of the foe's region: the places of its ring and its slab.
     pub geometry: Geometry,
     /// The victim's doorbells, for records and for space, if the victim sent them.
     pub doorbells: Vec<Doorbell>,
@@ -123,12 +125,12 @@ pub struct Foe {
     pub own_doorbells: [Doorbell; 2],
     /// The victim's region, mapped by the foe.
     pub theirs: Option<PeerMem>,
-    /// The position of the foe's next record.
+    /// The ring position of the foe's next record.
     pub position: u64,
     next_segment: u32,
 }
 
-/// A mapped region of a peer, as the ring crate needs it.
+/// A mapped region of a peer, in the form that the ring crate needs.
 pub struct Pages(pub PeerMap);
 
 impl Readable for Pages {
@@ -149,7 +151,7 @@ impl Foe {
         Self::meet_with(listener, path, hello, small_geometry())
     }
 
-    /// Connects like [`meet`](Self::meet), with a region of this geometry.
+    /// Connects like [`meet`](Self::meet), with a foe's region of the given geometry.
     pub fn meet_with(
         listener: &mut Listener,
         path: &Path,
@@ -159,7 +161,8 @@ impl Foe {
         Self::meet_as(listener, path, hello, geometry, None)
     }
 
-    /// Connects like [`meet_with`](Self::meet_with), with this READY in place of the fitting one.
+    /// Connects like [`meet_with`](Self::meet_with). The foe sends `ready` in place of the READY
+    /// that fits its handshake.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
@@ -221,29 +224,29 @@ impl Foe {
         theirs.load(at as usize)
     }
 
-    /// Writes a word at any offset of the foe's region.
+    /// Writes `word` at any offset of the foe's region.
     pub fn write_word(&mut self, offset: u64, word: u64) {
         let at = offset as usize;
         self.region.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Writes a word at any offset of the foe's control page.
+    /// Writes `word` at any offset of the control page in the foe's region.
     pub fn write_control(&mut self, offset: u64, word: u64) {
         self.write_word(CONTROL_OFFSET + offset, word);
     }
 
-    /// The offset in the foe's region of this ring position.
+    /// The offset in the foe's region of the ring position `position`.
     pub fn place(&self, position: u64) -> u64 {
         self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
     }
 
-    /// Publishes one record as an honest sender does, with any kind and body.
+    /// Publishes one record in the way of an honest sender, but with any kind and body.
     pub fn publish(&mut self, kind: Kind, body: &[u8]) {
         self.publish_as(kind, body.len() as u32, body);
     }
 
-    /// Publishes a record like `publish`, but announces the length `len`, whatever the body's
-    /// length is.
+    /// Publishes a record like `publish`, but announces the length `len`, which may differ from the
+    /// length of `body`.
     pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
         let at = self.place(self.position);
         let from = (at + record_ring::HEADER_BYTES) as usize;
@@ -257,7 +260,8 @@ impl Foe {
         self.position = next;
     }
 
-    /// Publishes a BLOB record with these fields, true or not.
+    /// Publishes a BLOB record with the given fields, whether a block of that place and length
+    /// exists or not.
     pub fn publish_blob(&mut self, block: u64, segment: u32, offset: u64, length: u64) {
         let body = blob(block, segment, offset, length);
         self.publish(Kind::Blob, body.as_bytes());
@@ -270,13 +274,13 @@ impl Foe {
         self.publish(kind, body.as_bytes());
     }
 
-    /// Sends the frame that announces a segment, with any descriptor.
+    /// Sends the frame that announces segment `number`, with any descriptor.
     pub fn send_segment(&self, number: u32, descriptor: BorrowedFd<'_>) -> bool {
         let frame = ControlSegment::new(number);
         self.wire.send(frame.as_bytes(), &[descriptor])
     }
 
-    /// Adds a valid segment of `size` bytes; returns its number.
+    /// Adds a valid segment of `size` bytes; returns the number of the segment.
     pub fn add_segment(&mut self, size: u64) -> u32 {
         let number = self.next_segment;
         self.next_segment += 1;
@@ -287,7 +291,7 @@ impl Foe {
     }
 }
 
-/// The body of a BLOB record.
+/// The body of a BLOB record that names the given block, segment, offset and length.
 pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
     BlobBody {
         block: U64::new(block),
@@ -298,14 +302,14 @@ pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> BlobBody {
     }
 }
 
-/// A region with a valid header for these parameters.
+/// A region whose header is valid for the given geometry, session and role.
 pub fn region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> OwnMap {
     assert!(role == ROLE_ACCEPTOR || role == ROLE_CONNECTOR);
     let header = geometry.header(session_id, std::process::id(), role);
     region_with(geometry.region_bytes, &header)
 }
 
-/// A region of `bytes` bytes with any header.
+/// A region of `bytes` bytes that begins with `header`, which may be invalid.
 pub fn region_with(bytes: u64, header: &RegionHeader) -> OwnMap {
     let mut region = OwnMap::create("foe-region", bytes as usize).unwrap();
     region.as_mut_slice()[..size_of::<RegionHeader>()].copy_from_slice(header.as_bytes());

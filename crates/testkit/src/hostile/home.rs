@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The listener that hostile peers attack. It records why it refused peers, and a test can check
-//! that it still serves an honest one.
+//! that it still serves an honest peer.
 
 use super::channel::Wire;
 use crate::{Directory, millis, within};
@@ -11,17 +11,17 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A listener that records the reasons of its refusals.
+/// A listener that records the reasons for which it refuses peers.
 pub struct Home {
     /// The directory that holds the listener's socket; the file name of the socket is `home`.
     pub place: Directory,
-    /// The listener itself.
+    /// The listener that hostile peers attack.
     pub listener: Listener,
     refused: Arc<Mutex<Vec<(u32, String)>>>,
 }
 
 impl Home {
-    /// Listens with this configuration.
+    /// Makes a listener with the given configuration.
     pub fn new(config: Config) -> Self {
         let place = Directory::new();
         let refused = Arc::new(Mutex::new(Vec::new()));
@@ -38,13 +38,14 @@ impl Home {
         Wire::connect(&self.place.path("home"))
     }
 
-    /// Lets the listener advance as far as possible without blocking; returns a channel if one is
-    /// ready.
+    /// Lets the listener advance its handshakes as far as possible without blocking. Returns a
+    /// channel if a handshake is complete.
     pub fn go_on(&mut self) -> Option<Channel> {
         (0..3).find_map(|_| self.listener.try_accept().ok())
     }
 
-    /// The code and reason of the last refusal; there must be exactly one.
+    /// The code and the reason of the refusal that the listener recorded since the last call. There
+    /// must be exactly one.
     pub fn reason(&mut self) -> (u32, String) {
         for _ in 0..100 {
             assert!(self.listener.accept_deadline(within(millis(20))).is_err(), "was let in");
@@ -57,7 +58,7 @@ impl Home {
         panic!("nobody was refused");
     }
 
-    /// Returns a wire on which HELLO `own` has arrived, and the session id.
+    /// Sends the HELLO `own` to the listener. Returns the wire, and the session id.
     pub fn greeted(&mut self, own: &Hello) -> (Wire, [u8; 16]) {
         let wire = self.wire();
         assert!(wire.send_hello(own));
@@ -84,13 +85,13 @@ impl Home {
     }
 }
 
-/// The code of a refusal: the peer broke a rule of the handshake.
+/// The code of a refusal whose reason is that the peer broke a rule of the handshake.
 pub const VIOLATION: u32 = 209;
-/// The code of a refusal: a descriptor is not what it must be.
+/// The code of a refusal whose reason is that a descriptor is of a wrong kind.
 pub const DESCRIPTOR: u32 = 210;
-/// The code of a refusal: the peer speaks another protocol.
+/// The code of a refusal whose reason is that the peer speaks another protocol.
 pub const NOT_PARTYWALL: u32 = 203;
-/// The code of a refusal: the peer closed the connection.
+/// The code of a refusal whose reason is that the peer closed the connection.
 pub const HUNG_UP: u32 = 202;
 
 /// A descriptor of a pipe, which no peer may send.

@@ -33,14 +33,14 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The side of a foe, and the transport of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Whether the foe accepts, so that the victim connects.
+    /// Whether the foe accepts the connection, so that the victim connects.
     pub is_acceptor: bool,
     /// Whether records pass through shared memory.
     pub is_shared_memory: bool,
 }
 
 impl Role {
-    /// Each combination of side and transport.
+    /// All four combinations of side and transport.
     pub const ALL: [Self; 4] = [
         Self { is_acceptor: false, is_shared_memory: false },
         Self { is_acceptor: false, is_shared_memory: true },
@@ -49,11 +49,11 @@ impl Role {
     ];
 }
 
-/// A hostile peer after its handshake.
+/// A hostile peer of a session, after its handshake.
 pub struct SessionFoe {
     role: Role,
     wire: Wire,
-    /// The position of the foe's next record on a socket.
+    /// The position of the foe's next record if records pass through a socket.
     position: Position,
     shm: Option<SharedMemory>,
 }
@@ -63,7 +63,7 @@ pub struct SessionFoe {
 pub struct Received {
     /// The number of the record's kind.
     pub kind: u64,
-    /// The number of the record's stream, as a connector counts.
+    /// The number of the record's stream, in the numbering of a foe that connects.
     pub stream: u32,
     /// The body of the record.
     pub body: Vec<u8>,
@@ -105,7 +105,7 @@ impl SessionFoe {
         Self { role, wire, position: Position(0), shm }
     }
 
-    /// Sends a record; `false` if the victim has closed the connection.
+    /// Sends a record on `stream`; `false` if the victim has closed the connection.
     pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
         if let Some(shm) = &mut self.shm {
             let stream = shifted(self.role, stream);
@@ -114,14 +114,15 @@ impl SessionFoe {
         self.send_with(kind, stream, body, &[])
     }
 
-    /// Sends a record over a socket, and bytes that follow it; `false` if the victim has closed the
-    /// connection.
+    /// Sends a record over a socket, and the bytes `following` after it; `false` if the victim has
+    /// closed the connection.
     pub fn send_with(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> bool {
         let bytes = self.on_socket(kind, stream, body, following);
         self.send_bytes(&bytes)
     }
 
-    /// The bytes of the next record on a socket, and of what follows it.
+    /// The bytes of the foe's next record as a socket carries them, followed by the bytes
+    /// `following`.
     pub fn on_socket(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> Vec<u8> {
         let stream = shifted(self.role, stream);
         let len = u32::try_from(body.len()).unwrap();
@@ -130,7 +131,7 @@ impl SessionFoe {
         [header.to_wire().as_bytes(), body, following].concat()
     }
 
-    /// Sends bytes on the socket; `false` if the victim has closed the connection.
+    /// Sends raw bytes on the socket; `false` if the victim has closed the connection.
     pub fn send_bytes(&self, bytes: &[u8]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -142,8 +143,8 @@ impl SessionFoe {
         true
     }
 
-    /// Sends a record for each of `bodies`, many with one system call or one doorbell. `false` if
-    /// the victim has closed the connection.
+    /// Sends a record for each of `bodies`, many records with one system call or one doorbell.
+    /// `false` if the victim has closed the connection.
     pub fn flood(
         &mut self,
         kind: Kind,
@@ -176,33 +177,33 @@ impl SessionFoe {
         }
     }
 
-    /// Sends OPEN with this metadata.
+    /// Sends OPEN for `stream` with the given metadata.
     pub fn open(&mut self, stream: u32, metadata: &[u8]) -> bool {
         let payload = [OpenHead::APPLICATION.as_bytes(), metadata].concat();
         self.send(Kind::Open, stream, &payload)
     }
 
-    /// Sends PING with this token.
+    /// Sends PING with the given token.
     pub fn ping(&mut self, token: u64) -> bool {
         self.send(Kind::Ping, 0, &ping_body(token))
     }
 
-    /// Sends PING with each of these tokens, many at once.
+    /// Sends PING once for each of the tokens, many records at once.
     pub fn flood_of_pings(&mut self, tokens: std::ops::Range<u64>) -> bool {
         self.flood(Kind::Ping, 0, tokens.map(ping_body))
     }
 
-    /// Sends RESET for these directions of a stream.
+    /// Sends RESET for the given directions of `stream`.
     pub fn reset(&mut self, stream: u32, directions: u32) -> bool {
         self.send(Kind::Reset, stream, &[7u32.to_le_bytes(), directions.to_le_bytes()].concat())
     }
 
-    /// Sends CREDIT for a stream.
+    /// Sends CREDIT of `credited` for `stream`.
     pub fn credit(&mut self, stream: u32, credited: u64) -> bool {
         self.send(Kind::Credit, stream, &credited.to_le_bytes())
     }
 
-    /// Sends the first part of a message of `total` bytes.
+    /// Sends `bytes` on `stream` as the first part of a message of `total` bytes.
     pub fn first(&mut self, stream: u32, total: u64, bytes: &[u8]) -> bool {
         self.send(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
     }
@@ -227,8 +228,8 @@ impl SessionFoe {
         Some(Received { kind, stream: header.stream.get(), body })
     }
 
-    /// Receives records until one of this kind and stream arrives; `None` if the victim has closed
-    /// the connection.
+    /// Receives records until one of the given kind and stream arrives; `None` if the victim has
+    /// closed the connection.
     pub fn receive_until(&mut self, kind: Kind, stream: u32) -> Option<Received> {
         loop {
             let received = self.receive()?;
@@ -238,7 +239,8 @@ impl SessionFoe {
         }
     }
 
-    /// Receives records until the PING with this token is answered; returns whether it was.
+    /// Receives records until the victim answers the PING with the token `token`. Returns whether
+    /// the victim did.
     pub fn receive_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
         while let Some(received) = self.receive_until(Kind::Ping, 0) {
@@ -261,7 +263,8 @@ impl SessionFoe {
     }
 }
 
-/// Translates a stream's number between the two sides' counts; the translation is its own inverse.
+/// Translates a stream's number between a test's numbering and that of the connection. The
+/// translation is its own inverse.
 fn shifted(role: Role, stream: u32) -> u32 {
     match stream {
         0 => 0,
@@ -274,7 +277,8 @@ fn shifted(role: Role, stream: u32) -> u32 {
     }
 }
 
-/// Both regions, as the foe uses them. The foe keeps the rules of rings, and no others.
+/// Both ends' regions, as the foe uses them. The foe keeps the rules of the rings, and no other
+/// rules.
 struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
@@ -293,7 +297,7 @@ impl Writable for OwnPages {
 }
 
 impl SharedMemory {
-    /// Completes the handshake, from the OFFERs on.
+    /// Completes a handshake over shared memory, from the OFFERs on.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
@@ -343,7 +347,8 @@ impl SharedMemory {
         true
     }
 
-    /// Appends a record without publishing it. While the ring is full, what it holds is published.
+    /// Appends a record without publishing it. If the ring is full, the foe publishes the earlier
+    /// records and waits until the victim has read some.
     fn append(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
         loop {
             match self.producer.append(kind, stream, body) {
@@ -363,7 +368,7 @@ impl SharedMemory {
 
     fn publish(&mut self) {
         self.producer.publish();
-        // The foe notifies the victim whether it sleeps or not.
+        // The foe rings the victim's doorbell for records, whether the victim sleeps or not.
         self.doorbells[0].notify().unwrap();
     }
 
@@ -381,18 +386,19 @@ impl SharedMemory {
             if is_over {
                 return None;
             }
-            // Records that were published before the end are still read.
+            // After the victim has closed the connection, the loop still reads the records that the
+            // victim published before.
             is_over = has_hung_up(wire);
         }
     }
 }
 
-/// The body of PING with this token.
+/// The body of a PING record with the given token.
 fn ping_body(token: u64) -> Vec<u8> {
     [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }
 
-/// Completes the handshake, from the OFFERs on, for a socket.
+/// Completes a handshake over a socket, from the OFFERs on.
 fn agree_on_socket(wire: &Wire, role: Role) {
     let (offer, ready) = (Offer::socket(1), Ready::new(TRANSPORT_SOCKET, 1));
     if role.is_acceptor {
@@ -409,7 +415,7 @@ fn agree_on_socket(wire: &Wire, role: Role) {
     assert!(wire.send(ready.as_bytes(), &[]));
 }
 
-/// Waits for [`POLL_PERIOD`]; returns whether the victim has closed the connection by then.
+/// Waits for at most [`POLL_PERIOD`]; returns whether the victim has closed the connection by then.
 fn has_hung_up(wire: &Wire) -> bool {
     let deadline = Some(Instant::now() + POLL_PERIOD);
     let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];
@@ -417,7 +423,8 @@ fn has_hung_up(wire: &Wire) -> bool {
         && !matches!(wire.socket.read(&mut [0; 64], true), Ok(1..))
 }
 
-/// Makes a region with its header. Returns its descriptor, its CONSUMED word, and its ring.
+/// Makes a region with its header. Returns the region's descriptor, the cache line of its
+/// `consumed` word, and its ring.
 fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
     let map = OwnMap::create("foe-region", geometry.region_bytes as usize).unwrap();
     let descriptor = map.fd().try_clone_to_owned().unwrap();
@@ -435,11 +442,11 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
 /// The longest time that a foe waits for its victim to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Records that a flood sends with one system call or one doorbell.
+/// Number of records that a flood sends with one system call or one doorbell.
 const FLOOD_RECORDS: usize = 64;
 
-/// The pause between two polls.
+/// The pause between two polls of the foe.
 const POLL_PERIOD: Duration = Duration::from_micros(20);
 
-/// Size of the foe's ring in bytes; a record may take a quarter of it.
+/// Size of the foe's ring in bytes; one record may take a quarter of the ring.
 const RING_BYTES: u64 = 1 << 20;

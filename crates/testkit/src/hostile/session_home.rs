@@ -16,9 +16,10 @@ pub const STREAMS_MAX: u32 = 4;
 /// The longest time that a test waits: an operation that takes longer has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The end that a foe attacks. It listens if the foe connects, and connects if the foe accepts.
+/// The end of a session that a foe attacks: the victim. It listens if the foe connects, and
+/// connects if the foe accepts.
 pub struct SessionHome {
-    /// The side of the foe, and the transport.
+    /// The side of the foe, and the transport of the session.
     pub role: Role,
     config: Config,
     place: Directory,
@@ -26,12 +27,12 @@ pub struct SessionHome {
     pub runtime: Runtime,
     /// The sessions that the victim has accepted.
     sessions: Receiver<Session>,
-    /// The listener of a foe that accepts.
+    /// The listener through which a foe that accepts gets the victim's connection.
     listener: partywall_sys::Listener,
 }
 
 impl SessionHome {
-    /// Makes a victim for a foe in this role.
+    /// Makes a victim for a foe in the given role.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
@@ -85,13 +86,13 @@ impl SessionHome {
         (foe, self.wait(connecting).unwrap().unwrap())
     }
 
-    /// Waits for a future, and fails after [`LIMIT`].
+    /// Runs `future` until it is done, and fails after [`LIMIT`].
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }
 
-    /// Returns a foe, and a session in which the victim has opened stream 2, and sent a message of
-    /// cost 128 on it. The victim accepts all streams.
+    /// Returns a foe, and a session in which the victim has opened stream 2 and has sent a message
+    /// of cost 128 on the stream. The victim accepts all streams of the foe.
     pub fn in_use(&self) -> (SessionFoe, Session, Stream) {
         let (foe, session) = self.meet();
         let ours = self.wait(async {
@@ -114,7 +115,7 @@ impl SessionHome {
     }
 }
 
-/// Accepts all streams of the session and keeps them, without reading.
+/// Makes the victim accept all streams of the session and keep them, without reading from them.
 pub fn keep_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move {

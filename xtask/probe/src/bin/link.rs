@@ -64,7 +64,7 @@ fn measured_send(sender: &mut Sender) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Receives a message, and acknowledges the message after the closure has read it.
+/// Receives a message. The receiver acknowledges the message after the closure has read it.
 #[inline(never)]
 fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
     receiver.recv_with(|message| black_box(message.len()))?;
@@ -72,13 +72,14 @@ fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
 }
 
 const PAYLOAD: [u8; 48] = [0x5a; 48];
-/// Number of messages after which both ends have grown to their steady state.
+/// Number of messages that are sent before the measurement, so that both ends have grown to their
+/// steady state.
 const WARM_UP: u32 = 1_000;
 /// Number of unmeasured messages before each measured one. Callgrind takes milliseconds to write a
 /// dump, and a link polls its socket more often after a pause than within a stream of messages.
 const BETWEEN: u32 = 64;
-/// The measured messages follow at distances of `BETWEEN` and up to `PHASES` more. So work that is
-/// done once in eight messages is measured with every eighth.
+/// The number of unmeasured messages before a measured one varies from `BETWEEN` to just below
+/// `BETWEEN + PHASES`. So work that is done once in eight messages is measured with every eighth.
 const PHASES: u32 = 16;
 /// Number of messages that are measured.
 const MESSAGES: u32 = 64;

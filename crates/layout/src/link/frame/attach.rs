@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The part of an ATTACH before its names.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0    magic (8)     8    version min    10   version max    12   zero
 ///  16   side (232), its nonce first
@@ -28,7 +29,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct AttachFields {
-    /// Always [`FRAME_MAGIC`].
+    /// The magic that begins the body, always [`FRAME_MAGIC`].
     pub magic: [u8; 8],
     /// The oldest version that the client supports.
     pub version_min: U16,
@@ -48,6 +49,7 @@ pub struct AttachFields {
 
 /// The part of an ATTACHED before its login.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0    version    2   zero (6)    8   echo
 ///  16   side (232)
@@ -62,7 +64,7 @@ pub struct AttachedFields {
     pub version: U16,
     /// A reserved field, always 0.
     pub zero: [u8; 6],
-    /// The client's nonce, repeated.
+    /// The client's nonce, repeated from the ATTACH.
     pub echo: U64,
     /// Identity and positions of the server.
     pub side: SideFields,
@@ -168,5 +170,5 @@ fn login_bytes(bytes: U32) -> Result<usize, FrameFault> {
 }
 
 const NOT_ZERO: &str = "a reserved field is not 0";
-/// The names in an ATTACH, in their order, as error texts call them.
+/// The names in an ATTACH, in their order in the frame, as error texts call them.
 const WHICH_NAMES: [&str; 3] = ["client's name", "server's name", "link's name"];

@@ -2,12 +2,12 @@
 //! How a direction resumes, as its sender decided (SPEC 12.3, 15.3).
 //!
 //! ```text
-//!              digest  of   from   to   at
-//!  1 resume                             position
-//!  2 gap         ●            ●     ●
-//!  3 lost        ●      ●     ●     ●   position
-//!  4 impossible                         reason
-//!  5 new epoch                          epoch           fields without ● are 0
+//!  kind           fields that the kind uses; the other fields are 0
+//!  1 resume       at: the position
+//!  2 gap          digest, from, to
+//!  3 lost         digest, of, from, to, at: the position
+//!  4 impossible   at: the reason
+//!  5 new epoch    at: the epoch
 //! ```
 //!
 //! `reconcile` checks whether the decision follows from the views of both sides; this file does
@@ -21,6 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A decision how one direction resumes.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  kind    4  digest   8  of    16  from    24  to    32  at    40
 /// ```
@@ -29,18 +30,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct DecisionFields {
-    /// One of the `DECISION_…` kinds.
+    /// The kind of the decision: one of `DECISION_…`.
     pub kind: U32,
     /// Record digest at the position where the direction resumes; 0 unless a range is skipped.
     pub digest: U32,
-    /// Id of the lost stream; 0 unless the kind is [`DECISION_LOST`].
+    /// Id of the stream whose records are lost; 0 unless the kind is [`DECISION_LOST`].
     pub of: U64,
     /// First position of the range that the receiver will not get.
     pub from: U64,
-    /// End of the range that the receiver will not get.
+    /// The position after the range that the receiver will not get.
     pub to: U64,
-    /// The position where the direction resumes, the reason why it cannot (1 to 3), or the new
-    /// epoch, depending on the kind.
+    /// Depends on the kind: the position where the direction resumes, the reason why it cannot
+    /// resume (1 to 3), or the new epoch.
     pub at: U64,
 }
 

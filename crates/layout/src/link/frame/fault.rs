@@ -10,19 +10,19 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameFault {
-    /// The first word is that of a record, or of no known kind of frame.
+    /// The first word of the bytes is that of a record, or of no known kind of frame.
     Kind {
-        /// The first eight bytes, as a word.
+        /// The first eight bytes of the supposed frame, as a word.
         word: u64,
     },
     /// The length of the body does not fit the frame's kind.
     Length {
-        /// The kind that the frame's header names.
+        /// The kind of the frame according to its header.
         kind: FrameKind,
-        /// Length of the body in bytes.
+        /// Length of the frame's body in bytes.
         bytes: usize,
     },
-    /// The peer uses another protocol.
+    /// The body of the frame does not begin with the magic: the peer uses another protocol.
     Foreign {
         /// The first eight bytes of the body, in place of the magic.
         magic: [u8; 8],
@@ -31,23 +31,23 @@ pub enum FrameFault {
     Crc,
     /// The peer supports no version that this crate supports.
     Version {
-        /// The oldest version of the peer.
+        /// The oldest version that the peer supports.
         min: u16,
-        /// The newest version of the peer.
+        /// The newest version that the peer supports.
         max: u16,
         /// The peer's nonce, which the answering REFUSE repeats.
         nonce: u64,
     },
-    /// A field has an impossible value.
+    /// A field of the frame has an impossible value.
     Field {
-        /// The name of the field and the rule that it breaks.
+        /// The name of the field, and the rule that its value breaks.
         what: &'static str,
-        /// The value of the field.
+        /// The impossible value of the field.
         found: u64,
     },
-    /// A name or a text is empty, too long, or not UTF-8.
+    /// A name or a text in the frame is empty, too long, or not UTF-8.
     Text {
-        /// The name or text that is invalid.
+        /// Which name or text of the frame is invalid.
         which: &'static str,
     },
 }

@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The body of a CONFIRM.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0  echo    8  tail    16  decision (40)    56
 /// ```
@@ -26,7 +27,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConfirmFields {
-    /// The server's nonce, repeated.
+    /// The server's nonce, repeated from the ATTACHED.
     pub echo: U64,
     /// From this position on, acked offsets in the client's records refer to the stream that the
     /// client now consumes.
@@ -37,6 +38,7 @@ pub struct ConfirmFields {
 
 /// The body of a BEGIN.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  stream    8  consumed    16  tail    24
 /// ```
@@ -45,7 +47,8 @@ pub struct ConfirmFields {
 )]
 #[repr(C)]
 pub struct BeginFields {
-    /// Id of the stream that the server consumes; 0 if there is none, and then `consumed` is 0.
+    /// Id of the stream that the server consumes. If the server consumes none, the id and
+    /// `consumed` are 0.
     pub stream: U64,
     /// Position up to which the server has consumed the stream.
     pub consumed: U64,
@@ -55,6 +58,7 @@ pub struct BeginFields {
 
 /// The body of an ACK.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  stream    8  consumed    16
 /// ```

@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The part of a REFUSE before its text.
 ///
+/// Each field after its offset in bytes:
 /// ```text
 ///  0  echo    8  code    12  text bytes    16  number    24
 /// ```
@@ -22,18 +23,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct RefuseFields {
-    /// The peer's nonce, repeated.
+    /// The nonce that the peer chose for this connection, repeated.
     pub echo: U64,
-    /// One of the `REFUSE_…` codes.
+    /// The reason of the refusal: one of the `REFUSE_…` codes.
     pub code: U32,
     /// Length of the text: at most [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the
     /// code has no text.
     pub text_bytes: U32,
-    /// A connection number, an incarnation, or versions, depending on the code; else 0.
+    /// Depending on the code: a connection number, an incarnation, or versions. For other codes 0.
     pub number: U64,
 }
 
-/// [`RefuseFields::code`]: the peer's connection is not newer than the one with the number
+/// [`RefuseFields::code`]: the peer's connection is not newer than the connection with the number
 /// `number`.
 pub const REFUSE_STALE: u32 = 1;
 /// [`RefuseFields::code`]: a later incarnation of the peer's store, `number`, has attached.

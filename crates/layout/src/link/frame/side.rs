@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The part that ATTACH and ATTACHED have in common.
 ///
+/// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
 ///  0    nonce              8    incarnation        16   store id (16)
 ///  32   connection number  40   epoch
@@ -34,9 +35,9 @@ pub struct SideFields {
     pub nonce: U64,
     /// Incarnation of the side's store, from 1.
     pub incarnation: U64,
-    /// Store id; never 0.
+    /// Id of the side's store; never 0.
     pub store_id: [u8; 16],
-    /// Number of this connection among those of the client's incarnation.
+    /// Number of this connection among all connections of the client's incarnation.
     pub connection_number: U64,
     /// The side's current epoch.
     pub epoch: U64,
@@ -44,7 +45,7 @@ pub struct SideFields {
     pub sending_stream: U64,
     /// Position of the first record of the sent stream that the side keeps.
     pub base: U64,
-    /// Position of the next record of the sent stream.
+    /// Position at which the next record of the sent stream will begin.
     pub tail: U64,
     /// Id of the peer's stream, as far as the side knows it; 0 if the side knows none.
     pub receiving_stream: U64,
@@ -52,9 +53,9 @@ pub struct SideFields {
     pub consumed: U64,
     /// Position up to which the side has received the peer's stream.
     pub received: U64,
-    /// Record digest at `consumed`.
+    /// The record digest at the position `consumed`.
     pub digest: U32,
-    /// Either [`SIDE_SHARES_MEMORY`] or 0.
+    /// Flags of the side: [`SIDE_SHARES_MEMORY`] or 0.
     pub flags: U32,
     /// The state in which the side left the last epoch (SPEC 12.4).
     pub past: Previous,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compact records are written while the peer reads this end's memory, and accepted on any
-//! transport (SPEC 14.2).
+//! Rules: compact records are written while the peer reads this end's memory, and they are accepted
+//! on any transport (SPEC 14.2).
 
 use std::io::IoSlice;
 
@@ -12,7 +12,7 @@ use crate::link_state::LinkState;
 const DATA: u8 = 1;
 const COMPACT: u8 = 16;
 
-/// The kind of the record at `start`, which must not follow a PAD.
+/// Returns the kind of the record at `start`, where no PAD may be.
 fn kind_at(core: &LinkState, start: Position) -> u8 {
     let cursor = core.retained.cursor(start).unwrap();
     let mut slices = [IoSlice::new(&[])];
@@ -20,7 +20,8 @@ fn kind_at(core: &LinkState, start: Position) -> u8 {
     slices[0][0] >> 1 & 31
 }
 
-/// Sends a message that takes one slot; returns the kind of its record.
+/// Makes the end `from` send a message that takes one slot. Returns the kind of the message's
+/// record.
 fn send(pair: &mut Pair, from: usize) -> u8 {
     let core = &mut pair.sides[from].core;
     let start = core.tail();
@@ -39,7 +40,7 @@ fn records_are_compact_only_while_the_peer_reads_the_memory() {
         if !is_shared {
             assert_eq!([send(&mut pair, CLIENT), send(&mut pair, CLIENT)], [DATA; 2]);
         }
-        // The server's first record is at the beginning of its ring, and therefore not compact.
+        // The server's first record is at the beginning of its ring, and therefore is not compact.
         send(&mut pair, SERVER);
         assert_eq!([send(&mut pair, SERVER), send(&mut pair, CLIENT)], [expected; 2]);
         while pair.recv(SERVER).is_some() {}
@@ -97,8 +98,8 @@ fn reply_acknowledges_by_its_own_record_on_each_transport() {
 fn compact_records_go_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
-    // A message of the opposite direction was acknowledged, and no record carries that
-    // acknowledgement.
+    // The client has acknowledged a message of the server, and no record carries that
+    // acknowledgement to the server.
     send(&mut pair, SERVER);
     assert!(pair.recv(CLIENT).is_some());
     let sent: Vec<Vec<u8>> = (0..12).map(|number| message(number, number * 17)).collect();

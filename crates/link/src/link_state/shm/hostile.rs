@@ -41,8 +41,8 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // Messages of the fast path are checked, too; the fast path leaves all other records to the
-        // second path.
+        // Half of the rounds first try `offer_short`, which leaves all but short compact records to
+        // `pull`. Its messages are checked, too.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -74,8 +74,8 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// The offset and number of bytes to change: mostly where the server reads next, or in the control
-/// page.
+/// Returns the offset and the number of bytes of the client's file to change. Mostly they are where
+/// the server reads next, or in the control page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -107,8 +107,8 @@ fn peer_that_claims_too_much_consumed_ends_the_connection() {
     assert_eq!(server.core.acked().0, 0);
 }
 
-/// The acknowledgement in a valid record ends the connection. The record's message arrived before,
-/// and stays unchanged.
+/// Rule: a valid record whose acknowledgement is beyond the tail ends the connection, but its
+/// message is kept. The message arrived before the acknowledgement was checked.
 #[test]
 fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     let (mut pair, _kept) = Pair::of_files();
@@ -125,7 +125,8 @@ fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     assert_eq!(server.core.next().unwrap().bytes, "kept whole");
 }
 
-/// The peer breaks the protocol, then leaves: its end is the violation, and no good end.
+/// Rule: if the peer breaks the protocol and then leaves, the connection ends with the violation,
+/// and does not count as closed in good order.
 #[test]
 fn violation_before_leave_replaces_the_end() {
     for is_record in [true, false] {
@@ -134,7 +135,8 @@ fn violation_before_leave_replaces_the_end() {
             let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
             kept[CLIENT].file().write_all_at(b"other", place).unwrap();
         } else {
-            // Found by the server before LEAVE comes, and not yet returned.
+            // The server finds this violation before LEAVE comes, but no call returns it before
+            // then.
             pair.sides[SERVER].core.send(&[b"one"]).unwrap();
             let stream = pair.sides[SERVER].core.retained.stream().0.get();
             claim(kept[CLIENT].file(), stream, 1 << 30);
@@ -150,7 +152,8 @@ fn violation_before_leave_replaces_the_end() {
     }
 }
 
-/// The claim lies there when LEAVE comes, and nothing has read it before.
+/// Rule: the connection ends with the violation even if the server first reads the client's false
+/// acknowledgement after LEAVE has come.
 #[test]
 fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     let (mut pair, kept) = with_sent(1);
@@ -164,7 +167,8 @@ fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     assert!(server.next().is_none() && !server.has_finished());
 }
 
-/// The client leaves; returns the result at the server.
+/// Makes the client leave, and the server receive LEAVE. Returns what the server's `receive`
+/// returns.
 fn leave(pair: &mut Pair) -> Result<Received, End> {
     let [client, server] = &mut pair.sides;
     client.core.leave(client.conn.as_mut().unwrap());
@@ -188,7 +192,8 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// A forged `consumed` word behind a valid slot claims more than was sent, or is impossible.
+/// Rule: a forged word behind a valid consumed slot ends the connection if it claims more than was
+/// sent (`is_left`), and is ignored if it is impossible.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
@@ -212,7 +217,8 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Writes both slots so that they claim the position `consumed`, and changes the word `consumed`.
+/// Forges the client's consumed slots in `file`, so that they claim the position `consumed` of
+/// `stream`. Also changes the word `consumed`, so that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -227,7 +233,7 @@ fn truncated_peer_file_ends_the_connection_only() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
-        // Two long messages, so that the slab is used up to its second half.
+        // Two long messages use the slab up to its second half.
         for number in 0..2 {
             pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
         }
@@ -239,12 +245,13 @@ fn truncated_peer_file_ends_the_connection_only() {
         let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
-        // Truncating the file ends the peer's own process, too, when it touches the missing pages.
+        // The file gets its length back, because otherwise this process would die when the client's
+        // end touches the missing pages.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
 }
 
-/// A pair of ends that share memory, of which the client has sent `count` messages.
+/// Returns a pair of ends that share memory. The client has sent `count` messages.
 fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -256,8 +263,8 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 
 #[test]
 fn record_refused_repeatedly_takes_no_memory() {
-    // One message stays unacknowledged, so that the inbox is never empty; then come a DATA and a
-    // compact record.
+    // The first message stays unacknowledged, so the inbox is never empty. The second record is a
+    // compact record, which the test damages.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());

@@ -11,7 +11,7 @@ fn messages_of_every_size_are_echoed_through_files() {
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
     echo_all_sizes(&mut pair);
-    // New owners continue with the same files.
+    // From here on, new owners continue with the same files.
     drop(pair);
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
@@ -45,8 +45,8 @@ fn echo_all_sizes(pair: &mut Pair) {
     assert_eq!(pair.socket_bytes, 0);
 }
 
-/// A receiver that acknowledges the last message and leaves writes that acknowledgement only into
-/// its memory.
+/// Rule: the last acknowledgement of a receiver that leaves is known at the sender after the
+/// connection has ended. The receiver stores this acknowledgement only in its own memory.
 #[test]
 fn acknowledgement_before_the_end_is_known_after_it() {
     for end in [End::Left, End::Broken("a test".to_owned())] {
@@ -92,7 +92,7 @@ fn records_of_a_killed_peer_arrive_before_the_end() {
     for message in &sent {
         pair.sides[CLIENT].core.send(&[message]).unwrap();
     }
-    // This batch is never published, so the peer must not receive it.
+    // The client never publishes this batch, so the server must not receive its message.
     pair.sides[CLIENT].core.append_to_batch(&[b"never"]).unwrap();
     let [client, mut server] = pair.sides;
     drop(client);

@@ -2,12 +2,12 @@
 //! Tests with two ends in one process, each of which reads the other's memory.
 //!
 //! ```text
-//!   sides[0] client  core, conn ── control bytes, counted ──▶ sides[1] server  core, conn
-//!        ▲ file or memfd ◀──────────── maps ────────────────────▶ file or memfd ▲
+//!   sides[0] client  core, conn ◀── bytes of the socket, counted ──▶ sides[1] server  core, conn
+//!        its file or memfd ◀──────── each end maps the other's ───────▶ its file or memfd
 //! ```
 //!
-//! `simulation` has random orders of events, with deaths; each test of this folder has one order of
-//! events.
+//! The tests in `simulation` have random orders of events, with owners that are killed; each test
+//! of this folder has one order of events.
 
 mod compact;
 mod hostile;
@@ -37,7 +37,7 @@ const SIZES: Sizes = Sizes { ring: RING, entries: 8, slab: SLAB };
 
 struct Pair {
     sides: [Side; 2],
-    /// Number of bytes over the socket since the present connection was made.
+    /// Number of bytes that went over the socket since the present connection was made.
     socket_bytes: usize,
 }
 
@@ -56,14 +56,14 @@ impl Pair {
         Self { sides, socket_bytes: 0 }
     }
 
-    /// A pair of ends with files, which are returned.
+    /// Makes a pair of ends whose memory is in unnamed files. Also returns the files.
     fn of_files() -> (Self, [TestStore; 2]) {
         let mut kept = [TestStore::new(1), TestStore::new(2)];
         let pair = Self::of(kept.each_mut().map(TestStore::open));
         (pair, kept)
     }
 
-    /// A pair of ends with the files of a link in a directory.
+    /// Makes a pair of ends whose memory is in the two files of a link in `directory`.
     fn of_link(directory: &Path) -> Self {
         let directory = Directory::open(directory).unwrap();
         let parts = [("a", "b"), ("b", "a")].map(|(local, remote)| {
@@ -78,8 +78,8 @@ impl Pair {
         Self::of(names.map(|names| StoreParts::in_memfd(SIZES, names, INLINE_MAX).unwrap()))
     }
 
-    /// Makes a new connection, which replaces the present one. `mapping` has the memories that the
-    /// server and the client map.
+    /// Makes a new connection, which replaces the present one. `mapping` has the mapped memory of
+    /// the client, for the server, and that of the server, for the client.
     fn connect(&mut self, mapping: [Option<PeerMapping>; 2]) {
         self.begin(mapping);
         self.pump();
@@ -88,8 +88,8 @@ impl Pair {
         self.socket_bytes = 0;
     }
 
-    /// Makes a connection like [`connect`](Self::connect), but only up to ATTACHED, which the
-    /// client has not read.
+    /// Begins a connection like [`connect`](Self::connect). It stops when the server has answered
+    /// with ATTACHED, which the client has not read.
     fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;
@@ -120,14 +120,14 @@ impl Pair {
         }
     }
 
-    /// Makes a connection over shared memory, or over the socket alone.
+    /// Makes a connection that is over shared memory if `is_shared`, else over the socket alone.
     fn attach(&mut self, is_shared: bool) {
         let mapping = if is_shared { self.mapping() } else { [None, None] };
         self.connect(mapping);
         assert_eq!(self.is_shared(), is_shared);
     }
 
-    /// Mappings of both stores, as the peers get them.
+    /// Returns mappings of the client's and the server's memory, as their peers get them.
     fn mapping(&self) -> [Option<PeerMapping>; 2] {
         let map = |side: &Side| {
             let descriptor = side.core.store.descriptor().unwrap();
@@ -142,7 +142,7 @@ impl Pair {
         shared[CLIENT]
     }
 
-    /// Transfers bytes over the socket in both directions, until neither end has more.
+    /// Transfers bytes over the socket in both directions, until neither end has more to write.
     fn pump(&mut self) {
         loop {
             let moved = self.carry(CLIENT) + self.carry(SERVER);
@@ -153,7 +153,7 @@ impl Pair {
         }
     }
 
-    /// Transfers the bytes that one end has to write; returns their number.
+    /// Transfers all bytes that the end `from` has to write to the other end. Returns their number.
     fn carry(&mut self, from: usize) -> usize {
         let side = &mut self.sides[from];
         let bytes = outgoing(&side.core, side.conn.as_mut().unwrap());
@@ -163,13 +163,14 @@ impl Pair {
         bytes.len()
     }
 
-    /// Receives and acknowledges the next message of an end, on any transport.
+    /// Receives and acknowledges the next message at the end `at`, over either transport.
     fn recv(&mut self, at: usize) -> Option<Bytes> {
         if self.sides[at].core.inbox.is_drained() && !self.is_shared() {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // The message is taken by one of the two receive paths; the position decides which.
+        // There are two ways to take a message, `offer_short` and `pull`. The position decides
+        // which one is tried first.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
         let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,
@@ -185,7 +186,7 @@ impl Pair {
     }
 }
 
-/// All bytes that an end has to write.
+/// Returns all bytes that an end has to write on `conn`, which then count as written.
 fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
     while core.has_outgoing(conn) {
@@ -198,12 +199,12 @@ fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     all
 }
 
-/// A message whose bytes depend on its number.
+/// Returns a message of `len` bytes that depend on its `number`.
 fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1).to_le_bytes()[0]).collect()
 }
 
-/// A random number below `bound` (xorshift64).
+/// Returns a random number below `bound`, from an xorshift64 generator.
 fn below(random: &mut u64, bound: usize) -> usize {
     *random ^= *random << 13;
     *random ^= *random >> 7;

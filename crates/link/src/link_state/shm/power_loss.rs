@@ -3,8 +3,8 @@
 //! refused, or adopted with both events, and nothing behind a hole is delivered (SPEC 13.8).
 //!
 //! ```text
-//!   disk      contents at the last sync of the file   ┐ image: each sector of one or the other;
-//!   current   contents now, in the page cache         ┘ the owner is of another boot
+//!   disk      contents at the last sync of the file   ┐ image: each sector from one of the two;
+//!   current   contents now, in the page cache         ┘ its owner counts as from another boot
 //! ```
 
 use std::fs;
@@ -27,7 +27,7 @@ use crate::store::{AfterReboot, Directory, Key, OwnFile, Sizes, StorageError, St
 const SIZES: Sizes = Sizes { ring: 16 << 10, entries: 8, slab: 0 };
 const RING_AT: usize = 16384;
 
-/// A directory with one link file.
+/// A directory that contains one link file, and stands for a disk.
 struct Disk {
     directory: TempDir,
     key: Key,
@@ -35,7 +35,8 @@ struct Disk {
 
 impl Disk {
     fn new() -> Self {
-        // In memory where there is some: what a disk would hold is noted by `observed`.
+        // The directory is in memory if possible. No real disk is needed: `observed` notes what a
+        // disk would hold.
         let memory = tempfile::tempdir_in("/dev/shm");
         let directory = memory.or_else(|_| tempfile::tempdir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -60,7 +61,7 @@ impl Disk {
         fs::read(self.path()).unwrap()
     }
 
-    /// Replaces the file by an image that another boot left.
+    /// Replaces the link file by `image`, changed as if its owners were from another boot.
     fn put(&self, image: &[u8]) {
         let mut image = image.to_vec();
         set_other_boot(&mut image);
@@ -68,7 +69,8 @@ impl Disk {
         fs::set_permissions(self.path(), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// What a new peer receives from this file, and the events of its owner.
+    /// Opens the link file with `policy`. Returns the numbers of the messages that a new peer
+    /// receives from this file, and the events of its owner.
     fn received(&self, policy: AfterReboot) -> Result<(Vec<u64>, Vec<Event>), StorageError> {
         let mut pair = Pair::of([self.open(policy)?, TestStore::new(2).open()]);
         pair.attach(false);
@@ -83,7 +85,7 @@ impl Disk {
     }
 }
 
-/// Makes the owners of an image those of another boot.
+/// Changes the owner records of an image as if their owners were from another boot.
 fn set_other_boot(image: &mut [u8]) {
     for slot in [0, 1] {
         let at = usize::try_from(OWNER_OFFSET + slot * PAGE_SLOT_STRIDE).unwrap();
@@ -111,7 +113,7 @@ fn is_silent(events: &[Event]) -> bool {
     !events.contains(&Event::LossPossible) && !events.contains(&Event::RepeatPossible)
 }
 
-/// How the last owner ended.
+/// How the last owner of the link file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Closed,
@@ -119,7 +121,8 @@ enum Ended {
     Killed,
 }
 
-/// The contents of a file that keeps 100 messages, of which the ring is nearly full.
+/// Returns a disk and the contents of its link file, which keeps 100 unacknowledged messages and
+/// whose ring is nearly full. Its owner has ended in the way that `ended` says.
 fn kept(ended: Ended) -> (Disk, Vec<u8>) {
     let disk = Disk::new();
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
@@ -180,7 +183,8 @@ fn file_of_another_boot_is_believed_only_if_it_was_closed_and_is_whole() {
             assert!(received.iter().copied().eq(0..count), "{about}: {received:?}");
             assert!(is_announced(&events), "{about}: {events:?}");
             assert_eq!(count == MESSAGES, what == "nothing", "{about}: {count}");
-            // What lies behind the hole is cut off for good, and the next owner is of this boot.
+            // The messages behind the hole are cut off for good. The last owner is now of this
+            // boot, so the file is opened without events.
             let mut link = disk.link(AfterReboot::Refuse).unwrap();
             assert!(std::iter::from_fn(|| link.take_event()).next().is_none(), "{about}");
             link.send(&[&message(count)]).unwrap();
@@ -197,7 +201,8 @@ fn torn_state_is_refused_whatever_the_policy() {
     let (_, mut image) = kept(Ended::Closed);
     let newer = usize::try_from(STATE_OFFSET).unwrap();
     for slot in [0, 2048] {
-        // One of its four sectors; the seal is in another.
+        // The damage is one of the four sectors of a state slot. The slot's seal is in another
+        // sector.
         image[newer + slot..newer + slot + 512].fill(0x55);
     }
     let disk = Disk::new();
@@ -208,7 +213,8 @@ fn torn_state_is_refused_whatever_the_policy() {
     }
 }
 
-/// The page with the consumed position is older than the rest: messages would come again.
+/// Rule: a file whose page with the consumed position is older than the rest is refused. If it is
+/// adopted, its owner gets the event that messages may come again.
 #[test]
 fn receiver_with_an_older_position_says_that_messages_come_again() {
     let disk = Disk::new();
@@ -233,7 +239,8 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
     let page = usize::try_from(LINK_CONTROL_OFFSET).unwrap();
     let mut image = whole;
     image[page..page + 4096].copy_from_slice(&older[page..page + 4096]);
-    // The state has the position, too, as of the closing.
+    // The state contains the consumed position of the closing, too. So the test replaces the page
+    // of the state as well.
     let state = usize::try_from(STATE_OFFSET).unwrap();
     image[state..state + 4096].copy_from_slice(&older[state..state + 4096]);
     disk.put(&image);
@@ -248,7 +255,8 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
 fn file_that_was_there_before_the_boot_is_missed() {
     let (disk, _) = kept(Ended::Dropped);
     fs::remove_file(disk.path()).unwrap();
-    // An operator removed it in this boot: as before, a new one begins empty.
+    // The file was removed in this boot, so an operator may have removed it. The next owner begins
+    // a new, empty file.
     drop(disk.link(AfterReboot::Refuse).unwrap());
     fs::remove_file(disk.path()).unwrap();
     let list = disk.directory.path().join("links.list");
@@ -261,12 +269,13 @@ fn file_that_was_there_before_the_boot_is_missed() {
     assert!(!disk.path().exists());
     let (received, events) = disk.received(AfterReboot::AdoptProven).unwrap();
     assert!(received.is_empty() && is_announced(&events));
-    // It is listed in this boot now.
+    // The list now says that the file was made in this boot, so it may be removed.
     fs::remove_file(disk.path()).unwrap();
     drop(disk.link(AfterReboot::Refuse).unwrap());
 }
 
-/// A file with its history: what was sent and not acknowledged, and what the disk has of it.
+/// A link file with its history: the numbers of messages that were sent and acknowledged, and the
+/// contents that the disk has of it.
 struct History {
     disk: Disk,
     pair: Option<Pair>,
@@ -288,13 +297,14 @@ impl History {
         let parts = self.disk.open(AfterReboot::Refuse).unwrap();
         let mut pair = Pair::of([parts, TestStore::new(2).open()]);
         pair.attach(false);
-        // A new peer gets again what the file still keeps.
+        // The peer's end is new, so the client sends again every message that the file still keeps.
         self.acked = self.sent - self.count_kept(&mut pair);
         self.pair = Some(pair);
         self.note();
     }
 
-    /// Number of kept messages, which the peer of the pair has received and not acknowledged.
+    /// Returns the number of messages that the file still keeps. The server of `pair` receives
+    /// them, and does not acknowledge them.
     fn count_kept(&self, pair: &mut Pair) -> u64 {
         pair.pump();
         let mut count = 0;
@@ -305,7 +315,7 @@ impl History {
         count
     }
 
-    /// Notes what the disk has now.
+    /// Notes the contents that the disk has of the file, if they were written since the last call.
     fn note(&mut self) {
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(self.disk.path()).unwrap());
         let synced = observed::take();
@@ -337,7 +347,8 @@ impl History {
         }
     }
 
-    /// What a power loss leaves.
+    /// Returns an image of the file as a power loss may leave it: random sectors are those of the
+    /// last sync.
     fn image(&self, random: &mut u64) -> Vec<u8> {
         let current = self.disk.contents();
         let mut image = current.clone();
@@ -360,8 +371,8 @@ impl History {
     }
 }
 
-/// A link that is adopted or believed delivers a gapless part of what was kept, and all of it
-/// unless it says that messages may be lost.
+/// Rule: a link whose file is trusted delivers all messages that it kept. A link whose file is
+/// adopted delivers a part without gaps, and says that messages may be lost.
 #[test]
 fn power_loss_at_any_moment_loses_nothing_in_silence() {
     let images = IMAGES / HISTORIES;

@@ -45,7 +45,8 @@ fn sleeper_for_room_is_notified_by_an_ack() {
     assert!(pair.sides[SERVER].core.is_doorbell_due());
     assert!(pair.sides[CLIENT].core.poll_acked());
     pair.sides[CLIENT].core.cancel_sleep();
-    // The base rises in steps of a sixteenth of the ring, so several acknowledgements are needed.
+    // The sender's base rises in steps of a sixteenth of the ring. So the server has to acknowledge
+    // several messages before there is room.
     while pair.sides[CLIENT].core.send(&[&message(1, 20)]) == Err(SendFault::Full) {
         assert!(pair.recv(SERVER).is_some());
     }
@@ -65,8 +66,8 @@ fn sleeper_for_records_is_not_notified_of_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Two threads with one end each exchange messages: no record is ever read that is only partly
-/// written.
+/// Rule: while two threads, each with one end, exchange messages, neither reads a record that is
+/// only partly written.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Switches of transport in the middle of traffic, in both directions, and mapped memory that must
-//! not be used.
+//! Tests of switches of transport in the middle of traffic, in both directions, and mapped memory
+//! that must not be used.
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::{End, SendFault};
@@ -63,8 +63,8 @@ fn memory_of_another_store_is_not_used() {
     }
 }
 
-/// A pair of ends that share memory. The client has sent thirty messages, of which the server has
-/// acknowledged `consumed`.
+/// Returns a pair of ends that share memory. The client has sent thirty messages, of which the
+/// server has acknowledged the first `consumed`.
 fn thirty_sent(consumed: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
@@ -84,13 +84,14 @@ fn stream_that_ends_under_its_reader_is_no_violation() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
-            // Send until the ring is full; it fills because no message is acknowledged.
+            // Sending stops with an error once the ring is full, because no message is
+            // acknowledged. That error is expected.
             let _ = client.core.send(&[&message(number, 20)]);
         }
         assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
-        // The slot may still be empty. But a record of the new stream must never be taken for one
-        // of the former stream.
+        // The slot that the server reads may still be empty. But it must never take a record of the
+        // new stream for one of the former stream.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
     }
 }
@@ -114,7 +115,8 @@ fn replaced_connection_has_nothing_to_send() {
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
-    // During and after the handshake of the new connection, the driver still has the old one.
+    // The server's driver still has the old connection, during the handshake of the new connection
+    // and after it.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");
@@ -133,7 +135,8 @@ fn records_are_not_read_before_begin() {
         pair.sides[side].core.send(&[b"first"]).unwrap();
         assert_eq!(pair.recv(1 - side).unwrap(), "first");
     }
-    // Both ends publish a compact record before the next connection begins.
+    // Before the next connection begins, each end publishes two records, which no end may read
+    // before BEGIN.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();

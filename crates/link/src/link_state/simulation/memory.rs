@@ -28,7 +28,7 @@ pub(in crate::link_state) const SLAB: u64 = 16384;
 pub(in crate::link_state) const INLINE_MAX: usize = 200;
 const FILE_BYTES: usize = 65536;
 
-/// The file of one end.
+/// The store of one end in an unnamed file, which outlives its owners.
 pub(in crate::link_state) struct TestStore {
     store_id: u128,
     owners: u64,
@@ -49,7 +49,7 @@ impl TestStore {
         Self { store_id, owners: 0, file }
     }
 
-    /// Opens the store for the next owner; the previous owner must have ended.
+    /// Opens the store for its next owner. The previous owner must have ended.
     pub(in crate::link_state) fn open(&mut self) -> StoreParts {
         self.owners += 1;
         let memory = map(&self.file);
@@ -76,19 +76,19 @@ impl TestStore {
         }
     }
 
-    /// The mapping of the store that a peer gets.
+    /// Maps the store as a peer of its owner would, and returns the mapping.
     pub(in crate::link_state) fn mapping(&self) -> PeerMapping {
         let descriptor = reopen_read_only(self.file.as_fd()).unwrap();
         PeerMapping::map(descriptor.as_fd(), FILE_BYTES as u64).unwrap()
     }
 
-    /// The file, for a test that damages its bytes.
+    /// The file of the store, for a test that damages its bytes.
     pub(in crate::link_state) fn file(&self) -> &File {
         &self.file
     }
 }
 
-/// A geometry with so small a slab that it often fills.
+/// Returns the sizes of the store, with so small a slab that it is often full.
 fn geometry() -> LinkGeometry {
     LinkGeometry {
         file_bytes: FILE_BYTES as u64,

@@ -3,9 +3,9 @@
 //! message is consumed exactly once.
 //!
 //! ```text
-//!   sides[0] client  file ─ core?     wires: bytes in flight in each direction
-//!   sides[1] server  file ─ core?     cut: bytes in flight may still arrive, no further ones do
-//!                     └──────┴──────▶ shared: on every other wire, records are read from the file
+//!   sides[0] client  file ─ core      wires: bytes in flight in each direction
+//!   sides[1] server  file ─ core      cut wire: the bytes in flight may still arrive, no others
+//!                     └──────┴──────▶ on every other wire, each end reads the other's file
 //! ```
 //!
 //! A seed determines the order of events. The simulated application uses a message and acknowledges
@@ -20,20 +20,21 @@ mod world;
 use super::End;
 use world::{CLIENT, SERVER, World};
 
-/// The numbers of messages of one run, or of several.
+/// How many messages took each path, in one run of the simulation or in several.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
-    /// Taken out of shared memory.
+    /// Number of messages that were received from shared memory.
     pulled: u64,
-    /// Of these, delivered at once.
+    /// Number of those messages that `offer_short` delivered, without the queue of the inbox.
     at_once: u64,
-    /// Sent by the fast path.
+    /// Number of messages that were sent on the fast path.
     sent_fast: u64,
-    /// Received by the fast path.
+    /// Number of messages that were received on the fast path.
     received_fast: u64,
 }
 
-/// Runs one order of events, then a time without faults in which all messages must arrive.
+/// Runs the simulation: `steps` random events, then a time without faults in which all messages
+/// must arrive. Fails if a message is lost or consumed twice.
 fn run(seed: u64, steps: u32, epochs: bool) -> Messages {
     let mut world = World::new(seed, epochs);
     for _ in 0..steps {
@@ -76,10 +77,10 @@ fn each_owner_that_delivered_counts_as_one_attempt() {
     let mut world = World::new(1, false);
     (0..3).for_each(|_| world.send(CLIENT));
     assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
-    // The same owner delivers fewer messages: the count does not change.
+    // The same owner is delivered messages again, so the delivery count does not change.
     assert_eq!(world.hand_out(SERVER, 1), [1]);
     world.reopen(SERVER);
-    // An owner that delivers no message does not count as an attempt.
+    // This owner ends without a delivered message, so it does not count as an attempt.
     world.reopen(SERVER);
     assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
     world.reopen(SERVER);
@@ -91,7 +92,7 @@ fn answer_to_another_connection_is_refused() {
     assert_eq!(World::new(1, false).receive_an_old_answer(), Err(End::NotFresh));
 }
 
-/// The usual seeds, or as many as `PARTYWALL_SEEDS` says.
+/// Returns the seeds to run: `usual`, or as many as the variable `PARTYWALL_SEEDS` says.
 fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let asked = std::env::var("PARTYWALL_SEEDS").ok().and_then(|count| count.parse::<u64>().ok());
     usual.start..asked.map_or(usual.end, |count| usual.start + count)

@@ -3,7 +3,7 @@
 
 use partywall_reconcile::{Cause, Direction, Report};
 
-/// The messages that one end sent and the other consumed, by epoch.
+/// The messages that one end sent and that the other end consumed, each with its epoch.
 #[derive(Default)]
 pub(super) struct Ledger {
     sent: Vec<Sent>,
@@ -30,7 +30,8 @@ impl Ledger {
         self.sent.len() as u64
     }
 
-    /// Checks that the consumed messages are the first of the sent ones, epoch by epoch.
+    /// Checks that the consumed messages of each epoch are the first ones that were sent in it, in
+    /// the same order.
     pub(super) fn check(&self, seed: u64) {
         let mut epochs: Vec<u64> = self.consumed.iter().map(|(epoch, _)| *epoch).collect();
         epochs.dedup();
@@ -43,15 +44,16 @@ impl Ledger {
         }
     }
 
-    /// Checks that all messages of the last epoch were consumed.
+    /// Checks that all messages of the epoch `last`, the final one, were consumed.
     pub(super) fn check_all(&self, seed: u64, last: u64) {
         let consumed = of(&self.consumed, last);
         let sent = self.sent.iter().filter(|sent| sent.epoch == last).count();
         assert_eq!(consumed.len(), sent, "seed {seed}: of epoch {last}");
     }
 
-    /// Checks that the reports of one end, for which the messages have `direction`, name the
-    /// unconsumed messages of earlier epochs.
+    /// Checks the `reports` of one end about earlier epochs than `last`. At the sender, they must
+    /// name every message that was not consumed. `direction` is that of the messages, as this end
+    /// sees it.
     pub(super) fn check_reported(
         &self,
         seed: u64,

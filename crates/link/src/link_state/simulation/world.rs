@@ -16,7 +16,8 @@ use crate::protocol::frame::{Frame, Names};
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
-/// Maximum number of connections that exist at a time; the older ones may still deliver bytes.
+/// Maximum number of connections that exist at the same time. On the older ones, bytes may still
+/// arrive.
 const WIRES_MAX: usize = 4;
 
 pub(super) struct World {
@@ -25,13 +26,13 @@ pub(super) struct World {
     epochs: bool,
     sides: [Side; 2],
     wires: Vec<Wire>,
-    /// Messages that came through shared memory into the inbox.
+    /// Number of messages that were taken from shared memory into the inbox.
     pub(super) pulled: u64,
-    /// Messages that were delivered at once, straight from shared memory.
+    /// Number of messages that `offer_short` delivered straight from shared memory.
     pub(super) at_once: u64,
-    /// Messages that were sent and received while the fast path was open.
+    /// Numbers of messages that were sent and that were received on the fast path.
     pub(super) streamed: [u64; 2],
-    /// For each end, the messages that it sent.
+    /// For each end, the messages that it sent and that its peer consumed.
     ledgers: [Ledger; 2],
 }
 
@@ -43,13 +44,13 @@ struct Side {
 
 struct Wire {
     conns: [Option<Conn>; 2],
-    /// For each end, the bytes in flight to that end.
+    /// For each end, the bytes that are in flight to it.
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
-    /// Whether the server has read ATTACH.
+    /// Whether the server has read the client's ATTACH on this connection.
     is_accepted: bool,
-    /// Whether the client shares its file.
+    /// Whether the client offers its memory on this connection.
     shares: bool,
 }
 
@@ -88,7 +89,8 @@ impl World {
         }
     }
 
-    /// Connects the ends and delivers bytes without further faults, until nothing changes.
+    /// Ends all faults: connects the ends, and delivers bytes and messages until all messages must
+    /// have arrived.
     pub(super) fn settle(&mut self) {
         for wire in 0..self.wires.len() {
             self.close(wire, CLIENT);
@@ -113,8 +115,8 @@ impl World {
         }
     }
 
-    /// Connects, delivers messages without acknowledging them, and returns the delivery count of
-    /// each.
+    /// Connects the ends, and delivers up to `count` messages to the end `side`, which does not
+    /// acknowledge them. Returns the delivery count of each message.
     pub(super) fn hand_out(&mut self, side: usize, count: usize) -> Vec<u32> {
         self.connect();
         for wire in (0..self.wires.len()).cycle().take(20) {
@@ -131,7 +133,8 @@ impl World {
         attempts
     }
 
-    /// Gives the client an ATTACHED that answers another of its connections.
+    /// Lets the client receive, on one connection, the ATTACHED that answers another of its
+    /// connections. Returns the client's result.
     pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
@@ -194,7 +197,8 @@ impl World {
         self.consume_one(side);
     }
 
-    /// Acknowledges a message, or replies to it; sometimes only delivers it.
+    /// Takes the next message at the end `side`, and does something random with it: acknowledges
+    /// it, replies to it, or only takes it. Returns whether there was a message.
     fn consume_one(&mut self, side: usize) -> bool {
         let first = self.next(side);
         let (how, epoch) = (self.below(11), self.epoch(side));
@@ -211,10 +215,12 @@ impl World {
             return true;
         }
         if let Some(second) = second {
-            // Both messages are acknowledged one after the other, or both at once.
+            // The first message is acknowledged on its own only in one case of three. Otherwise the
+            // second acknowledgement includes it.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
-            // Pulling the second message may have ended the connection, and with it the epoch.
+            // Taking the second message may have ended the connection, and with it the epoch. The
+            // acknowledgement then fails, and nothing was consumed.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -238,7 +244,8 @@ impl World {
         true
     }
 
-    /// Sends and receives by the fast path, as long as it is open and a few times.
+    /// Opens the fast path of the end `side` if possible. Sends and receives on it a few times,
+    /// also after it has closed.
     fn stream(&mut self, side: usize) {
         let epoch = self.epoch(side);
         let opening = Opening {
@@ -247,7 +254,8 @@ impl World {
             may_receive: self.below(4) > 0,
             is_behind: self.below(2) == 0,
         };
-        // The path opens when nothing else is left to be done.
+        // The fast path opens only when no other work is pending, so waiting messages are consumed
+        // first.
         (0..20).all(|_| self.consume_one(side));
         let opens = |core: &mut LinkState| {
             core.is_doorbell_due();
@@ -277,7 +285,8 @@ impl World {
                 }
             } else if let Some(record) = FastPath::copy_next(core) {
                 assert!(is_open && opening.may_receive, "seed {}", self.seed);
-                // Otherwise the reader panics, and the message comes next again.
+                // If `reads` is false, the record is only copied, as if its reader had panicked.
+                // The message must then come next again.
                 if reads {
                     let (number, _) =
                         FastPath::read(core, record, |bytes, _| number_of(bytes)).unwrap();
@@ -295,7 +304,7 @@ impl World {
         assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
     }
 
-    /// Delivers the next message, by one of the two receive paths.
+    /// Takes the next message at the end `side`, by `offer_short` or by `pull`.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
             let delivery = self.sides[side].core.as_mut()?.next_short();
@@ -333,7 +342,7 @@ impl World {
         });
     }
 
-    /// `side` closes its end of the connection.
+    /// Makes the end `side` close the connection `wire`.
     fn close(&mut self, wire: usize, side: usize) {
         let Some(mut conn) = self.wires[wire].conns[side].take() else { return };
         if let Some(core) = &mut self.sides[side].core {
@@ -353,7 +362,7 @@ impl World {
         }
     }
 
-    /// The owner dies, and another owner opens the store.
+    /// Kills the owner of the end `side`, and opens its store for a new owner.
     pub(super) fn reopen(&mut self, side: usize) {
         self.sides[side].core = None;
         for wire in &mut self.wires {
@@ -397,7 +406,8 @@ impl World {
         self.take_reports(side);
     }
 
-    /// The peer sends its pending bytes, and `side` reads some of them.
+    /// Makes the peer write bytes to the connection `wire`, and the end `side` read some of the
+    /// bytes in flight, at most `bytes`.
     fn deliver(&mut self, wire: usize, side: usize, bytes: usize) {
         self.transmit(wire, 1 - side, bytes);
         let this = &mut self.wires[wire];
@@ -452,14 +462,14 @@ impl World {
         }
     }
 
-    /// Handles the end of a connection, for the reason that `LinkState` returned.
+    /// Ends the connection `wire` at the end `side`, for the reason that `LinkState` returned.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
             End::Quarantined => panic!("seed {}: quarantined", self.seed),
             _ => {}
         }
-        // The remaining frames are sent before the connection is closed.
+        // The remaining control frames are sent before the connection is closed.
         self.transmit(wire, side, usize::MAX);
         self.wires[wire].conns[side] = None;
     }
@@ -476,15 +486,15 @@ impl World {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // xorshift64
+        // The next random number of an xorshift64 generator.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         usize::try_from((self.random >> 11) % bound as u64).unwrap()
     }
 
-    /// The server reads the first frame, if it is complete. Sometimes an end cannot map the peer's
-    /// file.
+    /// Makes the server read ATTACH, once it is complete, and answer it. Sometimes one of the ends
+    /// cannot map the other's file.
     fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
         let shares = self.wires[wire].shares;
@@ -510,7 +520,8 @@ impl World {
         this.is_accepted = true;
     }
 
-    /// Takes one message from the peer's file, if the present connection uses shared memory.
+    /// Makes the end `side` take one message from the peer's file, if its present connection is
+    /// over shared memory.
     fn pull(&mut self, side: usize) {
         let is_present = |conn: &Option<Conn>| conn.as_ref().is_some_and(Conn::is_active);
         let Some(wire) = self.wires.iter().position(|wire| is_present(&wire.conns[side])) else {
@@ -530,7 +541,7 @@ impl World {
         }
     }
 
-    /// Reads the peer's acked offset in its file.
+    /// Makes the end `side` read its peer's acked offset from the peer's file.
     fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
         core.poll_acked();

@@ -9,7 +9,7 @@ fn new() -> (ConsumedSlots, PeerMem) {
     (ConsumedSlots::fresh(own), peer)
 }
 
-/// The stream, position and digest of the acked offset in force.
+/// The stream, position and digest of the acked offset in force, as a peer reads them.
 fn in_force(control: &PeerMem) -> (u64, u64, u32) {
     let found = consumed_of(control).unwrap();
     (found.record.stream.get(), found.position, found.digest)
@@ -49,7 +49,7 @@ fn near_position_is_stored_as_a_word() {
     assert_eq!((sequence(&peer), in_force(&peer)), (first + 2, (8, NEAR + 256, 5)));
 }
 
-/// A memory of the slots that records its contents after each store.
+/// A memory for the slots that keeps a copy of its contents after each store.
 #[derive(Default)]
 struct Traced {
     states: Vec<[u64; LINE / 8]>,
@@ -79,8 +79,8 @@ impl Words for &mut Traced {
     fn order_stores(&self) {}
 }
 
-/// Returns the contents of the memory after each store of `commits`, and for each commit the number
-/// of contents before it began.
+/// Makes the given commits. Returns the contents of the memory after each store, and for each
+/// commit the number of stores before the commit began.
 fn traced(commits: &[(u64, u64)]) -> (Vec<[u64; LINE / 8]>, Vec<usize>) {
     let mut trace = Traced { states: vec![[0; LINE / 8]] };
     let nothing = ConsumedRecord::new(1, 0, 0, 0);
@@ -100,7 +100,8 @@ fn digest(stream: u64, position: u64) -> u32 {
     u32::try_from((stream * 7919 + position) % 1_000_003).unwrap()
 }
 
-/// Successive acked offsets, in one stream and in others, at distances below and above `NEAR`.
+/// Input of the tests: successive acked offsets, in one stream and in others, at distances below
+/// and above `NEAR`.
 const COMMITS: [(u64, u64); 14] = {
     let far = 2 * NEAR;
     [
@@ -121,8 +122,8 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// The commits that may be in force in this state of the memory: the last completed one, and the
-/// one in progress.
+/// The commits that a reader may find after store number `state`: the last completed commit, and
+/// the commit in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);
@@ -146,8 +147,8 @@ fn kill_between_two_stores_leaves_the_last_commit() {
     assert!(states.len() > 60, "{} states", states.len());
 }
 
-/// A slow peer copies each word from a different state of the memory. The result is a commit that
-/// was in force when the copy began, or a later one.
+/// Rule: a slow peer, which copies each word after a different store, finds a commit that was in
+/// force when the copy began, or a later commit.
 #[test]
 fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);
@@ -155,8 +156,9 @@ fn slow_read_of_consumed_finds_a_commit() {
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // The copy takes the records from one state, with words of that state or of an
-                // earlier one; then the words, then the seal again, from later states.
+                // The slow peer copies the records after store `first`; their words are of that
+                // moment or of an earlier one. It then reads the words and the seal again, at later
+                // moments.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
@@ -175,8 +177,8 @@ fn slow_read_of_consumed_finds_a_commit() {
                 };
                 let may_be: Vec<_> =
                     (first..=last).flat_map(|state| expected(&begun, state)).collect();
-                // A record whose word was not seen yields an older position of the same stream,
-                // which is as valid.
+                // If the peer missed a record's word, it finds an older position of the same
+                // stream, which is valid too.
                 let compact = (seen.record.stream.get(), seen.record.consumed.get());
                 let is_compact = compact.1 == seen.position && COMMITS.contains(&compact);
                 assert!(

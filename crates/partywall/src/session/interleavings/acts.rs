@@ -51,7 +51,8 @@ pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<(
     })
 }
 
-/// Starts a thread that receives exactly the messages of `send_many`, and then the end.
+/// Starts a thread that receives exactly the messages of `send_many`, and then the end of the
+/// direction.
 pub(super) fn recv_many(half: RecvHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {

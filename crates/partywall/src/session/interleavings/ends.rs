@@ -3,9 +3,10 @@
 //! severed, or ends after `go_away`.
 //!
 //! ```text
-//!   opening a stream    reports the end · refused once · after go_away: served or refused
-//!   waiting             every waiter is woken, even one that begins to wait at that moment
-//!   pending records     are sent before the end
+//!   opening a stream    open or recv reports the end; a refused stream ends once;
+//!                       a stream opened around go_away is either served or refused
+//!   waiting             the end wakes every waiter, even one that begins to wait at that moment
+//!   pending records     are sent before the session ends
 //! ```
 //!
 //! In every test, every thread must end.
@@ -18,7 +19,8 @@ use super::sides::{Setup, Sides, give_up_after, poll_once, wait};
 use crate::session::{Handle, OpenError, REFUSED, StreamRecvError, StreamSendError};
 use shuttle::thread;
 
-/// A thread opens a stream while the session ends. Either `open` or `recv` reports the end.
+/// Race: a thread opens streams while the session ends. Expected: either `open` or `recv` reports
+/// the end of the session.
 fn open_into_the_end() {
     let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -38,7 +40,8 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // Both handles are dropped: the peer refuses the stream, or the session is closed.
+        // In this variant, only the drop of both handles ends the session: the peer refuses the
+        // stream, or the session is closed.
         _ => {}
     }
     drop((ours, theirs));
@@ -51,7 +54,8 @@ fn stream_opened_as_session_ends_reports_the_end() {
     explore(1600, open_into_the_end);
 }
 
-/// The peer refuses every stream while this side closes the session. Each stream must end once.
+/// Race: the peer refuses every stream while this side closes the session. Expected: each stream
+/// ends once.
 fn refused_into_the_end() {
     let (mut chance, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -83,7 +87,8 @@ fn stream_refused_as_session_closes_ends_once() {
     explore(3000, refused_into_the_end);
 }
 
-/// The peer sends GO_AWAY while this side opens streams.
+/// Race: the peer sends GO_AWAY while this side opens streams. Expected: each stream is either
+/// served or refused.
 fn open_while_going_away() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -139,7 +144,8 @@ fn streams_opened_during_go_away_are_served_or_refused() {
     explore(1000, open_while_going_away);
 }
 
-/// One thread waits for each kind of event, while the session ends in one of several ways.
+/// Race: one thread waits for each kind of event, while the session ends in one of four ways.
+/// Expected: every thread is woken.
 fn all_wait_for_the_end() {
     let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };
@@ -168,7 +174,8 @@ fn all_wait_for_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // The peer drops all its handles and streams.
+        // In this variant, the session ends because both sides drop their handles, and the peer its
+        // streams.
         _ => {}
     }
     drop((ours, theirs, halves));
@@ -181,9 +188,10 @@ fn every_waiter_is_woken_by_the_end() {
     explore(1200, all_wait_for_the_end);
 }
 
-/// A sender begins to wait for memory that will never be free, while another thread closes the
-/// session. The waiter must be woken. Only the PCT scheduler finds this race soon, because both
-/// threads must be interrupted at one place each; a shorter body makes that likelier.
+/// Race: a sender begins to wait for memory that will never be free, while another thread closes
+/// the session. Expected: the waiter is woken. Only the PCT scheduler finds this race soon, because
+/// both threads must be interrupted at one place each. A short test body makes these interruptions
+/// likelier.
 fn reserve_into_the_end() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } = Sides::connect(setup);
@@ -208,8 +216,8 @@ fn waiter_that_begins_as_session_closes_is_woken() {
     explore(48_000, reserve_into_the_end);
 }
 
-/// A user drops all handles while more records are pending than the ring has room for. The records
-/// must be sent before the session ends.
+/// Race: a user drops all handles while more records are pending than the ring has room for.
+/// Expected: the records are sent before the session ends.
 fn let_go_with_much_to_say() {
     let (_, setup) = random();
     let Sides { handles: [ours, theirs], wires } =

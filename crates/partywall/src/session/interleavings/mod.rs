@@ -84,10 +84,10 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
 
 /// Fixed seed of both schedulers.
 const SEED: u64 = 11;
-/// Number of changes of priority by PCT in one execution, plus one.
+/// Number of priority changes that the PCT scheduler makes in one execution, plus one.
 const PCT_DEPTH: usize = 4;
-/// Stack of each thread in bytes. Debug builds need this much to format errors.
+/// Stack size of each thread in bytes. Debug builds need this much to format errors.
 const STACK_BYTES: usize = 256 << 10;
-/// Most steps of a thread; one that takes more polls for ever. The longest correct execution takes
-/// a tenth.
+/// Most steps of a thread; a thread that takes more steps polls for ever. The longest correct
+/// execution takes a tenth of this number.
 const STEPS_MAX: usize = 200_000;

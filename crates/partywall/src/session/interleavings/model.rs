@@ -8,10 +8,11 @@
 //!
 //! ```text
 //!   random plan ─▶ both sides: one opens, one accepts; each end of a stream is two threads
-//!   finish: closed · every handle dropped · closed or severed meanwhile (messages may be lost)
+//!   the sessions end:  one side closes after all streams · both sides drop every handle ·
+//!                      one side closes, or both are severed, during use (messages may be lost)
 //! ```
 //!
-//! | bound | |
+//! | random value | range |
 //! |---|---|
 //! | streams | 0 to 3 in all, 1 or 2 at a time from each side |
 //! | messages | 0 to 4 in each direction, of 0 to 1,024 bytes |
@@ -80,8 +81,8 @@ impl Sender {
         }
         match sent {
             Err(StreamSendError::Full) => Ok(false),
-            // A message that must be sent whole may exceed the room for one record; fragments would
-            // fit.
+            // A message that must be sent whole may be longer than any record, although it could be
+            // sent in fragments.
             Err(StreamSendError::TooLarge(_)) if len > 64 => Ok(false),
             other => other,
         }
@@ -99,7 +100,8 @@ impl Sender {
                 None
             }
             4 | 5 => {
-                // Reserves more bytes than the message has, if the limits permit, and truncates.
+                // The sender reserves more bytes than the message has, if the limits permit, and
+                // truncates the reservation.
                 let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
                 wait(|context| half.poll_reserve(context, more))?;
                 half.truncate(payload.len());
@@ -119,7 +121,7 @@ impl Sender {
         let is_cut = self.world.is_cut();
         match error {
             StreamSendError::Stopped { code } => match self.model.recv_end {
-                // A receiver whose session ended drops the stream.
+                // The plan cuts the session short: a receiver whose session ended drops the stream.
                 _ if is_cut && *code == DROPPED => {}
                 // The peer has dropped its session handles, so the stream was refused instead of
                 // accepted.
@@ -146,7 +148,8 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Receives messages until the direction ends or the plan says to stop.
+    /// Receives messages until the direction ends, or until the plan tells the receiver to stop or
+    /// drop.
     fn run(mut self) {
         let mut held = Vec::new();
         for count in 0.. {
@@ -171,8 +174,8 @@ impl Receiver {
                     let sent = self.model.record.lock().unwrap().sent.get(count as usize).copied();
                     let (len, seed) = sent.expect("nobody sent it");
                     assert!(message == pattern(len, seed), "message {count} is another");
-                    // The last message is held until the next one arrives, so its memory stays in
-                    // use meanwhile.
+                    // The receiver holds each message until the next one arrives, so that its
+                    // memory stays in use meanwhile.
                     held = vec![message];
                 }
                 Ok(None) => return self.check_finished(count),
@@ -190,7 +193,8 @@ impl Receiver {
         assert_eq!(count, after);
     }
 
-    /// Checks that the error is one with which this direction may end, according to the record.
+    /// Checks that the error is one with which this direction may end, according to the record of
+    /// what the sender did.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
         let ended = self.model.record.lock().unwrap().ended;
@@ -290,7 +294,7 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
     end
 }
 
-/// Prints the plan when it is dropped by a failing execution.
+/// A guard of one execution, which prints the execution's plan if it fails.
 struct OnFailure<'a>(&'a World);
 
 impl Drop for OnFailure<'_> {
@@ -354,7 +358,8 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
     }
 }
 
-/// Checks that all streams, which were used to their ends, have freed their resources.
+/// If the plan closes after all streams: checks that every ended stream has freed its resources,
+/// then closes.
 fn finish(world: &World, handles: [Handle; 2]) {
     if world.finish == Finish::Closed {
         let token = handles[0].ask().unwrap();
@@ -372,7 +377,7 @@ fn streams_are_queues_in_any_order_of_threads() {
     explore(EXECUTIONS, one_run);
 }
 
-/// Executions under each scheduler.
+/// Number of executions of the model under each scheduler.
 const EXECUTIONS: usize = 6000;
-/// Most attempts of one sender to send messages.
+/// Most attempts to send that one sender makes in an execution.
 const TRIES_MAX: u64 = 40;

@@ -42,10 +42,10 @@ pub(super) struct Direction {
     pub record: Mutex<Sent>,
 }
 
-/// The record of one direction: sent messages, and how it ended.
+/// The record of one direction: the messages that its sender sent, and how the sender ended.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    /// Length and pattern of each message that was sent or is being sent.
+    /// Length and pattern seed of each message that was sent or is being sent.
     pub sent: Vec<(usize, u64)>,
     /// How the sender really ended, and after how many messages; a sender may have to stop early.
     pub ended: Option<(SendEnd, u64)>,
@@ -84,26 +84,26 @@ impl Direction {
 /// How both sessions of an execution end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// One side closes once all streams have ended.
+    /// One side closes its session once all streams have ended.
     Closed,
-    /// Neither side closes; both drop all their handles.
+    /// Neither side closes its session; both drop all their handles.
     Abandoned,
-    /// One side closes while streams are in use.
+    /// One side closes its session while streams are in use.
     CutByClose,
-    /// Both connections hang up while streams are in use.
+    /// Both sides see a hang-up of their peer while streams are in use.
     CutBySevering,
 }
 
-/// The plan of one execution, shared by all threads.
+/// The plan and the record of one execution, shared by all threads.
 #[derive(Debug)]
 pub(super) struct World {
     pub seed: u64,
     pub setup: Setup,
     pub finish: Finish,
     pub size_max: u64,
-    /// The planned directions of each stream: first the one from its opener, then the one to its
-    /// opener. The first byte of a stream's metadata is the side that opened it, the second its
-    /// index in the list.
+    /// The planned directions of each stream: first the direction from the stream's opener, then
+    /// the direction to the opener. The first byte of a stream's metadata is the side that opened
+    /// it, the second its index in the list.
     pub streams: [Vec<[Arc<Direction>; 2]>; 2],
 }
 

@@ -2,9 +2,10 @@
 //! Races between users of a living session, one per test: some wait while another thread acts.
 //!
 //! ```text
-//!   room       found before its waiter woke the driver · another waiter gives up · for fragments
-//!   credit     carried by a message while other credit is sent in a record of its own
-//!   numbers    reused after END · a stream answered at once
+//!   room       the driver finds room before its waiter has woken the driver;
+//!              one of two waiters gives up; senders give up messages in fragments
+//!   credit     a message carries credit while other credit is sent in a record of its own
+//!   numbers    a stream reuses a number after END; the peer answers a stream at once
 //! ```
 //!
 //! In every test, every thread must end, and every message names its stream.
@@ -18,8 +19,8 @@ use crate::config::BackPressure;
 use crate::session::{Handle, RecvHalf, SendHalf, StreamSendError};
 use shuttle::thread;
 
-/// The driver finds room before the user that waits for it has woken the driver, either by its own
-/// check or by its doorbell. Other users wait for room or for memory at the same time.
+/// The driver finds room, by its own check or its doorbell, before the user that waits for room has
+/// woken the driver. Other users wait for room or for memory at the same time.
 fn senders_short_of_room() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -40,7 +41,7 @@ fn senders_short_of_room() {
     close(sides);
 }
 
-/// Sends messages that each take more than half of the shared memory.
+/// Role of a user: sends messages that each take more than half of the shared memory.
 fn send_long(mut half: SendHalf, mark: u8) {
     for number in 0..3 {
         send(&mut half, &pattern(300, u64::from(mark) << 8 | number)).unwrap();
@@ -59,8 +60,8 @@ fn waiter_for_room_is_woken() {
     explore(1200, senders_short_of_room);
 }
 
-/// One sender waits for memory; another waits for a slot of the ring and gives up. The first must
-/// still be woken when memory is free.
+/// One sender waits for memory; another waits for a slot of the ring and gives up. Expected: the
+/// first sender is still woken when memory is free.
 fn one_gives_up_waiting() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -90,7 +91,8 @@ fn waiter_that_gives_up_costs_no_wake_up() {
     explore(1000, one_gives_up_waiting);
 }
 
-/// Senders give up messages after some fragments, between fragments of another stream.
+/// Senders give up messages of which some fragments were sent, between fragments of another stream.
+/// Expected: every whole message still arrives.
 fn pieces_given_up() {
     let (_, setup) = random();
     let mut limits = setup.limits;
@@ -154,7 +156,7 @@ fn credit_of_messages_is_never_older_than_reported() {
 }
 
 /// Only one stream may be open at a time, so each stream reuses the number of the one before.
-/// Messages that the answerer sends while it ends the stream must not follow END.
+/// Messages that the answerer sends while it ends the stream must not follow its END.
 fn one_number_for_all() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { streams_max: 1, ..setup });

@@ -3,10 +3,10 @@
 //! users.
 //!
 //! ```text
-//!   drive, as a task:    register ─▶ turn ─▶ arm ─▶ poll ── something ──▶ turn
-//!                            ▲                        └─ nothing ─▶ sleep ──┐
-//!                            └──────────────────────────────────────────────┘
-//!   drive, as a thread:  the same, registered before every turn
+//!   driver as a task:    register waker ─▶ turn ─▶ arm ─▶ poll ── records or room ──▶ turn
+//!                            ▲                              └─ neither ─▶ sleep ──┐
+//!                            └────────────────────────────────────────────────────┘
+//!   driver as a thread:  as a task, but registers its waker before every turn
 //!   users:               poll ── Pending ─▶ sleep until woken ─▶ poll
 //! ```
 
@@ -32,12 +32,13 @@ pub(super) struct Setup {
     pub front: Front,
 }
 
-/// Which front a driver thread imitates.
+/// Which front (`tokio` or `blocking`) a thread that runs a driver imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// The `tokio` front: the waker is registered once per poll, which may take many turns.
+    /// The `tokio` front: the driver's waker is registered once per poll, and a poll may take many
+    /// turns.
     Task,
-    /// The `blocking` front: the waker is registered before each turn.
+    /// The `blocking` front: the driver's waker is registered before each turn.
     Thread,
 }
 
@@ -135,22 +136,23 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
-        // The waker is registered before the turn, so a call during the turn wakes the driver
-        // afterwards.
+        // The waker is registered before the turn, so a user that calls it during the turn wakes
+        // the driver after the turn.
         driver.register(&waker);
         let Some(for_room) = poll(&mut driver, side, front) else { return };
         side.sleep(for_room);
     }
 }
 
-/// Performs one poll of a task, or one round of a thread. Returns whether to block for room as well
-/// as records, or `None` once the session is over.
+/// Performs one poll of a driver's task, or one round of a driver's thread. Returns whether to
+/// block for room as well as records, or `None` once the session is over.
 fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     loop {
         match driver.turn() {
             Turn::Over => return None,
             Turn::Busy => {
-                // A busy driver wakes itself, so other threads run before its next poll.
+                // A busy driver wakes itself instead of turning again, so that other threads can
+                // run before its next poll.
                 side.wake();
                 return Some(false);
             }
@@ -210,7 +212,7 @@ impl Bed {
     }
 }
 
-/// Polls until the result is ready; blocks the thread in between.
+/// Calls `poll` until its result is ready; blocks the thread between two calls.
 pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     let bed = Arc::new(Bed::default());
     let waker = Waker::from(Arc::clone(&bed));
@@ -222,7 +224,8 @@ pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// Polls at most `polls` times, each time it is woken, and then gives up. With 0 it never polls.
+/// Polls again each time the thread is woken, at most `polls` times in all, and then gives up. If
+/// `polls` is 0, it never polls.
 pub(super) fn give_up_after<T>(
     polls: u64,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
@@ -240,7 +243,7 @@ pub(super) fn give_up_after<T>(
     None
 }
 
-/// Polls once, with a waker that wakes no thread.
+/// Calls `poll` once, with a waker that wakes no thread.
 pub(super) fn poll_once<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

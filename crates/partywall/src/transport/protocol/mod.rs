@@ -4,13 +4,17 @@
 //!
 //! ```text
 //!   session                     transport/protocol/                 protocol
-//!   OPEN, message             ▶ number ─▶ name                    ▶ open, send
-//!   CLOSE_WRITE and RESET {r} ▶ both directions over              ▶ close
-//!   END of our own stream     ◀ at once
-//!   OPEN, message             ◀ name ─▶ number                    ◀ Opened, Message
-//!   CLOSE_WRITE, RESET {r}    ◀ (and END of our own stream)       ◀ Closed
-//!   CREDIT, GO_AWAY           ▶ nothing
+//!   OPEN, message             ▶ maps the number to a name         ▶ open, send
+//!   CLOSE_WRITE and RESET {r} ▶ once both directions are over     ▶ close
+//!   END of our own stream     ◀ at once after close
+//!   OPEN, message             ◀ maps the name to a number         ◀ Opened, Message
+//!   CLOSE_WRITE, RESET {r},   ◀ at once                           ◀ Closed
+//!     END of our own stream
+//!   CREDIT, GO_AWAY           ▶ discarded                           nothing
 //! ```
+//!
+//! ▶ marks what this side sends, ◀ what it receives. RESET {r} is RESET of the direction in which
+//! the sender of the record receives.
 //!
 //! The stream numbers of a session are small and are reused; a protocol chooses its own ids, which
 //! these files call names. [`Streams`] maps numbers to names. No method blocks, and no code depends
@@ -117,8 +121,8 @@ impl SpaceWaiter for ProtocolSpace {
         self.space.is_writable()
     }
 
-    /// Waits for space, and returns `false` always: the receiving end detects a hang-up of the
-    /// peer.
+    /// Waits for space. Always returns `false` (no hang-up), because the receiving end detects a
+    /// hang-up of the peer.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
         poll::wait(&mut descriptors, deadline).map(|_| false)

@@ -29,12 +29,13 @@ pub(crate) struct ProtocolReceiver {
     /// Whether `set` watches the connection's descriptor.
     is_listening: bool,
     names: Arc<Names>,
-    /// Whether `find` stopped at its limit of events without a record, so more may be waiting.
+    /// Whether `find` stopped at its limit of events without a record, so more events may be
+    /// waiting.
     has_more: bool,
-    /// The current message; `number` is that of its stream.
+    /// The current message; the field `number` is the number of its stream.
     message: Option<Message>,
     number: u32,
-    /// The body of the record that `find` returned last.
+    /// The body of the RESET record that `find` returned last.
     body: ResetBody,
 }
 

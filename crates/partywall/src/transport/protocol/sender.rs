@@ -24,9 +24,10 @@ pub(crate) struct ProtocolSender {
     /// The protocol's id for the stream of the next message; `None` if the peer has closed the
     /// stream.
     name: Option<u32>,
-    /// Whether the session has ended, so that the peer only has to take what was sent.
+    /// Whether the session has ended, so that no more is sent and only the peer has to take the
+    /// sent bytes.
     is_leaving: bool,
-    /// Whether the session has stopped waiting for the peer to take the rest.
+    /// Whether the session has stopped waiting for the peer to take the unsent bytes.
     is_given_up: bool,
 }
 
@@ -57,14 +58,15 @@ impl ProtocolSender {
         Ok(())
     }
 
-    /// Notes that directions of a stream have ended at this side. Closes the stream once both have.
+    /// Notes that directions of a stream have ended at this side. Closes the stream in the protocol
+    /// once both directions have ended.
     fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), NotSent> {
         let closing = self.streams.lock().note_over(number, sending, receiving);
         let Some(name) = closing else { return Ok(()) };
         self.connection.close(name).map_err(|unsent| self.names.unsent(unsent, 0))?;
         self.streams.lock().closed_here(number);
         self.streams.note_made();
-        // The driver delivers the END of the stream to the session.
+        // The driver is woken, because it delivers the END of the stream to the session.
         self.driver_waker.wake();
         Ok(())
     }
@@ -175,8 +177,8 @@ impl TransportSender for ProtocolSender {
         self.check()?;
         self.connection.flush().map_err(|unsent| self.names.unsent(unsent, 0))?;
         if self.is_leaving {
-            // `finish` is called only by the flush of an ended session: pending records of streams
-            // are sent first.
+            // Only the flush of an ended session calls `finish`. The session sends the pending
+            // records of its streams before that flush.
             self.connection.finish();
             if !self.connection.is_taken() {
                 return Err(NotSent::Full);

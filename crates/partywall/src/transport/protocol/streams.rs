@@ -3,9 +3,11 @@
 //! directions have ended.
 //!
 //! ```text
-//!   own      begin ─▶ both directions over here ─▶ close, END to the session ─▶ removed
-//!                 └─▶ closed by peer: CLOSE_WRITE, RESET {r}, END to the session ─▶ removed
-//!   theirs   meet: OPEN ─▶ … ─▶ over, or closed by peer ─▶ END of the session ─▶ removed
+//!   stream that this side opened
+//!     begin ─▶ this side has ended both directions ─▶ close, END to the session ─▶ removed
+//!         └─▶ the peer closes ─▶ CLOSE_WRITE, RESET {receiving}, END to the session ─▶ removed
+//!   stream that the peer opened
+//!     meet ─▶ either side closes the stream ─▶ the session writes END ─▶ removed
 //! ```
 //!
 //! The sending and the receiving end of the connection share the table. Its lock is held briefly,
@@ -81,8 +83,9 @@ impl Streams {
         }
         let mut table = self.lock();
         let made = table.made.pop_front();
-        // ORDER: Relaxed: written under the lock; a later `note_made` follows its change under the
-        // lock.
+        // ORDER: Relaxed: this store runs under the table's lock. A `note_made` of a later record
+        // follows the change of the table under that lock, so this `false` cannot replace its
+        // `true`.
         self.has_made.store(!table.made.is_empty(), Ordering::Relaxed);
         made
     }
@@ -111,7 +114,7 @@ impl Table {
         self.numbers.insert(name, number);
     }
 
-    /// Adds a stream that the peer opened. Returns the number that it gets in the session.
+    /// Adds a stream that the peer opened. Returns the number that the stream gets in the session.
     pub(super) fn meet(&mut self, name: u32) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.theirs.push(None);
@@ -127,7 +130,8 @@ impl Table {
         number
     }
 
-    /// Returns the number of a stream that has not ended.
+    /// Returns the session's number of the stream with the protocol's id `name`, or `None` if the
+    /// stream was closed.
     pub(super) fn number(&self, name: u32) -> Option<u32> {
         self.numbers.get(&name).copied()
     }
@@ -139,8 +143,8 @@ impl Table {
         Some(entry.name)
     }
 
-    /// Notes directions that have ended at this side. Returns the protocol's id for closing the
-    /// stream, once both have ended and neither side has closed it.
+    /// Notes the directions of a stream that have ended at this side. Returns the protocol's id for
+    /// closing the stream, once both directions have ended and neither side has closed the stream.
     pub(super) fn note_over(&mut self, number: u32, sending: bool, receiving: bool) -> Option<u32> {
         let entry = self.entry(number)?;
         entry.is_sending_over |= sending;
@@ -179,8 +183,8 @@ impl Table {
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions have ended, so one side has closed the stream and its id may already
-            // be removed.
+            // Both directions have ended, so one side has closed the stream, and its id may already
+            // be removed from `numbers`.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }

@@ -3,9 +3,10 @@
 //! added when needed and retired when idle (SPEC 5.4).
 //!
 //! ```text
-//!   segment 0: the slab of the region ─▶ 1 ─▶ 2 ─▶ …   as large as all before, or as the message
-//!   added    descriptor over the control socket, SEGMENT in the ring, then its first BLOB
-//!   retired  taken out of the slab, SEGMENT_RETIRE in the ring, unmapped
+//!   segment 0    the slab of the region
+//!   segments 1…  each as large as all earlier added segments, or as the message if that is larger
+//!   adding       sends the descriptor over the control socket, SEGMENT in the ring, the first BLOB
+//!   retiring     takes the segment out of the slab, sends SEGMENT_RETIRE in the ring, unmaps
 //! ```
 //!
 //! SEGMENT and SEGMENT_RETIRE stay pending until they are published, so aborting a batch does not
@@ -28,14 +29,14 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The blocks and segments of a sending end.
+/// The blocks and segments of shared memory of a sending end.
 #[derive(Debug)]
 pub(super) struct BlobMemory {
     slab: Slab,
     reclaimer: Reclaimer,
     limits: super::Limits,
-    /// Whether the policy is `Overflow`: messages for which there is no memory are sent in
-    /// fragments.
+    /// Whether the back-pressure policy is `Overflow`, so that messages for which there is no
+    /// memory are sent in fragments.
     has_overflow: bool,
     first_bytes: u64,
     next_number: u32,
@@ -54,7 +55,7 @@ pub(super) struct BlobMemory {
     idle_since: Option<Instant>,
     /// Number of large messages since `note_idle` last looked for idle segments.
     unchecked: u32,
-    /// Time of the last notification of the peer when `note_idle` last looked for idle segments.
+    /// When the peer had last been notified at the time `note_idle` last looked for idle segments.
     notified_at: Option<Instant>,
 }
 
@@ -128,7 +129,7 @@ impl BlobMemory {
             self.note_idle(notified_at);
             return Ok(block);
         }
-        // Takes back released blocks first: at the limit of blocks, a free block may suffice.
+        // Released blocks are taken back first: at the limit of blocks, one of them may suffice.
         self.reclaim()?;
         if let Some(block) = self.slab.allocate(len) {
             return Ok(block);
@@ -152,7 +153,7 @@ impl BlobMemory {
         Some(block)
     }
 
-    /// Frees a block that no message was sent in.
+    /// Frees a block in which no message was sent.
     #[inline]
     pub(super) fn free(&mut self, block: Block) {
         self.slab.free(block);
@@ -205,7 +206,8 @@ impl BlobMemory {
 
     /// Takes back the blocks that the peer has released.
     pub(super) fn reclaim(&mut self) -> Result<(), Violation> {
-        // The peer cannot have released blocks of the open batch, because it has not seen them.
+        // The peer cannot have released blocks of the open batch, because it has not seen these
+        // blocks.
         loop {
             let out = self.slab.in_flight() - self.batch_blocks.len() as u64;
             match self.reclaimer.next(out)? {
@@ -215,8 +217,9 @@ impl BlobMemory {
         }
     }
 
-    /// Retires segments that were idle for the configured time, or with `all` every idle one. The
-    /// number per call is limited by `PENDING_MAX`, the most announcements that may be pending.
+    /// Retires segments that were idle for the configured time, or every idle segment if `all` is
+    /// true. The number per call is limited by `PENDING_MAX`, the most announcements that may be
+    /// pending.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all && self.idle_since.is_none_or(|since| since.elapsed() < self.idle_timeout) {
             return;
@@ -286,8 +289,8 @@ impl BlobMemory {
         self.segments.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Adds a segment that can hold `len` bytes. Retires idle segments first if a limit requires
-    /// that.
+    /// Adds a segment that can hold `len` bytes. Retires idle segments first if a limit of memory
+    /// or of segments is reached.
     fn grow(&mut self, len: u64, shm: &SharedMemory) -> Result<(), AllocError> {
         let needed = len.max(1).next_multiple_of(GRAIN_BYTES);
         let limits = self.limits;
@@ -309,8 +312,8 @@ impl BlobMemory {
     }
 
     /// Fails if no more announcements may become pending. The caller must then publish them
-    /// immediately: no other code would before the next message, and that may be the message that
-    /// needs memory.
+    /// immediately: no other code would publish them before the next message, which may be the one
+    /// that needs memory.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }
@@ -323,7 +326,8 @@ impl BlobMemory {
     ) -> Result<(), AllocError> {
         let consumed = shm.snapshot().0[0];
         if self.descriptors_under_way(consumed) >= self.limits.own_segments as usize {
-            // The peer may hold no more descriptors. It notifies the sender as it reads the ring.
+            // The peer can hold no more descriptors now. The peer notifies the sender as it reads
+            // the ring.
             return Err(AllocError::Full);
         }
         let created = create_memory("partywall-segment", wanted)
@@ -331,8 +335,8 @@ impl BlobMemory {
             .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
         let (bytes, (memory, descriptor)) = match created {
             Ok(made) => made,
-            // While blocks are in flight, the sender may wait for their release. Without any, it
-            // would wait for ever, so the error is returned.
+            // While blocks are in flight, the sender may wait for their release. Without blocks in
+            // flight, it would wait for ever, so the error is returned.
             Err(_) if self.has_foreign_blocks() || self.has_overflow => {
                 return Err(AllocError::Full);
             }
@@ -370,7 +374,7 @@ impl BlobMemory {
         self.slab.in_flight() > self.batch_blocks.len() as u64
     }
 
-    /// Returns the number of descriptors that the peer may still have to hold: their SEGMENT
+    /// Returns the number of descriptors that the peer may still have to hold. Their SEGMENT
     /// records end beyond `consumed`, up to which the peer has read the ring.
     fn descriptors_under_way(&mut self, consumed: u64) -> usize {
         while self.published_segments.front().is_some_and(|end| end.0 <= consumed) {
@@ -420,9 +424,10 @@ impl BlobMemory {
     }
 }
 
-/// Least size of a further segment in bytes: for smaller ones, system calls cost more than memory.
+/// Least size of a further segment in bytes: for smaller segments, the system calls cost more than
+/// the memory.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Most announcements that may be pending at a time.
 const PENDING_MAX: usize = 4;
-/// Number of large messages for which `note_idle` reads the clock once, at a high rate.
+/// At a high rate of large messages, `note_idle` reads the clock once for this number of messages.
 const CLOCK_EVERY: u32 = 64;

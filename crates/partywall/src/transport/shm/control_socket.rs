@@ -24,7 +24,7 @@ use zerocopy::FromBytes;
 /// Most reads in one call: a peer that sends doorbells without pause must not keep the reader busy.
 const READS_MAX: usize = 64;
 
-/// The reader of the control socket.
+/// The reader of a connection's control socket.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     /// The bytes of an incomplete frame.
@@ -40,10 +40,10 @@ pub(crate) struct ControlSocket {
 /// The events that one call of `read` found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlEvents {
-    /// Whether at least one byte arrived: sleepers of this side must check the ring and the release
-    /// ring.
+    /// Whether at least one byte has arrived: sleepers of this side must check the ring and the
+    /// release ring.
     pub notified: bool,
-    /// Whether the peer has closed the socket.
+    /// Whether the peer has closed the control socket.
     pub hung_up: bool,
 }
 
@@ -58,7 +58,7 @@ impl ControlSocket {
         }
     }
 
-    /// Reads everything that has arrived.
+    /// Reads the frames that have arrived on the control socket, within `READS_MAX` reads.
     pub(crate) fn read(&mut self, socket: &Socket) -> Result<ControlEvents, Violation> {
         let mut events = ControlEvents { notified: false, hung_up: self.hung_up };
         let mut buffer = [0; 256];
@@ -82,8 +82,9 @@ impl ControlSocket {
         Ok(events)
     }
 
-    /// Takes the descriptor of segment `number`, which the peer must have sent before the record.
-    /// Returns the events that were read meanwhile: they may concern the other sleeper.
+    /// Takes the descriptor of segment `number`, which the peer must have sent before its SEGMENT
+    /// record. Returns the events that were read meanwhile: they may concern the other sleeper of
+    /// this side.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
@@ -113,7 +114,7 @@ impl ControlSocket {
             }
         }
         // Descriptors come with the first byte of their frame. So only an incomplete frame may have
-        // unclaimed ones, and no more than it says.
+        // unclaimed descriptors, and no more than its head says.
         let expected = match self.head()? {
             Some(head) => head.descriptors,
             None if self.frame.is_empty() => 0,
@@ -126,7 +127,7 @@ impl ControlSocket {
         Ok(())
     }
 
-    /// The head of the incomplete frame, once its bytes are there.
+    /// Returns the head of the incomplete frame, or `None` while bytes of the head are missing.
     fn head(&self) -> Result<Option<ControlHead>, Violation> {
         self.frame.first_chunk::<CONTROL_HEAD_BYTES>().map(ControlHead::read).transpose()
     }
@@ -138,7 +139,8 @@ impl ControlSocket {
         if head.kind != CONTROL_SEGMENT {
             return Ok(());
         }
-        // The head was checked, so the frame is long enough.
+        // The head was checked and all bytes it announces have arrived, so the frame is long
+        // enough.
         let Ok((segment, _)) = ControlSegment::read_from_prefix(&frame) else { return Ok(()) };
         let number = segment.number.get();
         let descriptor = descriptor.ok_or(Violation::SegmentMissing { number })?;
@@ -162,7 +164,8 @@ mod tests {
         ControlSegment::new(number).as_bytes().to_vec()
     }
 
-    /// What the reader makes of an image: numbers of segments, or the code of the violation.
+    /// Sends the frames of a test image to a reader. Returns the numbers of the segments that it
+    /// read, or the code of the violation.
     fn read_image(image: &[u8]) -> Result<Vec<u32>, u32> {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(4);
@@ -170,7 +173,8 @@ mod tests {
         while let [kind, ..] = *rest {
             let head = rest.first_chunk().and_then(|head| ControlHead::read(head).ok());
             let is_frame = kind != CONTROL_DOORBELL;
-            // A frame that cannot be read is sent whole, with one descriptor.
+            // If the head of the frame is invalid, the rest of the image is sent at once, with one
+            // descriptor.
             let (len, descriptors) = match head.filter(|_| is_frame) {
                 Some(head) => (usize::from(head.length.get()), usize::from(head.descriptors)),
                 None if is_frame => (rest.len(), 1),

@@ -86,9 +86,10 @@ pub(crate) struct SharedMemory {
 /// Limits that both sides agreed on, in bytes unless a field says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Most memory for further segments of this side: the smaller of its own limit and the peer's.
+    /// Most memory for further segments of this side: the smaller of this side's limit and the
+    /// peer's.
     pub own_memory: u64,
-    /// Whether the peer's limit is the smaller one.
+    /// Whether `own_memory` is the peer's limit, because that limit is the smaller one.
     pub own_memory_is_peers: bool,
     /// Most segments of this side that the peer maps at a time.
     pub own_segments: u32,
@@ -98,7 +99,7 @@ pub(crate) struct Limits {
     pub peer_releases: u32,
     /// Length of the longest message that this side receives.
     pub message: u64,
-    /// Most memory of the peer that this side maps.
+    /// Most bytes of the peer's memory that this side maps.
     pub map: u64,
     /// Most segments of the peer that this side maps at a time.
     pub segments: u32,
@@ -109,9 +110,9 @@ pub(crate) struct Limits {
 pub(crate) enum Doorbells {
     /// This side notifies through eventfds that the peer sent.
     Eventfd {
-        /// Signalled when there are records for the peer.
+        /// The doorbell that this side notifies when there are records for the peer.
         records: Doorbell,
-        /// Signalled when there is space for the peer to send.
+        /// The doorbell that this side notifies when there is space for the peer to send.
         space: Doorbell,
     },
     /// This side notifies by a byte on the control socket.
@@ -130,7 +131,7 @@ pub(crate) struct ShmParts {
     pub limits: Limits,
     pub own: OwnRegion,
     pub peer_region: PeerRegion,
-    /// The doorbells that notify this side: the first of records, the second of space.
+    /// The doorbells that notify this side: the first announces records, the second space.
     pub own_doorbells: (Doorbell, Doorbell),
     pub doorbells: Doorbells,
 }
@@ -218,7 +219,7 @@ impl SharedMemory {
     fn violated(&self, violation: Violation) -> Fault {
         let fault = self.connection_state.violated(violation, &self.socket);
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
-        // one more operation on peer memory, which it checks like any other.
+        // one more operation on peer memory, and checks that memory as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
         fault
     }
@@ -246,8 +247,8 @@ impl SharedMemory {
         };
     }
 
-    /// Notifies the peer's sender if it sleeps until there is space. Returns whether it was
-    /// notified.
+    /// Notifies the peer's sender if that sender sleeps until there is space. Returns whether it
+    /// was notified.
     #[inline]
     fn wake_for_space(&self) -> bool {
         let must_notify = self.space_waker.check() == Wake::Notify;
@@ -257,7 +258,7 @@ impl SharedMemory {
         must_notify
     }
 
-    /// Counts reserved blocks, for the checks of a model.
+    /// Adds `change` to the number of reserved blocks, for the checks of a model.
     #[cfg(shuttle)]
     fn note_reserved(&self, change: i64) {
         // ORDER: Relaxed: under shuttle, one thread runs at a time.
@@ -285,13 +286,14 @@ impl SharedMemory {
     /// Sleeps until there may be records. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline, self.sources())?;
-        // A receiver that is woken by a message often answers at once, and sending reads this word.
+        // A receiver that is woken by a message often answers at once, and sending reads this word
+        // of the peer's region.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
     }
 
     /// Whether the peer has hung up or died. The call consumes no notification, because another
-    /// thread may be sleeping for it.
+    /// thread may be waiting for that notification.
     fn is_peer_gone(&self) -> bool {
         let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
         let has_hung_up =
@@ -305,9 +307,9 @@ impl SharedMemory {
             return woken.died;
         }
         if !matches!(self.doorbells, Doorbells::Byte) {
-            // With eventfds as doorbells, epoll reports this socket only for a hang-up. Descriptors
-            // of segments that arrived before it stay in the socket until their SEGMENT records are
-            // read.
+            // With eventfds as doorbells, epoll reports the control socket only for a hang-up.
+            // Descriptors of segments that arrived before the hang-up stay in the socket until
+            // their SEGMENT records are read.
             return true;
         }
         match self.read_control(other) {
@@ -329,8 +331,8 @@ impl SharedMemory {
         Ok(events)
     }
 
-    /// Counts that the sender or the receiver of this process was dropped. After both, hangs up on
-    /// the peer.
+    /// Counts that the sender or the receiver of this process was dropped. Once both were dropped,
+    /// hangs up on the peer.
     fn depart(&self) {
         let mut open = lock(&self.ends_open);
         *open -= 1;
@@ -382,7 +384,8 @@ impl SpaceWaiter for SharedMemory {
     }
 }
 
-/// Locks a mutex. Poisoning is ignored, because no holder panics between two related changes.
+/// Locks a mutex of this connection. Poisoning is ignored, because no holder panics between two
+/// related changes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

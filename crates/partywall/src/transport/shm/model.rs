@@ -35,7 +35,8 @@ pub(crate) struct Ends {
     pub link: Link,
 }
 
-/// Access to one side for a model, while its sender and receiver are in use and afterwards.
+/// Access of a model to one side, while the side's sender and receiver are in use and after they
+/// were dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     shm: Arc<SharedMemory>,
@@ -43,7 +44,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes this side see a hang-up of its peer, without CLOSE_WRITE.
+    /// Makes this side see a hang-up of its peer, as if the peer had died without sending
+    /// CLOSE_WRITE.
     pub(crate) fn hang_up(&self) {
         let _ = self.shm.socket.shutdown_both();
         self.side.hang_up();
@@ -66,7 +68,7 @@ impl Link {
     }
 }
 
-/// Sizes and policy of both directions.
+/// Sizes, and the policy for lack of memory, of both directions of a model's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelLimits {
     pub ring_bytes: u64,
@@ -142,7 +144,8 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     })
 }
 
-/// Limits that allow no further segments: a side whose slab is full has no memory.
+/// The agreed limits of a model, which allow no further segments: a side whose slab is full has no
+/// free memory.
 const fn agreed(limits: ModelLimits) -> Limits {
     Limits {
         own_memory: 0,
@@ -156,5 +159,5 @@ const fn agreed(limits: ModelLimits) -> Limits {
     }
 }
 
-/// Most blocks that a side holds at a time.
+/// Most blocks of the peer that a side of a model holds at a time.
 const BLOCKS_MAX: u64 = 64;

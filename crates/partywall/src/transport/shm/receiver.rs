@@ -6,12 +6,12 @@
 //!   BLOB ──────────────▶ message, a view of the peer's memory (or a copy, if it is untrusted)
 //!   FRAGMENT… LAST ────▶ message, assembled in private memory
 //!   SEGMENT, …RETIRE ──▶ the peer's memory grows or shrinks; continue with the next record
-//!   CLOSE_WRITE ───────▶ the end
+//!   CLOSE_WRITE ───────▶ the direction has ended
 //! ```
 //!
-//! After a hang-up the receiver polls once more before it reports the end, because every committed
-//! message is delivered. It reports its position to the peer every few records, and before it
-//! sleeps.
+//! After a hang-up of the peer, the receiver polls once more before it reports the end of the
+//! direction, because every committed message is delivered. The receiver reports its position to
+//! the peer every few records, and before it sleeps.
 
 mod slow_path;
 
@@ -42,20 +42,22 @@ pub(crate) struct ShmReceiver {
     current: Option<RecordHeader>,
     /// A message outside the ring that `find` returned and the caller has not taken yet.
     held: Option<Held>,
-    /// The stream of the current message.
+    /// The number of the stream to which the current message belongs.
     stream: u32,
     /// Number of records received since the receiver last waited.
     records_since_wait: u32,
     counters: OwnMem,
     messages: u64,
     bytes: u64,
-    /// The credit that the current message carried.
+    /// The credit for messages of the other direction that the current message carried, in a
+    /// session.
     credit: Option<u64>,
     assembly: Option<Assembly>,
     /// A private copy of the current inline message, if the peer is untrusted.
     copy: Vec<u8>,
     declared: Declared,
-    /// Whether the peer hung up or died. After one more poll the receiver reports the end.
+    /// Whether the peer hung up or died. After one more poll the receiver reports the end of the
+    /// direction.
     hung_up: bool,
     end: Option<Closed>,
     segments: Segments,
@@ -65,18 +67,19 @@ pub(crate) struct ShmReceiver {
     empty_polls: u32,
 }
 
-/// The state that the receiver has declared in its word `asleep_records`.
+/// The state that the receiver has declared to the peer in its word `asleep_records`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declared {
-    /// Awake: the word in shared memory is 0.
+    /// The receiver has declared itself awake: its word `asleep_records` is 0.
     Awake,
-    /// Asleep: the word in shared memory is a sleep epoch.
+    /// The receiver has declared itself asleep: its word `asleep_records` is a sleep epoch.
     Asleep,
-    /// Woken: the first message after the sleep was found, but the word still says asleep.
+    /// The receiver found the first message after its sleep, but its word `asleep_records` still
+    /// declares it asleep.
     Woken,
 }
 
-/// The parts of shared memory that a receiver uses.
+/// The parts of shared memory from which a receiver is made.
 pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,
@@ -129,8 +132,8 @@ impl ShmReceiver {
         if self.declared == Declared::Woken {
             self.declare_awake();
         }
-        // The hang-up is noted before the poll, so the poll sees every record that was committed
-        // before it.
+        // The receiver notes a hang-up before it polls, so the poll sees every record that the peer
+        // committed before the hang-up.
         let hung_up = self.hung_up;
         for _ in 0..RECORDS_MAX {
             let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
@@ -156,7 +159,8 @@ impl ShmReceiver {
                 return Ok(found);
             }
         }
-        // More records may follow. A caller that waits notices them in the ring without blocking.
+        // The ring may contain more than the `RECORDS_MAX` records handled by this call. A caller
+        // that waits finds the others in the ring without blocking.
         Ok(Found::Nothing)
     }
 
@@ -182,14 +186,15 @@ impl ShmReceiver {
         message
     }
 
-    /// Consumes the current message, unless it was taken.
+    /// Consumes the current message, unless the caller took it with `take`.
     #[inline]
     pub(crate) fn done(&mut self) {
         if self.held.is_some() {
             self.held = None;
         }
         // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
-        // other memory. A forked child must not write the parent's memory.
+        // other memory. The check is needed because a forked child must not write the parent's
+        // memory.
         if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
             && self.shm.is_inherited()
         {
@@ -202,7 +207,7 @@ impl ShmReceiver {
         }
     }
 
-    /// Fails in a forked child, or if the peer has broken a rule.
+    /// Fails in a forked child, or if the peer has broken a rule of the protocol.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
         #[cfg(shuttle)]
@@ -218,7 +223,7 @@ impl ShmReceiver {
     #[inline]
     fn show(&mut self, record: RecordHeader) {
         if self.is_untrusted && self.current != Some(record) {
-            // The message is copied once, before anything reads it.
+            // The message of an untrusted peer is copied once, before anything reads it.
             self.copy.resize(record.len as usize, 0);
             self.consumer.copy(&record, 0, &mut self.copy);
         }
@@ -246,7 +251,8 @@ impl ShmReceiver {
         self.counters.store(BYTES, self.bytes);
     }
 
-    /// Consumes `record`. Reports the position to the producer once per several records.
+    /// Consumes `record`. Once per several records, reports the receiver's position to the peer's
+    /// producer.
     #[inline]
     fn advance(&mut self, record: &RecordHeader) {
         self.consumer.advance(record);
@@ -263,6 +269,6 @@ const MESSAGES: usize = word(receiving::MESSAGES * 8);
 const BYTES: usize = word(receiving::BYTES * 8);
 /// Most bytes of a record that are prefetched; the processor prefetches the rest by itself.
 const PREFETCH_BYTES_MAX: u64 = 256;
-/// Most control records that one `find` handles, so that it returns even if the peer sends without
-/// end.
+/// Most control records that one call of `find` handles, so that `find` returns even if the peer
+/// sends them without end.
 const RECORDS_MAX: usize = 256;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  OwnRegion   create memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
-//!  PeerRegion  check descriptor ─▶ map read-only ─▶ copy header ─▶ check header ─▶ parts to read
+//!  PeerRegion  check descriptor ─▶ map read-only ─▶ copy header ─▶ check copy ─▶ parts to read
 //! ```
 
 use partywall_layout::segment::{
@@ -21,7 +21,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The region of this side, cut into parts that each have one owner.
 pub(crate) struct OwnRegion {
-    /// Sent to the peer. It stays open with the memory, for tools that examine the process.
+    /// The descriptor of the region's memfd, which is sent to the peer. It stays open as long as
+    /// the region, for tools that examine the process.
     pub descriptor: Arc<OwnedFd>,
     pub geometry: Geometry,
     pub consumed: OwnMem,
@@ -50,7 +51,8 @@ impl OwnRegion {
         let mut done = CONTROL_OFFSET + PAGE_BYTES;
         let mut rest = Some(rest);
         let mut cut = |offset: u64, len: u64| {
-            // The parts of a `Geometry` follow each other in memory.
+            // The parts of a `Geometry` follow each other in memory, in the order in which `cut` is
+            // called.
             let (_gap, from) = rest.take()?.split_at(size(offset - done));
             let (part, after) = from.split_at(size(len));
             (done, rest) = (offset + len, Some(after));
@@ -114,9 +116,9 @@ pub(crate) struct PeerRegion {
 /// Why this side refuses the peer's region.
 #[derive(Debug)]
 pub(crate) enum PeerRegionError {
-    /// The descriptor is unacceptable, or the kernel could not map it.
+    /// The descriptor that the peer sent is unacceptable, or the kernel could not map its memory.
     Map(MapError),
-    /// The header breaks a rule.
+    /// The header of the peer's region breaks a rule of the protocol.
     Violation(Violation),
 }
 
@@ -154,7 +156,8 @@ impl PeerRegion {
     }
 }
 
-/// Converts a size that was checked to lie within mapped memory.
+/// Converts a number of bytes to `usize`. The caller has checked that this number lies within
+/// mapped memory.
 #[expect(clippy::cast_possible_truncation, reason = "64-bit machines; a bad size is refused above")]
 const fn size(bytes: u64) -> usize {
     bytes as usize

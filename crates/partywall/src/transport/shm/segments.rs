@@ -3,8 +3,10 @@
 //! blocks (SPEC 5.2 to 5.4).
 //!
 //! ```text
-//!   Segments (the receiver's)  number, views made ─┐             views in use: made − returned
-//!   View ─ offset, length, block id ───────────────┴▶ SegmentMemory ─ pages ─▶ SharedMemory
+//!   the receiver's Segments  number of a segment, count of views made ─┐
+//!   a View                   offset, length and id of a block ─────────┴▶ SegmentMemory
+//!   SegmentMemory            mapped pages, count of views returned ─▶ SharedMemory
+//!   Views in use of a segment: those made minus those returned.
 //! ```
 //!
 //! A view keeps its segment mapped and its block reserved. Dropping a view, in any order and on any
@@ -24,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
-/// The mapped segments of the peer.
+/// The segments of the peer that the receiver has mapped.
 #[derive(Debug)]
 pub(super) struct Segments {
     mapped: Vec<Segment>,
@@ -40,7 +42,7 @@ pub(super) struct Segments {
 #[derive(Debug)]
 struct Segment {
     number: u32,
-    /// Number of views that were made of this segment.
+    /// Number of views that were made of this segment, dropped views included.
     views: u64,
     memory: Arc<SegmentMemory>,
 }
@@ -61,11 +63,11 @@ struct SegmentMemory {
     returned: AtomicU64,
 }
 
-/// A message outside the ring that was found and not taken yet.
+/// A message outside the ring that the receiver has found and its caller has not taken yet.
 #[derive(Debug)]
 pub(super) enum Held {
     View(View),
-    /// A message in private memory.
+    /// A message that the receiver holds in private memory of this process.
     Whole(Vec<u8>),
 }
 
@@ -215,8 +217,8 @@ impl Segments {
         if !shm.is_untrusted() {
             return Ok(Held::View(view));
         }
-        // The message is copied before anything reads it. Dropping the view then releases the
-        // block.
+        // The message of an untrusted peer is copied before anything reads it. Dropping the view
+        // after the copy releases the block.
         let mut copy = vec![0; len];
         segment.memory.pages.copy(offset, &mut copy);
         Ok(Held::Whole(copy))
@@ -232,10 +234,12 @@ impl Segment {
 
 impl SegmentMemory {
     fn returned(&self) -> u64 {
-        // Taking the lock waits for a release in progress: the peer may already see its block as
-        // free while `returned` does not count its view.
+        // Taking the releaser's lock waits until a release in progress is complete. During a
+        // release the peer may already see the block as free, while `returned` does not count its
+        // view yet.
         let _releasing = lock(&self.shm.releaser);
-        // ORDER: Relaxed: the value is written only under the lock that this thread holds.
+        // ORDER: Relaxed: `returned` is written only under the releaser's lock, which this thread
+        // holds.
         self.returned.load(Ordering::Relaxed)
     }
 }
@@ -249,8 +253,8 @@ impl BlockMemory for SegmentMemory {
     #[inline]
     fn release(&self, block: u64) {
         self.shm.release(block, || {
-            // ORDER: Relaxed: the value is written only by this closure, which runs under the
-            // releaser's lock.
+            // ORDER: Relaxed for load and store: `returned` is written only by this closure, which
+            // runs under the releaser's lock.
             self.returned.store(self.returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
     }

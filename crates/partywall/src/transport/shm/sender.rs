@@ -5,10 +5,11 @@
 //! ```text
 //!   length ≤ inline_max ───────────────▶ DATA      copied into the ring
 //!   a block can be allocated ──────────▶ BLOB      the receiver sees the block (blob_memory.rs)
-//!   none, and the policy is Overflow ──▶ FRAGMENT… copied through the ring (sender/slow_path.rs)
+//!   no block, the policy is Overflow ──▶ FRAGMENT… copied through the ring (sender/slow_path.rs)
 //!
-//!   early check ── receiver asleep? notify ─▶ write, publish ─▶ fence ─▶ check ── asleep? notify
-//!   no sign of life: 5 ms after a wake-up, or 256 commits without progress ─▶ ask the system
+//!   early check: notify the receiver if it sleeps ─▶ write the record, publish it ─▶ fence
+//!                ─▶ check: notify the receiver if it sleeps now
+//!   receiver without progress 5 ms after a wake-up, or in 256 commits ─▶ check its process
 //! ```
 //!
 //! No method blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
@@ -51,14 +52,15 @@ pub(crate) struct ShmSender {
     has_pending: bool,
     /// Whether the open batch refers to blocks or announces segments.
     batch_has_memory: bool,
-    /// Whether code of the caller is writing a message in place. If it panics, the flag stays set.
+    /// Whether code of the caller is writing a message in place. If that code panics, the flag
+    /// stays set.
     is_filling: bool,
     pub(super) inline_max: usize,
-    /// The stream of the messages that follow; 0 on a channel.
+    /// The number of the stream to which the next messages belong; 0 on a channel.
     stream: u32,
     /// Number of commits since the sender last saw the peer make progress.
     silent_commits: u32,
-    /// Credit of the other direction that the next message carries.
+    /// Credit for messages of the other direction, which the next message carries to the peer.
     pub(super) credit: Option<u64>,
     pub(super) counters: OwnMem,
     messages: u64,
@@ -69,16 +71,16 @@ pub(crate) struct ShmSender {
     /// pending.
     abort_pending: bool,
     pub(super) memory: BlobMemory,
-    /// The buffer of the last small reservation, which the next one uses again.
+    /// The private buffer of the last small reservation, kept for the next small reservation.
     spare: Vec<u8>,
     sleeper: Sleeper,
-    /// The peer's `consumed` position when the sender last saw it make progress.
+    /// The peer's position `consumed` when the sender last saw the peer make progress.
     consumed_when_alive: u64,
     /// When the sender last notified the peer or checked its process.
     notified_at: Option<Instant>,
 }
 
-/// The parts of shared memory that a sender uses.
+/// The parts of shared memory from which a sender is made.
 pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
@@ -124,7 +126,7 @@ impl ShmSender {
         sender
     }
 
-    /// Sends a whole message now, or nothing of it.
+    /// Sends a whole message now, or nothing of it. Never blocks.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
@@ -268,7 +270,7 @@ impl ShmSender {
         if self.has_pending { self.append_pending_now() } else { Ok(()) }
     }
 
-    /// Publishes the appended records if `sent` is a success, and discards them otherwise.
+    /// Publishes the appended records if `sent` is a success, and discards these records otherwise.
     #[inline]
     pub(super) fn finish(&mut self, sent: Result<(), NotSent>, len: usize) -> Result<(), NotSent> {
         match sent {
@@ -297,8 +299,8 @@ impl ShmSender {
         self.counters.store(BYTES, self.bytes);
     }
 
-    /// Notifies a sleeping receiver before the record is written, so that both happen at the same
-    /// time. Fails if the receiver has left.
+    /// Notifies a sleeping receiver before the record is written, so that the receiver wakes up
+    /// while the sender writes. Fails if the receiver has left.
     #[inline]
     fn notify_early(&mut self) -> Result<(), NotSent> {
         if !self.early.is_worth_it() {
@@ -319,48 +321,54 @@ impl ShmSender {
 /// Decides whether to notify a sleeping receiver before the record is published.
 ///
 /// ```text
-///   two CPUs   notify ─▶ (it wakes up) ─▶ polls: the record is there   write, publish meanwhile
-///   one CPU    notify ─▶ it runs at once ─▶ polls in vain, sleeps ─▶ write, publish, notify again
+///   receiver on another CPU    the sender notifies, writes and publishes while the receiver wakes
+///                              up; then the receiver polls and finds the record
+///   receiver on the same CPU   the sender notifies; the receiver runs at once, finds no record and
+///                              sleeps; the sender writes, publishes and has to notify again
 /// ```
 ///
 /// The sender cannot know on which CPU the receiver will run. An early notification that has to be
-/// repeated shows that it runs on the sender's CPU. A number of later notifications then come after
-/// the record. Each further failed trial doubles that number.
+/// repeated shows that the receiver runs on the sender's CPU. A number of later notifications then
+/// come after the publication of their record. Each further early notification that has to be
+/// repeated doubles that number.
 #[derive(Debug, Default)]
 struct EarlyNotify {
-    /// Whether the receiver was notified for a record that is not published yet.
+    /// Whether the sender has notified the receiver for a record that is not published yet.
     has_notified: bool,
-    /// Number of notifications that must still come after their record.
+    /// Number of notifications that the sender must still send after it publishes their record, not
+    /// before.
     held_off: u32,
-    /// Value that `held_off` was last set to.
+    /// Value to which `held_off` was last set; 0 after an early notification that sufficed.
     hold_off: u32,
 }
 
 impl EarlyNotify {
-    /// Whether to notify a sleeper before the record, at most once for each publication.
+    /// Whether the sender should notify a sleeping receiver before it publishes the record: at most
+    /// once for each publication.
     #[inline]
     const fn is_worth_it(&self) -> bool {
         self.held_off == 0 && !self.has_notified
     }
 
-    /// Notes that the receiver was notified before the record.
+    /// Notes that the receiver was notified before the publication of the record.
     const fn notified(&mut self) {
         self.has_notified = true;
     }
 
-    /// Notes that the record is published. Returns whether the receiver was notified before.
+    /// Notes that the record is published. Returns whether the receiver was notified before the
+    /// publication.
     #[inline]
     const fn take(&mut self) -> bool {
         core::mem::replace(&mut self.has_notified, false)
     }
 
-    /// Notes that no notification was needed after the record.
+    /// Notes that the receiver needed no notification after the publication of the record.
     const fn was_enough(&mut self) {
         self.hold_off = 0;
     }
 
-    /// Notes that the receiver was notified after the record. `again` is whether it was notified
-    /// before the record as well, which was in vain.
+    /// Notes that the receiver was notified after the publication of the record. `again` is whether
+    /// it had also been notified before the publication, which did not suffice.
     fn was_needed(&mut self, again: bool) {
         if again {
             self.hold_off = (self.hold_off * 2).clamp(HOLD_OFF_FIRST, HOLD_OFF_MAX);
@@ -376,8 +384,8 @@ impl EarlyNotify {
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Number of notifications after their record, once an early one was in vain; each repetition
-/// doubles it.
+/// Number of notifications that come after the publication of their record, once an early
+/// notification had to be repeated. Each further repetition doubles this number.
 const HOLD_OFF_FIRST: u32 = 16;
 const HOLD_OFF_MAX: u32 = 4096;
 const MESSAGES: usize = word(sending::MESSAGES * 8);

@@ -10,11 +10,11 @@
 //! The pidfd is polled because a forked child of the peer may keep the socket open. Bytes wake the
 //! end only if doorbells come on the control socket.
 //!
-//! A set costs four system calls to make and one descriptor to keep, which a connection that is
-//! soon closed would never earn. In the set the doorbell is edge-triggered: a wait is one system
-//! call, and the counter of the eventfd is not read. An edge that no thread waited for ends the
-//! next sleep early, once. Before an external event loop polls, a sleep with a deadline in the past
-//! consumes it (SPEC 6.2).
+//! An epoll set costs four system calls to make and one descriptor to keep. A connection that is
+//! soon closed would never earn this cost. In the set the doorbell is edge-triggered: a wait is one
+//! system call, and the counter of the eventfd is not read. An edge that comes while no thread
+//! waits ends the next sleep early, once. Before an external event loop polls, a sleep with a
+//! deadline in the past consumes such an edge (SPEC 6.2).
 
 use super::lock;
 use partywall_sys::epoll::EventFlags;
@@ -29,31 +29,34 @@ const DOORBELL: u64 = 0;
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 
-/// Where one end sleeps.
+/// The object on which one end of a side, its sender or its receiver, sleeps until an event.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     doorbell: Doorbell,
-    /// Whether doorbells come as bytes on the socket.
+    /// Whether the peer's doorbells come as bytes on the control socket.
     wakes_on_bytes: bool,
-    /// Sleeps so far, as long as there is no set.
+    /// Number of sleeps so far, counted only until the epoll set is made.
     sleeps: Mutex<u32>,
-    /// `None` inside if it could not be made although an event loop asked for it.
+    /// The epoll set for later sleeps. The inner `Option` is `None` if an event loop asked for the
+    /// set and it could not be made.
     set: OnceLock<Option<EpollSet>>,
 }
 
-/// What a wait point watches besides its doorbell.
+/// The descriptors that a wait point watches besides its doorbell: the control socket and the pidfd
+/// of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventSources<'a> {
     pub socket: &'a Socket,
     pub process: Option<&'a PidFd>,
 }
 
-/// Events that woke an end; none at the deadline.
+/// The events that ended a sleep. Both fields are false if only a doorbell or the deadline ended
+/// the sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// Bytes came on the socket, or the peer hung up.
+    /// Whether bytes came on the socket, or the peer hung up.
     pub socket: bool,
-    /// The process of the peer died.
+    /// Whether the process of the peer died.
     pub died: bool,
 }
 
@@ -64,7 +67,8 @@ impl WaitPoint {
         Self { doorbell, wakes_on_bytes, sleeps, set }
     }
 
-    /// Sleeps until an event or the deadline.
+    /// Blocks until the doorbell, the socket or the peer's process reports an event, or until the
+    /// deadline.
     pub(crate) fn sleep(
         &self,
         deadline: Option<Instant>,
@@ -75,7 +79,7 @@ impl WaitPoint {
             *sleeps += 1;
             let is_due = *sleeps > POLLED_SLEEPS;
             drop(sleeps);
-            // Without a set, this end goes on as before.
+            // If the epoll set cannot be made, this end continues to sleep by `ppoll`.
             if let Some(set) = is_due.then(|| self.make_set(sources)).and_then(Result::ok) {
                 let _ = self.set.set(Some(set));
             }
@@ -85,7 +89,7 @@ impl WaitPoint {
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
     }
 
-    /// As [`sleep`](Self::sleep), without a set.
+    /// Sleeps as [`sleep`](Self::sleep) does, by `ppoll` instead of the epoll set.
     fn poll(&self, deadline: Option<Instant>, sources: EventSources<'_>) -> io::Result<Woken> {
         let mut interest = PollFlags::RDHUP;
         interest.set(PollFlags::IN, self.wakes_on_bytes);
@@ -101,7 +105,8 @@ impl WaitPoint {
         self.woken(&events)
     }
 
-    /// The events, with the doorbell drained: the caller checks its words after that.
+    /// Returns the events that `ppoll` found, and drains the doorbell. Afterwards the caller checks
+    /// its words in shared memory.
     fn woken(&self, events: &[PollFd<'_>]) -> io::Result<Woken> {
         let is_ready = |index: usize| events.get(index).is_some_and(|e| !e.revents().is_empty());
         if is_ready(0) {
@@ -122,14 +127,15 @@ impl WaitPoint {
         Ok(set)
     }
 
-    /// The descriptor that an event loop polls. If it cannot be made, this is the doorbell alone,
-    /// and [`check_descriptor`](Self::check_descriptor) fails.
+    /// The descriptor that an event loop polls: the epoll set. If the set cannot be made, the
+    /// doorbell is returned in its place, and [`check_descriptor`](Self::check_descriptor) fails.
     pub(crate) fn descriptor(&self, sources: EventSources<'_>) -> BorrowedFd<'_> {
         let set = self.set.get_or_init(|| self.make_set(sources).ok());
         set.as_ref().map_or(self.doorbell.as_fd(), AsFd::as_fd)
     }
 
-    /// Fails if an event loop polls a descriptor that does not show the end of the peer.
+    /// Fails if an event loop polls the doorbell in place of an epoll set, because the doorbell
+    /// does not show the end of the peer.
     pub(crate) fn check_descriptor(&self) -> io::Result<()> {
         match self.set.get() {
             Some(None) => Err(io::Error::other("no descriptor left for a set to poll")),
@@ -137,14 +143,14 @@ impl WaitPoint {
         }
     }
 
-    /// Wakes the end from within this process.
+    /// Wakes the thread that sleeps on this wait point, from another thread of this process.
     pub(crate) fn notify_self(&self) {
         // Notifying an eventfd of this process cannot fail.
         let _ = self.doorbell.notify();
     }
 }
 
-/// Sleeps of an end before it makes a set.
+/// Number of times that an end sleeps by `ppoll` before it makes an epoll set.
 const POLLED_SLEEPS: u32 = 4;
 
 #[cfg(test)]
@@ -169,7 +175,8 @@ mod tests {
             let woken = point.sleep(soon(), sources).unwrap();
             assert!(!woken.socket && !woken.died);
             assert_eq!(point.set.get().is_some(), sleeps_before > 0);
-            // The notification is consumed.
+            // Expected: the sleep before has consumed the notification, so this sleep ends at its
+            // deadline.
             assert!(!point.sleep(Some(Instant::now()), sources).unwrap().socket);
             drop(peer);
             assert!(point.sleep(soon(), sources).unwrap().socket);

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Side ◀── notify: records, space ── the peer's SharedMemory
-//!        ◀── hang_up: for good      ── the peer's last end
+//!        ◀── hang_up, never reset   ── the peer's last end, when it is dropped
 //!        ◀── wake                   ── wakers of this side
 //! ```
 //!
@@ -18,14 +18,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// Where the sender or the receiver takes its events from.
+/// The object from which the sender or the receiver of a model takes its events.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     side: Arc<Side>,
     sleeping: Sleeping,
 }
 
-/// What a wait point watches besides its doorbell.
+/// The descriptors that a wait point of a model would watch besides its doorbell.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "in a model, nothing watches a descriptor")]
 pub(crate) struct EventSources<'a> {
@@ -72,12 +72,12 @@ impl WaitPoint {
         unreachable!("a driver in a model polls its side")
     }
 
-    /// In a model, every descriptor is there.
+    /// Always succeeds: a model has no descriptors that could be missing.
     pub(crate) fn check_descriptor(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Notifies the end from another thread of its own side.
+    /// Notifies the sender or the receiver that sleeps here, from another thread of its own side.
     pub(crate) fn notify_self(&self) {
         self.side.notify(self.sleeping);
     }
@@ -129,7 +129,8 @@ impl Side {
         (records, space)
     }
 
-    /// Blocks until a waker, a notification or a hang-up.
+    /// Blocks until a waker is called, the receiver is notified, or the peer hangs up. If
+    /// `for_space`, a notification of the sender ends the sleep as well.
     pub(crate) fn sleep(&self, for_space: bool) {
         let mut events = self.lock();
         while !(events.woken || events.records || events.hung_up || for_space && events.space) {

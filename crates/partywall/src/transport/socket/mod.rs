@@ -5,8 +5,9 @@
 //! ```text
 //!   DATA        header (16) │ payload
 //!   BLOB        header (16) │ body (32) │ bytes of the message, not counted in positions
-//!   others      header (16) │ payload                                   sessions only (streams.rs)
+//!   other kinds header (16) │ payload                                   sessions only (streams.rs)
 //!   CLOSE_WRITE header (16), then the sending direction is shut down
+//!   Numbers in parentheses are lengths in bytes.
 //! ```
 //!
 //! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and every
@@ -38,8 +39,9 @@ const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 /// Longest payload of a DATA record in bytes (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
-/// How long closing a connection waits at most. It waits for the kernel to accept the bytes of sent
-/// messages. On TCP, it also waits for the peer to close, if bytes are unread or may still arrive.
+/// Upper bound of the time that closing a connection takes. The caller waits until the kernel
+/// accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if bytes are
+/// unread or may still arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
@@ -53,9 +55,9 @@ pub(crate) struct SocketShared {
     /// The pidfd of the peer's process, on Unix sockets only. A forked child of a dead peer may
     /// keep the socket open.
     process: Option<PidFd>,
-    /// Becomes readable when there may be bytes to receive.
+    /// The epoll set that becomes readable when there may be bytes to receive.
     records: EpollSet,
-    /// Becomes readable when the socket may have space for bytes to send.
+    /// The epoll set that becomes readable when the socket may have space for bytes to send.
     space: EpollSet,
     /// Length in bytes of the longest message that this side receives.
     message_max: u64,
@@ -66,7 +68,7 @@ pub(crate) struct SocketShared {
     carries_streams: OnceLock<()>,
 }
 
-/// The parts of a connection over a socket, after its handshake.
+/// The parts from which a sender and a receiver are made after the handshake over a socket.
 pub(crate) struct SocketParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
@@ -132,8 +134,8 @@ impl SocketShared {
         }
     }
 
-    /// Closes one of the two ends of this side. Closing the last one shuts the socket down for
-    /// every process that holds its descriptor.
+    /// Closes one of the two ends of this side. Closing the last end shuts the socket down for
+    /// every process that holds the socket's descriptor.
     fn depart(&self) {
         let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
         *open -= 1;
@@ -225,7 +227,7 @@ mod tests {
         while said < 64 << 20 {
             match sender.control(Kind::Ping, 0, &[0; 16]) {
                 Ok(()) => said += 32,
-                // The peer reads some bytes, but never all.
+                // The test reads some of the bytes as the peer, but never all of them.
                 Err(NotSent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
                 Err(error) => panic!("{error:?}"),
             }

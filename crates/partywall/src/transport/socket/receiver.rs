@@ -3,8 +3,9 @@
 //! into their own memory.
 //!
 //! ```text
-//!   buffer  │ done │ DATA │ DATA │ BLOB header and body │ …        at most one DATA and some
-//!   large           bytes of a BLOB; its memory grows as they arrive, up to the announced length
+//!   buffer  │ parsed │ DATA │ DATA │ BLOB header and body │ …   as long as the longest DATA record
+//!   large   the bytes of the message that follows a BLOB; the memory for these bytes grows as they
+//!           arrive, up to the length that the BLOB announces
 //! ```
 
 use super::{DATA_BYTES_MAX, SocketShared, check_payload, is_gone};
@@ -35,14 +36,16 @@ pub(crate) struct SocketReceiver {
     large: Option<Large>,
     /// Length of the inline message that `find` returned, which begins at `start`.
     current: Option<usize>,
-    /// The large message that `find` returned.
+    /// The large message that `find` returned and the caller has not taken yet.
     held: Option<Message>,
-    /// Whether this is the receiver of a session; `stream` is that of the current message.
+    /// Whether this is the receiver of a session; `stream` is then the stream of the current
+    /// message.
     has_streams: bool,
     stream: u32,
     /// Whether the last read took every byte that had arrived, so that the next `find` may block.
     is_drained: bool,
-    /// Whether the peer's process died. Bytes that it sent before are delivered before the end.
+    /// Whether the peer's process died. Bytes that the process sent before are delivered before the
+    /// receiver reports the end.
     died: bool,
     ended: Option<Closed>,
     /// Number of calls of `try_recv` that found no message.
@@ -60,7 +63,7 @@ struct Large {
 }
 
 impl Large {
-    /// Adds bytes of the message that were read together with other records.
+    /// Adds bytes of the large message that were read into the buffer together with other records.
     fn put(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.bytes.truncate(self.filled);
@@ -87,8 +90,8 @@ const HEADER: usize = size_of::<WireHeader>();
 const BODY: usize = size_of::<BlobBody>();
 /// Size of the buffer in bytes: it holds the longest DATA record.
 const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
-/// Least number of bytes by which the memory of a large message grows. It at most doubles each
-/// time.
+/// Least number of bytes by which the memory of a large message grows. Each later growth at most
+/// doubles that memory.
 const LARGE_STEP: usize = 1 << 20;
 /// A receiver that never blocks checks for the peer's death once per this many empty polls.
 const EMPTY_POLLS_MAX: u32 = 256;
@@ -123,16 +126,16 @@ impl SocketReceiver {
         }
     }
 
-    /// Reads and discards the bytes that have arrived. A sender that waits for room does not notice
-    /// that this side shut down. Room wakes the sender, and its next write fails.
+    /// Reads and discards the bytes that have arrived. A peer that waits for room in the socket
+    /// does not notice that this side shut down. Room wakes the peer, and its next write fails.
     fn make_room(&mut self) {
         if self.ended.is_some() {
             return;
         }
         self.buffer.resize(BUFFER_BYTES, 0);
         for _ in 0..READS_MAX {
-            // A Unix socket that was shut down receives no more bytes. On TCP, the sender would
-            // never notice.
+            // A Unix socket that was shut down receives no more bytes, so the reads end. On TCP,
+            // the peer would never notice the shutdown, and the number of reads is limited.
             if !matches!(self.shared.socket.read(&mut self.buffer, true), Ok(1..)) {
                 break;
             }
@@ -151,7 +154,8 @@ impl SocketReceiver {
             Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
-            // The record is the end, or breaks a rule.
+            // `find` returns at once for any other record: CLOSE_WRITE of a channel, or a record
+            // that breaks a rule.
             _ => true,
         }
     }
@@ -178,7 +182,7 @@ impl SocketReceiver {
     /// Parses the next whole record in the buffer, if there is one.
     fn parse(&mut self) -> Result<Option<Found>, Violation> {
         if let Some(large) = &mut self.large {
-            // The buffer may contain the beginning of a large message.
+            // The buffer may already contain the first bytes of a large message.
             let taken = (self.end - self.start).min(large.len - large.filled);
             large.put(&self.buffer[self.start..self.start + taken]);
             self.start += taken;
@@ -264,12 +268,13 @@ impl SocketReceiver {
         self.position = self.position.plus(record.footprint());
         self.stream = record.stream;
         self.large = Some(Large { bytes: Vec::new(), filled: 0, len });
-        // The buffer may already contain the whole message.
+        // The buffer may already contain all bytes of the large message.
         self.parse()
     }
 
-    /// Reads once: into the large message that is arriving, or into the buffer. If there is no
-    /// room, there are unparsed bytes: a read of 0 bytes would look like the end of the stream.
+    /// Reads once: into the large message that is arriving, or into the buffer. If the buffer has
+    /// no room, it contains unparsed bytes, and nothing is read. A read of 0 bytes would look like
+    /// the end of the stream.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
         let (place, filled) = match &mut self.large {
             Some(large) if self.start == self.end => large.room(),
@@ -342,7 +347,7 @@ impl TransportReceiver for SocketReceiver {
 
     fn enable_streams(&mut self) {
         self.has_streams = true;
-        // An error only means that it was set before.
+        // An error only means that `carries_streams` was set before.
         let _ = self.shared.carries_streams.set(());
     }
 

@@ -3,8 +3,8 @@
 //! accepts.
 //!
 //! A message counts as sent once its first byte was written. If the kernel does not accept all
-//! bytes, a caller that waits writes the others later. Otherwise they are kept in `rest` and
-//! written before anything else.
+//! bytes, a caller that waits writes the other bytes later. For a caller that does not wait, the
+//! other bytes are kept in `rest` and written before anything else.
 
 use super::streams::KEPT_BYTES_MAX;
 use super::{DATA_BYTES_SHOULD, LINGER, SocketShared, is_gone};
@@ -25,7 +25,7 @@ use zerocopy::little_endian::{U32, U64};
 pub(crate) struct SocketSender {
     pub(super) shared: Arc<SocketShared>,
     pub(super) position: Position,
-    /// The stream of the messages that follow; 0 on a channel.
+    /// The number of the stream to which the next messages belong; 0 on a channel.
     pub(super) stream: u32,
     /// Bytes of messages that count as sent although the kernel has not accepted these bytes yet.
     pub(super) rest: Vec<u8>,
@@ -33,7 +33,8 @@ pub(crate) struct SocketSender {
     pub(super) rest_sent: usize,
     /// The framed messages of the open batch.
     batch: Vec<u8>,
-    /// The position behind the open batch. The fields below count its messages and payload bytes.
+    /// The position after the open batch. The fields below count the messages and the payload bytes
+    /// of the batch.
     batch_end: Position,
     batch_messages: u64,
     batch_bytes: u64,
@@ -41,9 +42,10 @@ pub(crate) struct SocketSender {
     batch_bytes_max: u64,
     /// The framing of the message that is being sent in pieces.
     framing: Framing,
-    /// Whether some bytes of a message were sent, and the others are not in `rest`.
+    /// Whether the caller has sent only some bytes of a message and must still pass the others:
+    /// those are not in `rest`.
     in_pieces: bool,
-    /// When the sender last checked whether the peer lives, after it had found no space.
+    /// When the sender last checked whether the peer lives, after the socket had no space.
     death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
@@ -107,7 +109,7 @@ impl SocketSender {
         Ok(())
     }
 
-    /// Frees the sent bytes of `rest` once they are the greater part. Otherwise the buffer of a
+    /// Frees the sent bytes of `rest` once they are more than half of it. Otherwise the buffer of a
     /// socket that is never empty would grow without bound.
     fn forget_sent(&mut self) {
         if self.rest_sent > self.rest.len() / 2 {
@@ -162,15 +164,15 @@ impl SocketSender {
         }
     }
 
-    /// Ends the direction: nothing more can be sent, and the peer sees that at once.
+    /// Ends the direction: nothing more can be sent, and the peer sees the end at once.
     fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();
         NotSent::Closed(Closed::Disconnected)
     }
 
-    /// Checks at intervals whether the peer's process died. A forked child of it may keep the
-    /// socket open, and a sender that never blocks would find the socket full for ever.
+    /// Checks at intervals whether the peer's process died. A forked child of the dead peer may
+    /// keep the socket open. Then a sender that never blocks would find the socket full for ever.
     fn finds_death(&mut self) -> bool {
         if self.shared.process.is_none() {
             return false;

@@ -3,7 +3,8 @@
 //! other streams can come in between (SPEC 8.2, 11).
 //!
 //! ```text
-//!   up to 16 KiB ─▶ DATA          longer ─▶ FRAGMENT_FIRST, MID …, LAST of 32 KiB each
+//!   message of up to 16 KiB ─▶ one DATA record
+//!   longer message          ─▶ FRAGMENT_FIRST, FRAGMENT_MID …, FRAGMENT_LAST, of 32 KiB each
 //!   bytes of a record that the kernel does not accept are kept, and written before anything else
 //! ```
 
@@ -23,8 +24,8 @@ pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);
 
 impl SocketSender {
-    /// Sends a whole message now, or nothing of it. Once the first record was written, the rest is
-    /// kept.
+    /// Sends a whole message now, or nothing of it. Once the first record of the message was
+    /// written, bytes that the kernel does not accept are kept and written later.
     pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         let mut progress = Progress::default();
         match self.send_on_stream(payload, &mut progress) {

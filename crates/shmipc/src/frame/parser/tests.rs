@@ -27,8 +27,8 @@ fn fallback(stream: u32, payload: Vec<u8>) -> Frame {
     Frame::Fallback { stream, status: 0, payload }
 }
 
-/// Feeds `bytes` to a parser in pieces of `piece_bytes`. Returns the parsed frames, and the error,
-/// if any.
+/// Feeds `bytes` to a parser in pieces of `piece_bytes` bytes. Returns the parsed frames, and the
+/// error with which the parser stopped, if any.
 fn parse(
     parser: &mut Parser,
     bytes: &[u8],

@@ -37,8 +37,8 @@ impl ShmReceiver {
     /// if the peer is untrusted (SPEC 5.2). In a session the record may carry credit.
     #[inline]
     pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
-        // A leaked `MessageRef` may have left its record as the current one, which the new message
-        // replaces.
+        // A leaked `MessageRef` may have left its record as the current message. The new message
+        // replaces it.
         self.current = None;
         let mut body = [0; BODY_MAX];
         let mut body = self.small_body(record, &mut body)?;
@@ -60,7 +60,7 @@ impl ShmReceiver {
     /// with the next record.
     #[cold]
     pub(super) fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
-        // A leaked `MessageRef` may have left its record as the current one, which is no longer
+        // A leaked `MessageRef` may have left its record as the current message, which is no longer
         // valid.
         self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
@@ -74,8 +74,8 @@ impl ShmReceiver {
                 self.segments.add(&self.shm, &record, body).map_err(|error| match error {
                     SegmentError::Violation(violation) => self.violated_by(violation),
                     SegmentError::System(source) => {
-                        // The segment's descriptor is lost, so its messages can never be read: the
-                        // direction ends.
+                        // The descriptor of the announced segment is lost, so messages in that
+                        // segment can never be read: the direction ends.
                         self.end = Some(Closed::Disconnected);
                         Fault::system("mapping a segment", source)
                     }
@@ -121,7 +121,7 @@ impl ShmReceiver {
         Err(self.violated_by(Violation::Body { position, what, found }))
     }
 
-    /// Copies a small body into private memory.
+    /// Copies the body of a control record, which is small, into private memory.
     #[inline]
     pub(super) fn small_body<'b>(
         &self,
@@ -146,7 +146,8 @@ impl ShmReceiver {
         self.counters.load(word(counter * 8))
     }
 
-    /// Reports the position to the producer, and notifies it if it waits for space.
+    /// Reports the receiver's position to the peer's producer, and notifies the producer if it
+    /// waits for space.
     pub(super) fn report(&mut self) {
         #[cfg(shuttle)]
         super::super::switch_point();
@@ -155,7 +156,8 @@ impl ShmReceiver {
         }
     }
 
-    /// Sleeps until an event or `deadline`, and notes a hang-up.
+    /// Sleeps until the wait point reports an event, or until `deadline`. Notes whether the peer
+    /// hung up.
     pub(super) fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
         if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
             self.hung_up = true;
@@ -165,8 +167,9 @@ impl ShmReceiver {
     }
 
     /// Declares that the receiver is awake. `find` does this only after the caller has handled the
-    /// first message after a sleep. Until then the word shows the peer that it has notified.
-    /// Writing the word earlier would delay the answer by a cache line that both sides access.
+    /// first message after a sleep. Until then, the word `asleep_records` shows the peer that it
+    /// has already notified the receiver. Writing the word earlier would delay the caller's answer,
+    /// because both sides access the word's cache line.
     pub(super) fn declare_awake(&mut self) {
         self.declared = Declared::Awake;
         self.sleeper.disarm();
@@ -269,8 +272,8 @@ impl TransportReceiver for ShmReceiver {
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault> {
         if has_passed(deadline) {
-            // The deadline is checked first: the ring may always contain records that are no
-            // message.
+            // The deadline is checked before the ring, because a peer may keep the ring filled with
+            // records that are no messages.
             return Ok(Waited::TimedOut);
         }
         self.pacer.count_records(std::mem::take(&mut self.records_since_wait));
@@ -371,7 +374,8 @@ impl TransportReceiver for ShmReceiver {
     }
 }
 
-/// Splits the body of a BLOB into the fields that every BLOB has, and the credit if there is some.
+/// Splits the body of a BLOB into the fields that every BLOB has, and the credit that some BLOBs
+/// carry.
 #[inline]
 fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
     match body.split_at_checked(size_of::<BlobBody>()) {
@@ -379,7 +383,8 @@ fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
             let credit = BlobCredit::read_from_bytes(credit);
             (blob, credit.ok().map(BlobCredit::get))
         }
-        // The code that reads the fields refuses a body of any other length.
+        // A body without credit, or of an invalid length. The code that reads its fields refuses
+        // any invalid length.
         _ => (body, None),
     }
 }

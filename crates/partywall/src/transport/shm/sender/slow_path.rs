@@ -5,7 +5,7 @@
 //! ```text
 //!   BLOB      a block is allocated, written and published; announcements of memory go first
 //!   FRAGMENT_FIRST  total length, bytes ─▶ FRAGMENT_MID bytes … ─▶ FRAGMENT_LAST bytes
-//!   given up before the last: FRAGMENT_ABORT, before the next record
+//!   message given up before its FRAGMENT_LAST ─▶ FRAGMENT_ABORT, before the next record
 //! ```
 //!
 //! Under `BackPressure::Overflow`, a message for which there is no memory is sent through the ring
@@ -73,7 +73,7 @@ impl ShmSender {
         }
         let body = self.memory.commit(block);
         self.batch_has_memory = true;
-        // The append cannot fail, because the space was checked before.
+        // The append cannot fail, because space for the BLOB record was checked before.
         let _ = match self.credit.take() {
             None => self.append(Kind::Blob, &[body.as_bytes()]),
             Some(credited) => {
@@ -133,8 +133,8 @@ impl ShmSender {
 
     /// Discards the records that were appended and not published.
     pub(super) fn roll_back(&mut self) {
-        // The receiver was notified for a discarded record; the next record needs its own
-        // notification.
+        // The receiver was notified early for a record that is now discarded. The next record needs
+        // its own notification.
         let _ = self.early.take();
         self.producer.abort();
         self.memory.rolled_back();
@@ -142,7 +142,7 @@ impl ShmSender {
         self.note_memory();
     }
 
-    /// Notes that the receiver has left. Returns the error for it.
+    /// Notes that the receiver has left. Returns the error that the caller gets.
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
@@ -187,8 +187,8 @@ impl ShmSender {
         self.check_peer()
     }
 
-    /// Checks whether the peer has consumed a record since the last check. If not, checks whether
-    /// its process lives.
+    /// Checks whether the peer has consumed a record since the last check. If it has consumed none,
+    /// checks whether the peer's process lives.
     #[cold]
     pub(super) fn check_peer(&mut self) -> Result<(), NotSent> {
         let consumed = self.shm.snapshot().0[0];
@@ -204,7 +204,8 @@ impl ShmSender {
         Ok(())
     }
 
-    /// Handles lack of space. Returns `Full`, or `Closed` if the peer has left or died.
+    /// Handles a lack of space in the ring. Returns `Full`, or `Closed` if the peer has left or
+    /// died.
     #[cold]
     pub(super) fn no_space(&mut self) -> NotSent {
         if self.records_waker.is_gone() {
@@ -237,8 +238,8 @@ impl ShmSender {
         }
     }
 
-    /// Publishes the pending announcements in a batch of their own, so that others can become
-    /// pending.
+    /// Publishes the pending announcements of memory in a batch of their own, so that other
+    /// announcements can become pending.
     pub(super) fn publish_pending(&mut self, len: usize) -> Result<(), NotSent> {
         if self.producer.open_bytes() > 0 {
             // The open batch contains the announcements or comes before them, so it must be
@@ -254,7 +255,8 @@ impl ShmSender {
         self.publish()
     }
 
-    /// Keeps the buffer for the next small reservation, to save an allocation.
+    /// Keeps the buffer of a small reservation for the next small reservation, to save an
+    /// allocation.
     #[inline]
     pub(super) fn keep_spare(&mut self, bytes: Vec<u8>) {
         if bytes.capacity() <= self.inline_max.max(64) * 2 {
@@ -322,9 +324,9 @@ impl ShmSender {
         let pending = BlobMemory::PENDING_BYTES_MAX + credit;
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
-        // A pad at the end of the ring may be needed between the pieces; it is shorter than one
-        // piece. All together is less than half the ring, so it fits an empty ring. The ring of a
-        // model may be too small for any message in pieces.
+        // A PAD at the end of the ring may be needed between the pieces; it is shorter than one
+        // piece. All pieces and the PAD take less than half the ring, so they fit an empty ring.
+        // The ring of a model may be too small for any message in pieces.
         let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
@@ -426,8 +428,8 @@ impl TransportSender for ShmSender {
         self.check()?;
         let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
         if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
-            // Publishes first: together with this record, the control records would exceed the
-            // longest batch.
+            // The open batch is published first: together with the record of this call and the
+            // pending announcements, it would exceed the longest batch.
             self.publish()?;
         }
         self.append_pending()?;
@@ -527,7 +529,7 @@ impl TransportSender for ShmSender {
         let is_long = payload.len() > self.inline_max;
         let len = payload.len() as u64;
         let body = if is_long { size_of::<BlobBody>() as u64 } else { len };
-        // The batch may have to contain the pending announcements as well.
+        // The batch may have to contain the pending announcements of memory as well as the message.
         let batch_max = self.producer.size().batch_max();
         let max = batch_max.saturating_sub(BlobMemory::PENDING_BYTES_MAX);
         let open = self.producer.open_bytes();
@@ -537,7 +539,7 @@ impl TransportSender for ShmSender {
         }
         match self.add(payload) {
             // The open batch holds all blocks, so waiting would never end: no block is released
-            // while it is open.
+            // while that batch is open.
             Err(NotSent::Full)
                 if is_long
                     && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
