@@ -181,8 +181,20 @@ fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
 
 /// The executables whose run takes longest. They begin first, so that none of them runs alone at
 /// the end.
-const LONG: [&str; 9] =
-    ["hostile", "channels", "death", "sessions", "links", "files", "torture", "kill_sweep", "idle"];
+const LONG: [&str; 12] = [
+    "commands",
+    "channels",
+    "hostile",
+    "ring",
+    "partywall_link",
+    "memory",
+    "hostile_peers",
+    "model",
+    "death",
+    "links",
+    "kill_sweep",
+    "idle",
+];
 
 #[cfg(test)]
 mod tests {
