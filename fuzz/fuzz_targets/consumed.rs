@@ -21,9 +21,10 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The value that the peer's `consumed` word has now.
+    /// The value that the peer's `consumed` word has now. The target needs the value to judge a
+    /// violation that the producer reports.
     consumed: u64,
-    /// The highest value of the word that the producer may have accepted.
+    /// The highest value of the peer's `consumed` word that the producer may have accepted.
     believed: u64,
 }
 
@@ -92,8 +93,8 @@ impl World {
         }
     }
 
-    /// Notes the value of the peer's `consumed` word if it is valid. The target calls this method
-    /// before the producer may load the word.
+    /// Records in `believed` the value of the peer's `consumed` word, if the value is valid. The
+    /// target calls this method before the producer may load the word.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {

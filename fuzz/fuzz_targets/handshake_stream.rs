@@ -151,8 +151,8 @@ fn serve() -> SyncSender<Vec<Vec<u8>>> {
                 }
             }
             client.shutdown(Shutdown::Write).ok();
-            // This server reads until the client closes the connection, too. Otherwise a reset
-            // would discard bytes that the server has sent.
+            // The server reads until the client closes the connection. Otherwise a reset of the
+            // connection would discard bytes that the server has sent.
             client.read_to_end(&mut Vec::new()).ok();
         }
     });

@@ -273,8 +273,8 @@ impl World {
         }
     }
 
-    /// Checks that the honest side ends after the peer has closed the connection, whatever the peer
-    /// did before.
+    /// Checks that the channel of the honest side ends after the peer has closed the connection,
+    /// whatever the peer did before.
     fn end(&mut self) {
         for _ in 0..10_000 {
             match self.channel.try_recv() {

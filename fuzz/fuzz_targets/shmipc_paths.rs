@@ -152,8 +152,8 @@ fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     names
 }
 
-/// An independent implementation of the rules for names, with which the target compares the
-/// server's.
+/// Whether the rules for names allow the two names. This is a second implementation of the rules;
+/// the target compares its result with that of the server.
 fn may_be_names(queue: &[u8], buffer: &[u8]) -> bool {
     let may_be_name = |name: &[u8]| {
         !name.is_empty()

@@ -28,8 +28,9 @@ pub fn tests() -> Step {
     Step::cargo("test --workspace --all-features")
 }
 
-/// The build of those packages of [`tests`] whose tests notice faults, with the guards. No test of
-/// the command notices a fault, but without its package the dependencies would have fewer features.
+/// The build of those packages of [`tests`] whose tests notice faults, with the guards. The package
+/// of the command `partywall` is included, although its tests notice no fault: without the package
+/// the dependencies would have fewer features.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.

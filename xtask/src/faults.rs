@@ -106,7 +106,8 @@ impl CaughtBy {
     }
 }
 
-/// All seeded faults that can be chosen. Above each row stand the fault and its effect.
+/// All seeded faults that can be chosen. The comment above each row states the fault and its
+/// effect.
 pub const REGISTRY: &[Fault] = &[
     // Fault: a record is published without a 0 in the slot after it. Effect: old payload in that
     // slot may read as a record.
@@ -132,7 +133,8 @@ pub const REGISTRY: &[Fault] = &[
     // for the favoured thread's flag. Effect: two threads are inside the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
-    // Fault: all favoured threads share one flag. Effect: a late thread clears the flag of another.
+    // Fault: all favoured threads share one flag. Effect: a thread that leaves the lock late clears
+    // the flag of another thread, which is still inside.
     fault("one_slot_for_all", &[model("bias")]),
     // Fault: a driver does not check for a waiter that has not called `wake_driver` yet. Effect:
     // the driver polls for ever, and never wakes that waiter.
@@ -143,41 +145,43 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
-    // Fault: the new owner of a link takes the lock of its incarnation for enough, although another
-    // owner has followed. Effect: the link has two owners.
+    // Fault: a process that gets the lock of a link does not check whether another owner has
+    // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
     // Fault: a lock that a dead owner's child keeps counts as a sign that the owner lives. Effect:
     // no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
     // Fault: a new owner changes the link file before its owner record is on the disk. Effect:
-    // after a power loss, the closing of the previous owner is believed beside newer records.
+    // after a power loss, the file still says that the previous owner closed it, although it has
+    // newer records.
     fault("link_owner_not_synced", &[POWER_LOSS]),
-    // Fault: a link file that was written before a reboot is believed like one that was written
-    // after it.
+    // Fault: an owner uses a link file that was last written before a reboot without examining its
+    // content. Effect: the owner accepts content of which a power loss destroyed a part.
     fault("link_other_boot_believed", &[POWER_LOSS]),
-    // Fault: the seal of an image is stored before its body. Effect: a kill between the two stores
-    // leaves neither image valid.
+    // Fault: the seal of an image (its checksum and sequence number) is stored before its body.
+    // Effect: a kill between the two stores leaves neither image valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
-    // Fault: the `since` word of a slot is zeroed only after the new consumed record is in force.
-    // Effect: the `since` word of another record is still in the slot when the new record takes
-    // effect.
+    // Fault: the `since` word of a slot, which counts what was consumed after the slot's record, is
+    // zeroed only after the new record is in force. Effect: when the new record takes effect, the
+    // slot still has the `since` word of another record.
     fault("link_since_later", &[unit("link", "store::slots::tests")]),
-    // Fault: a `since` word is read together with the consumed records. Effect: the word may belong
-    // to the record that was in the slot before.
+    // Fault: a reader of the link file reads a `since` word together with the consumed records, not
+    // after them. Effect: the word may belong to the record that was in the slot before.
     fault("link_since_early", &[unit("link", "store::slots::tests")]),
-    // Fault: the seal of a consumed record is not read again after its `since` word. Effect: the
-    // word may belong to the next record in the slot.
+    // Fault: a reader of the link file does not read the seal of a consumed record again after its
+    // `since` word. Effect: the word may belong to the next record in the slot.
     fault("link_seal_once", &[unit("link", "store::slots::tests")]),
-    // Fault: a damaged newest image is taken for an interrupted update. Effect: an older image
-    // comes back.
+    // Fault: a newest image that is damaged is taken for one whose update was interrupted. Effect:
+    // the owner continues with the older image instead of reporting the damage.
     fault("link_rot_is_unfinished", &[test("layout", "layout", "link_files")]),
-    // Fault: a half-written record stays where the next stream begins. Effect: it looks like a
-    // damaged record.
+    // Fault: a half-written record stays where the next stream begins. Effect: the next owner takes
+    // it for a damaged record of the new stream.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: a whole record of the former stream, where the next stream begins, is taken for
-    // damage.
+    // Fault: where the next stream begins, the ring may still have a whole record of the former
+    // stream. The new owner takes that record for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: the bytes of a BLOB are not checked when an owner recovers a stream.
+    // Fault: an owner that recovers a stream does not compare the bytes of a BLOB with their
+    // checksum. Effect: the owner does not notice damaged bytes.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
     // Fault: the first record of a ring is a compact record. Effect: the peer refuses the record,
     // and so does the next owner.
@@ -185,8 +189,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a reply is sent as a compact record, which acknowledges no request. Effect: an owner
     // that is killed after sending the reply answers the request twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // Fault: an end accepts an answer that belongs to another connection. Effect: late bytes decide
-    // how a stream resumes.
+    // Fault: an end accepts an answer to ATTACH that belongs to another connection. Effect: late
+    // bytes decide how a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
     // Fault: an acknowledgement is not stored. Effect: the next owner receives messages that were
     // consumed already.
@@ -200,27 +204,29 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a connection resumes after messages that the receiver has not received. Effect: the
     // connection skips these messages.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Fault: ring space is reused before the base that frees it is stored. Effect: the next owner
-    // finds the middle of a record at the base.
+    // Fault: ring space is reused before the base (the position of the oldest record that is kept)
+    // is stored. Effect: the next owner finds the middle of a record at the base.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
-    // Fault: the acknowledgements that replies carry are not stored. Effect: the next owner answers
-    // requests twice.
+    // Fault: an end does not store the acknowledgements that its replies carry. Effect: the next
+    // owner answers requests twice.
     fault("link_reply_commits_nothing", &[SIMULATION, TORTURE]),
     // Fault: a request is consumed before its answer is sent. Effect: an owner that is killed
     // between the two steps never answers.
     fault("link_reply_in_two_steps", &[SWEEP, TORTURE]),
-    // Fault: the receiver receives a record again that it has received already.
+    // Fault: a receiver does not drop a record that it has received before. Effect: the application
+    // receives the message twice.
     fault("link_known_taken_again", &[TORTURE]),
     // Fault: the records of a batch are published one by one. Effect: half of the batch survives a
     // kill.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
-    // Fault: what both ends agreed when attaching is not stored before records flow.
+    // Fault: what both ends agreed in ATTACH and ATTACHED is not stored in the link file before
+    // records flow.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Fault: messages that arrived before the decision of another owner stay in the inbox. Effect:
-    // they are delivered twice.
+    // Fault: the ends decide that a stream resumes at another position, but the inbox keeps the
+    // messages that arrived before. Effect: the application receives these messages twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
     // Fault: each connection has the connection number of the connection before it. Effect: the
-    // server takes no new connection for a newer one.
+    // server never recognises a new connection as newer than the old one.
     fault("link_connection_number_kept", &[TORTURE]),
     // Fault: at a new epoch, the remaining messages of the former epoch are dropped without a
     // report.
@@ -232,8 +238,10 @@ pub const REGISTRY: &[Fault] = &[
     // message that kills its readers looks new to each owner.
     fault("link_read_before_noted", &[test("link", "links", "read_in_place")]),
     // Fault: a message is consumed although the application panicked while it read the message.
+    // Effect: no application receives the message again.
     fault("link_panic_consumes", &[test("link", "links", "read_in_place")]),
-    // Fault: a send reports success although its message is not published.
+    // Fault: a send reports success although its message is not published. Effect: the message is
+    // lost.
     fault("link_unpublished_now_and_then", &[TORTURE]),
     // Fault: an ended session waits for ring space for ever. Effect: its driver never ends if the
     // peer never reads.
@@ -244,8 +252,9 @@ pub const REGISTRY: &[Fault] = &[
             "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
         )],
     ),
-    // Fault: a waiter takes its snapshot after its attempt. Effect: the waiter overlooks space that
-    // was freed between the two steps.
+    // Fault: a sender that waits for space reads the counters of freed space after its failed
+    // attempt, not before it. Effect: the sender overlooks space that was freed between the two
+    // steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // Fault: a driver does not wait until the sender of OPEN has registered the stream. Effect: the
     // peer's answer finds no stream.
@@ -268,7 +277,7 @@ pub const REGISTRY: &[Fault] = &[
     ),
 ];
 
-/// Unit tests that open images of link files as a power loss would leave them.
+/// Unit tests that open copies of link files in states that a power loss can leave.
 const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
 /// Unit tests that simulate two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");

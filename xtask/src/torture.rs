@@ -7,8 +7,8 @@
 //!   torture --minutes 60     as many kills as there are in that time
 //!   torture --seed 7         the schedule of an earlier run (not its timing)
 //!   torture --faults         each registered fault that it must notice, within two minutes each
-//!   torture --cuts 10000     so many cuts of the network, no kills; how soon messages come again
-//!   torture --switches 10000 so many switches between shared memory and TCP, while messages flow
+//!   torture --cuts 10000     cuts of the network instead of kills; how soon messages arrive again
+//!   torture --switches 10000 as many switches between shared memory and TCP, while messages flow
 //!   torture --sweep          an end dies at each instruction; --kills: real kills of each act
 //!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active links
 //! ```

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Step;
 
-/// Runs the generator and writes the golden vectors again, or with `--check` compares them with the
-/// generator's.
+/// Runs the generator and writes the golden vectors again, or with `--check` compares the stored
+/// vectors with the output of the generator.
 ///
 /// # Errors
 /// If the generator is missing or fails, or `--check` finds a difference.

@@ -109,7 +109,8 @@ fn parse_streams(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Payloads of `iceoryx2` consist of whole words of this length in bytes.
+/// Length of one word in bytes. `iceoryx2` carries whole words, so message sizes are multiples of
+/// this length.
 pub const WORD_BYTES: usize = 8;
 
 /// Maximum length of a message in bytes. It bounds the memory of a run, because each end of each

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One cell as one JSON object: a line of `--json`.
 //!
-//! The keys are those of `partywall bench --json`. They are followed by time per operation, rounds
-//! and processes, also for `ping`. The last keys are failures, messages that left shared memory,
-//! and the ratio to the reference of the scenario.
+//! A cell is one combination of scenario, transport and size. The first keys are those of
+//! `partywall bench --json`. The time per operation and the numbers of rounds and processes follow,
+//! for `ping`, too. The last keys are the failures, the number of messages that left shared memory,
+//! and the ratio to the time of the scenario's reference transport.
 
 use partywall_bench::figure::spread::Spread;
 use partywall_bench::harness::cell::Scenario;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use crate::summary::reference_of;
 use crate::table::counts_over_socket;
 
-/// The JSON object that `--json` prints for one cell.
+/// The JSON object that `--json` prints for one combination of scenario, transport and size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     #[serde(flatten)]
@@ -37,7 +38,8 @@ struct Rounds {
     processes: usize,
 }
 
-/// The ratio of a cell's time to the time of the reference transport; below 1 the cell is faster.
+/// The measured time divided by the time of the reference transport. Below 1, the measured
+/// transport is faster than the reference.
 #[derive(Clone, Debug, Serialize)]
 struct RatioTo {
     transport: &'static str,
@@ -46,8 +48,8 @@ struct RatioTo {
 }
 
 impl Line {
-    /// The JSON object of one cell, computed from all its rounds together; `None` if no round of
-    /// the cell succeeded.
+    /// Returns the JSON object of one combination of scenario, transport and size, computed from
+    /// all rounds of `outcome` together. The result is `None` if no round succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let metric = Metric::headline(cell.scenario);

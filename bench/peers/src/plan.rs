@@ -5,7 +5,8 @@
 //! no scenario   parallel untouched at three sizes, ping at 48 B; under two minutes
 //! SCENARIO      sizes × transports of the arguments, or defaults
 //! ```
-//! Cells of one size follow each other, so cells that are compared are measured within seconds.
+//! A cell is one combination of scenario, transport and size. Cells of one size follow each other,
+//! so cells that are compared are measured within seconds.
 
 use std::time::Duration;
 
@@ -91,11 +92,12 @@ const fn all_sizes(choice: Choice) -> &'static [usize] {
 /// Number of failures after which a transport is left out of the rest of the run.
 const FAILURES_MAX: usize = 2;
 
-/// Message sizes of `parallel` in bytes: those of `shmipc`'s own benchmark, except a few that lie
-/// between these.
+/// Message sizes of `parallel` in bytes. They are the sizes of `shmipc`'s own benchmark, without
+/// some of its intermediate sizes.
 const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// Size of the largest message in bytes that shares one cache line with a header of 16 bytes.
+/// The message size of `ping` in bytes: the largest size that shares one cache line with a header
+/// of 16 bytes.
 const PING_SIZES: [usize; 1] = [48];
 
 /// Message sizes in bytes of a run without a scenario: a small, a middling and a large one.

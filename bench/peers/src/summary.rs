@@ -14,7 +14,7 @@ use partywall_bench::outcome::{Metric, Outcome, find};
 
 use crate::table::reference;
 
-/// The table with one row for each cell of `scenario`.
+/// Returns the table of results of `scenario`: one row for each measured transport and size.
 pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     let is_parallel = scenario == Scenario::Parallel;
     let headings: &[&str] = if is_parallel { &PARALLEL_HEADINGS } else { &PING_HEADINGS };
@@ -28,7 +28,8 @@ pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// The text that explains the table of cells with the scenario and the options of `cell`.
+/// Returns the text above the result table: the scenario of `cell`, the options of the run, and the
+/// meaning of the columns.
 pub fn legend(cell: Cell, placement: &str) -> String {
     let is_parallel = cell.scenario == Scenario::Parallel;
     if !is_parallel {
@@ -52,7 +53,7 @@ pub fn legend(cell: Cell, placement: &str) -> String {
     )
 }
 
-/// The text that explains the columns with ratios.
+/// The text that explains the columns of the result table that contain ratios.
 pub const RATIOS: &str = "\
 ÷ reference: time over that of shmipc v3 (parallel) or iceoryx2 publish-subscribe (ping) in the same round,
 median [smallest–largest]; below 1 is faster. ÷ uds: the same over the Unix socket. CPU/op: both ends.";
@@ -68,7 +69,8 @@ pub fn reference_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'
     find(outcomes, cell).filter(|_| cell != outcome.cell)
 }
 
-/// A text about failures and messages that left shared memory; empty if there are none.
+/// Returns a text about failed measurements and about messages that left shared memory; empty if
+/// there are none.
 pub fn notes(outcomes: &[Outcome]) -> String {
     let mut notes = String::new();
     for outcome in outcomes {
@@ -112,7 +114,8 @@ fn ping_row(outcome: &Outcome, outcomes: &[Outcome]) -> Vec<String> {
     row
 }
 
-/// The size and the transport of a cell as text; all sizes have the same width.
+/// The first column of a table row: size and transport of `cell`. All sizes have the same width, so
+/// that the transports are aligned.
 fn label(cell: Cell) -> String {
     format!("{:<7} {}", exact_size_name(cell.size), cell.transport.name())
 }

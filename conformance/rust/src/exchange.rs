@@ -82,7 +82,7 @@ impl Exchange {
         Ok(Self { server, client, transport, directory, prefix })
     }
 
-    /// The path of the socket, if the transport is a Unix socket.
+    /// The path that the server's socket has if the transport is a Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
@@ -133,7 +133,7 @@ impl Exchange {
     /// requests.
     ///
     /// # Errors
-    /// If there was a fault, which the message names.
+    /// If a check fails; the error message names the fault.
     pub fn clean(&self, arguments: &str, requests: u64) -> Result<Outcome> {
         let judged = self.outcome(arguments).and_then(|outcome| {
             outcome.judge(requests)?;
@@ -163,7 +163,7 @@ impl Outcome {
     /// Checks that neither program had faults, and that `requests` requests were correct.
     ///
     /// # Errors
-    /// If there was a fault, which the message names.
+    /// If a check fails; the error message names the fault.
     pub fn judge(&self, requests: u64) -> Result<()> {
         for (role, ended) in [("client", &self.client), ("server", &self.server)] {
             let report = ended.report.as_ref();

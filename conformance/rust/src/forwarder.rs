@@ -10,7 +10,8 @@
 //! published peer has no setting for that. So each has its own port behind this forwarder, as
 //! behind a load balancer.
 //!
-//! Invariant: bytes pass unchanged; the end of one side ends the other.
+//! Invariant: bytes pass unchanged. If one side's stream ends, the forwarder also ends its
+//! connection to the other side.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,8 +68,9 @@ impl Forwarder {
             from.set_nodelay(true)?;
             let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
             std::thread::spawn(move || {
-                // Both directions of `to` are shut down, so the process behind `to` learns of the
-                // end, whether the copy succeeded or failed.
+                // An error of the copy is ignored. Whether the copy succeeds or fails, both
+                // directions of `to` are shut down afterwards, so the process behind `to` learns
+                // that `from` has ended.
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Both);
             });

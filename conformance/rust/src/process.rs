@@ -76,7 +76,7 @@ impl Process {
     /// Waits for the first line that begins with `start`, and returns the rest of that line.
     ///
     /// # Errors
-    /// If the program ended before, or the deadline passed.
+    /// If the program ends without such a line, or prints none within the time `within`.
     pub fn wait_for_line(&mut self, start: &str, within: Duration) -> Result<String> {
         let deadline = Instant::now() + within;
         loop {
@@ -130,13 +130,13 @@ impl Process {
                 }
             }
         }
-        // The program has closed its stdout, so it is about to end. If an error returned before
-        // this line, the drop of `self` killed the program.
+        // The program has closed its stdout, so it ends soon. (If an error returns before this
+        // line, the drop of `self` kills the program.)
         let status = self.child.wait().with_context(|| format!("waiting for {}", self.what))?;
         Ok(Ended { code: status.code(), report, stderr: self.complaint() })
     }
 
-    /// Kills the program at once, as a crash would.
+    /// Kills the program with SIGKILL, so that it ends without cleaning up, as after a crash.
     pub fn kill(&mut self) {
         // An error means that the program has ended already, and was waited for.
         let _ = self.child.kill();

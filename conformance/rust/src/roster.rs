@@ -86,8 +86,8 @@ pub fn has_go() -> bool {
             || version.is_ok_and(|status| status.success());
         if !has {
             use std::io::Write as _;
-            // The line is written without the printing macros, whose output the test harness hides
-            // for tests that pass.
+            // The test harness hides the output of the printing macros for tests that pass, so the
+            // line is written without these macros.
             let _ = writeln!(std::io::stderr(), "skipped: no Go, so shmipc-go takes no part");
         }
         has

@@ -84,7 +84,7 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         let expected = Plan { mode: Mode::Download, ..plan.clone() };
         ensure!(*asked == expected.encode(), "another plan: {asked:?}");
         send_past_a_stop(&mut stream, plan, policy, &client)?;
-        // In shmipc the drop of `stream` ends both directions of the stream at once.
+        // In shmipc the drop of `stream` ends both directions of the stream.
         drop(stream);
         let ended = client.finish(TIMEOUT)?;
         content(&ended, plan)
@@ -113,8 +113,8 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
     Ok(())
 }
 
-/// `partywall-shmipc` with a small region and a short queue. Its files have the prefix of the
-/// exchange, so the exchange removes them.
+/// Makes the sender under test: `partywall-shmipc` with a small region and a short queue. Its files
+/// have the prefix of the exchange, so the exchange removes them.
 fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     let mapping = match exchange.transport {
         Transport::UnixMemfd => MemMapType::MemFd,

@@ -13,8 +13,8 @@ use conformance::roster::{Peer, present};
 use conformance_recorder::Recorder;
 use conformance_recorder::normal::{self, Client};
 
-/// There is one test for all recordings, because the names are fixed: two clients at the same time
-/// would remove each other's files.
+/// Rule: handshakes equal the recorded ones. One test covers all recordings, because the names of
+/// the shared memory are fixed: two clients at the same time would remove each other's files.
 #[test]
 fn the_handshakes_are_the_recorded_ones() -> Result<()> {
     for (transport, name) in RECORDED {

@@ -20,8 +20,8 @@ use conformance::forwarder::Forwarder;
 use conformance::process::{Ended, Process};
 use conformance::roster::{Peer, pairs};
 
-/// The pairs of a server that supports hot restart and a client that moves. The published crate
-/// supports neither.
+/// The pairs in which the server supports hot restart, and the client moves to the successor. The
+/// published crate `shmipc` can do neither, so it is in none of these pairs.
 fn restarting_pairs() -> impl Iterator<Item = (Peer, Peer)> {
     pairs().into_iter().filter(|&(server, client)| server != Peer::Rust && client != Peer::Rust)
 }
@@ -59,9 +59,9 @@ fn restart(exchange: &Exchange) -> Result<()> {
     let address = forwarder.as_ref().map_or(address, Forwarder::address);
     let mut client = exchange.run(&address, &format!("{load} --until-stdin-ends"))?;
     client.wait_for_line("connected", TIMEOUT)?;
-    // The old server has accepted a session for certain once it has served a call on the session. A
-    // hot restart does not move a session that is not accepted yet. Such a session would be in use
-    // when the old server closes.
+    // Calls are made on each session, because only a served call proves that the old server has
+    // accepted the session. A hot restart does not move a session that is not accepted yet. Such a
+    // session would be in use when the old server closes.
     for _ in 0..=SESSIONS * STREAMS_IN_A_ROW / LANES {
         renew(&mut client)?;
     }
@@ -71,8 +71,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     }
     old.command("hot-restart 7")?;
     old.wait_for_line("restarted", TIMEOUT)?;
-    // The old server has moved its clients to the new one. The old server may close once no call
-    // uses a stream of an old session.
+    // The old server has moved its clients to the new server. It may close once no call uses a
+    // stream of an old session, so the client first leases all its streams anew.
     renew(&mut client)?;
     old.end_stdin();
     let old = old.finish(TIMEOUT).context("old server")?;

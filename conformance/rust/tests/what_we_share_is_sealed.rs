@@ -173,7 +173,7 @@ fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)
     for entry in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()).context("no number")?;
-        // The file in `/proc` is missing: the process has closed the descriptor meanwhile, so no
+        // If the file in `/proc` is missing, the process has closed the descriptor meanwhile, so no
         // program inherits it.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let flags =

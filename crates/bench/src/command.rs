@@ -29,7 +29,8 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-/// Measures the cells that the arguments select, and prints the results.
+/// Measures the combinations of scenario, transport and size that the arguments select, and prints
+/// the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check().map_err(|why| anyhow!(why))?;
     plan::default_pairs(); // before a thread is pinned

@@ -118,7 +118,7 @@ impl Machine {
     }
 }
 
-/// How two CPUs are related, in words; `None` for separate cores.
+/// Returns in words how two CPUs share hardware; `None` if they are separate cores.
 fn relation(one: usize, other: usize) -> Option<&'static str> {
     let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
     match (one == other, list_contains(siblings.trim(), other)) {

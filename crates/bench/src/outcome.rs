@@ -9,10 +9,10 @@ use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario};
 use crate::harness::round::{Round, pool, ratio};
 
-/// All rounds of one cell.
+/// All rounds of one cell, which is one combination of scenario, transport and size.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The cell that was measured.
+    /// The measured combination of scenario, transport, size and options.
     pub cell: Cell,
     /// The rounds in the order of measurement; an element is `None` if its round failed.
     pub rounds: Vec<Option<Round>>,
@@ -20,7 +20,8 @@ pub struct Outcome {
     pub failures: Vec<String>,
 }
 
-/// A number that is computed from a round.
+/// A number that is computed from a round. The report shows such numbers, and compares them between
+/// transports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
     /// The median of the latency in nanoseconds.
@@ -47,7 +48,7 @@ impl Metric {
         }
     }
 
-    /// The metric by which the report compares cells of `scenario`.
+    /// The metric by which the report compares transports in `scenario`.
     pub const fn headline(scenario: Scenario) -> Self {
         match scenario {
             Scenario::Throughput
@@ -70,7 +71,7 @@ impl Outcome {
         self.rounds.iter().flatten()
     }
 
-    /// The sum of all rounds of the cell; `None` if no round succeeded.
+    /// All successful rounds, added up to one round; `None` if no round succeeded.
     pub fn pooled(&self) -> Option<Round> {
         pool(self.rounds())
     }
@@ -80,11 +81,12 @@ impl Outcome {
         Spread::of(self.rounds().map(|round| metric.of(round)))
     }
 
-    /// The ratio of a metric to that of another cell, formed in each round.
+    /// Returns the ratio of `metric` in this outcome to `below_metric` in `below`, formed in each
+    /// round.
     ///
-    /// For the p99 of `rate`, a single round may have too few samples. Then the median is that of
-    /// all rounds added up, and the spread that of the single rounds. If all rounds together have
-    /// too few, there is no ratio.
+    /// For the p99 of `rate`, a single round may have too few samples. The median of the result is
+    /// therefore the ratio of all rounds added up; smallest and largest value come from the single
+    /// rounds. If all rounds together have too few samples, the result is `None`.
     pub fn ratio(&self, metric: Metric, below: &Self, below_metric: Metric) -> Option<Spread> {
         let rounds = self.rounds.iter().zip(&below.rounds);
         let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));
@@ -97,11 +99,11 @@ impl Outcome {
         is_enough.then(|| Spread { median: metric.of(&a) / below_metric.of(&b), ..spread })
     }
 
-    /// The rate of the streams that are read next to unread streams, divided by the rate of the
-    /// same streams without unread ones.
+    /// Returns the rate of streams that are read while other streams stay unread, divided by the
+    /// rate of the same streams without unread ones.
     ///
-    /// `None` if this cell has no unread streams, or if `outcomes` lacks the same cell without
-    /// unread streams.
+    /// The result is `None` if this outcome was measured without unread streams. It is also `None`
+    /// if `outcomes` lacks the same measurement without unread streams.
     pub fn rate_kept(&self, outcomes: &[Self]) -> Option<Spread> {
         let has_unread = self.cell.unread > 0;
         let without = find(outcomes, Cell { unread: 0, ..self.cell }).filter(|_| has_unread)?;

@@ -2,7 +2,7 @@
 //! The cells that a run measures, their duration and the number of rounds.
 //!
 //! ```text
-//! no scenario   some of each scenario, under a minute, for the table and the plots
+//! no scenario   some cells of each scenario, under a minute, for the table and the plots
 //! SCENARIO      sizes × transports × waits of the arguments, or defaults
 //! targets       see report/targets.rs
 //! ```
@@ -19,36 +19,41 @@ use crate::table::{TRANSPORTS, Transports};
 /// The measurements of a run.
 #[derive(Clone)]
 pub struct Plan {
-    /// Each cell once, in the order of the first round.
+    /// The measurements of a round in their order; each combination of scenario, transport and size
+    /// occurs once.
     pub steps: Vec<Step>,
-    /// Number of rounds; in each round every cell is measured once.
+    /// Number of rounds; each round performs every step, except steps whose `rounds_max` is
+    /// reached.
     pub rounds: u32,
     /// Maximum time of the run: no round begins that would end later.
     pub time_max: Option<Duration>,
-    /// Number of failures after which a cell is skipped; 0 if the first failure ends the run.
+    /// Number of failures after which a step is skipped in later rounds. If it is 0, the first
+    /// failure ends the run.
     pub failures_max: usize,
     transports: Transports,
 }
 
-/// One cell in the plan.
+/// One measurement that each round repeats: one combination of scenario, transport and size, and
+/// its duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// The combination of parameters to measure.
     pub cell: Cell,
-    /// Duration of the cell's measurement in each round.
+    /// Duration of the measurement in each round.
     pub duration: Duration,
-    /// Maximum number of rounds in which the cell is measured.
+    /// Maximum number of rounds in which this combination is measured.
     pub rounds_max: u32,
 }
 
 impl Plan {
-    /// A plan that has no cells yet; it accepts cells of the table `transports`.
+    /// Makes a plan without measurements; [`add`](Self::add) accepts only combinations that the
+    /// table `transports` offers.
     pub const fn new(rounds: u32, transports: Transports) -> Self {
         Self { steps: Vec::new(), rounds, time_max: None, failures_max: 0, transports }
     }
 
-    /// Adds `cell`, unless the plan already has it or the table of transports lacks this
-    /// combination.
+    /// Adds the combination `cell`, unless the plan already has it or the table of transports does
+    /// not offer it.
     pub fn add(&mut self, cell: Cell, duration: Duration) {
         let is_known = self.steps.iter().any(|step| step.cell == cell);
         if !is_known && self.transports.runner(cell).is_some() {
@@ -62,7 +67,7 @@ impl Plan {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
 
-    /// The plan of a run without a scenario: some cells of each scenario, in under a minute.
+    /// The plan of a run without a scenario: some combinations of each scenario, in under a minute.
     pub fn selection(rounds: u32) -> Self {
         let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds, TRANSPORTS) };
         for size in [TINY, PAGE, LARGE] {
@@ -175,8 +180,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Adds the cells of a scenario, with the transports and the wait strategies that the arguments
-    /// name.
+    /// Adds a measurement of `scenario` for each size, each transport and each wait strategy. If
+    /// the arguments name transports or wait strategies, only these are added.
     fn add_all(
         &mut self,
         scenario: Scenario,
@@ -217,7 +222,9 @@ impl Plan {
         }
     }
 
-    /// Adds `cell` with each rate, or with the pairs, streams and busy threads of the arguments.
+    /// Adds the variants of `cell` that its scenario asks for. In `rate`, there is one for each
+    /// rate; in `oversubscribe` and `parallel`, pairs, streams and busy threads come from the
+    /// arguments.
     fn add_variants(&mut self, cell: Cell, arguments: &Arguments, duration: Duration) {
         match cell.scenario {
             Scenario::Ping if cell.transport == TransportName::BASELINE_EVENTFD => {

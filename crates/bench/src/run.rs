@@ -37,7 +37,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Measures all cells of `plan`, and returns an outcome for each cell.
+    /// Measures all steps of `plan` in each round; returns one outcome per step, which holds all
+    /// its rounds.
     pub fn run(&'static self, plan: &Plan, pin: Pin) -> Result<Vec<Outcome>> {
         let mut run = Run::start(self, pin)?;
         let mut outcomes: Vec<Outcome> =
@@ -105,8 +106,8 @@ impl Run {
         Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
     }
 
-    /// Adds the result of one round. After `failures_max` failures the cell is skipped; if that
-    /// number is 0, the first failure ends the run.
+    /// Measures the cell of `outcome` once, and adds the result to `outcome`. After `failures_max`
+    /// failures the cell is skipped; if that number is 0, the first failure ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,
@@ -132,10 +133,10 @@ impl Run {
         Ok(())
     }
 
-    /// Measures a cell once, in a thread of its own: the thread's pinning ends with it, and a
+    /// Measures `cell` once, in a thread of its own: the thread's pinning ends with it, and a
     /// runtime made there has one thread for each usable CPU.
     ///
-    /// `None` if the cell needs one CPU for both processes and this run is not pinned.
+    /// Returns `None` if `cell` needs one CPU for both processes and this run is not pinned.
     fn measure(&mut self, cell: Cell, duration: Duration) -> Result<Option<Round>> {
         let cpu = match (cell.processes, self.pin) {
             (Processes::Two, Pin::To(parent, _)) => Some(parent),
@@ -166,7 +167,7 @@ impl Run {
     }
 }
 
-/// Whether one more round of average length fits into the time; the first round always does.
+/// Whether one more round of average length fits into `time_max`; the first round always does.
 fn is_time_for(rounds_done: u32, elapsed: Duration, time_max: Option<Duration>) -> bool {
     let per_round = elapsed / rounds_done.max(1);
     time_max.is_none_or(|time_max| rounds_done == 0 || elapsed + per_round <= time_max)

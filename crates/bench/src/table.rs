@@ -64,7 +64,8 @@ impl Transports {
         self.0.iter().find(is_it)
     }
 
-    /// The runner of a cell; `None` if the transport does not offer this combination.
+    /// The runner that measures `cell`; `None` if the transport does not offer its scenario, size
+    /// or placement of processes.
     pub fn runner(self, cell: Cell) -> Option<Runner> {
         let row = self.find(cell.transport.name())?;
         let fits = row.scenarios.contains(&cell.scenario)

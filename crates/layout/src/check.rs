@@ -19,11 +19,12 @@ pub enum Violation {
         /// The value of the header field.
         found: u64,
     },
-    /// Where a record should begin lies a word with which no record can begin (SPEC 4.2).
+    /// At a position where a record must begin, the ring holds a word with which no record can
+    /// begin (SPEC 4.2).
     Word {
         /// Position in the ring at which a record should begin.
         position: u64,
-        /// The word that was loaded at the position.
+        /// The word that was loaded from the peer's ring at `position`.
         found: u64,
     },
     /// A record of an unknown kind (SPEC 4.3).
@@ -67,7 +68,7 @@ pub enum Violation {
     },
     /// `consumed` is not a multiple of 64, decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
-        /// The value of `consumed` that was loaded.
+        /// The value of `consumed` that was loaded from the peer's memory.
         found: u64,
         /// The last valid value of `consumed`.
         from: u64,
@@ -76,14 +77,14 @@ pub enum Violation {
     },
     /// `released` decreased, or exceeds the number of blocks in flight (SPEC 5.3).
     Released {
-        /// The value of `released` that was loaded.
+        /// The value of `released` that was loaded from the peer's memory.
         found: u64,
         /// The last valid value of `released`.
         from: u64,
         /// The largest value of `released` that is allowed.
         to: u64,
     },
-    /// A released block is not in flight (SPEC 5.3).
+    /// The peer released a block that is not in flight (SPEC 5.3).
     Block {
         /// The block id that the peer released.
         id: u64,
@@ -97,19 +98,21 @@ pub enum Violation {
     },
     /// The peer announced more memory than the agreed maximum (SPEC 5.4).
     Memory {
-        /// Memory that would be mapped in total, in bytes.
+        /// Total size of the memory that would be mapped if the announcement were accepted, in
+        /// bytes.
         wanted: u64,
         /// The agreed maximum of mapped memory in bytes.
         max: u64,
     },
     /// The peer announced more segments, mapped ones included, than the agreed maximum (SPEC 5.4).
     Segments {
-        /// Number of segments including the announced one.
+        /// Number of segments that would be mapped, including the announced segment.
         wanted: u64,
         /// The maximum number of segments that both sides agreed on.
         max: u64,
     },
-    /// A segment whose descriptor did not arrive before its record (SPEC 5.4).
+    /// The peer announced a segment, but the segment's descriptor did not arrive before the record
+    /// that announces it (SPEC 5.4).
     SegmentMissing {
         /// The number of the segment whose descriptor is missing.
         number: u32,

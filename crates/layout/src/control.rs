@@ -7,8 +7,8 @@
 //!  SEGMENT    at 0: 2           at 1: 1                  at 2: 8              at 4: number (u32)
 //! ```
 //!
-//! A frame says its own length and number of descriptors, so that a reader can skip a frame of a
-//! type that it does not know. Only types from [`CONTROL_SKIPPED_MIN`] may be skipped.
+//! A frame says its own length and number of descriptors, so that a reader can skip a frame of an
+//! unknown type. A reader may skip only frames whose type is [`CONTROL_SKIPPED_MIN`] or higher.
 
 use crate::check::Violation;
 use zerocopy::little_endian::{U16, U32};
@@ -16,9 +16,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A doorbell: one byte, without a frame (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
-/// Type of a frame: the descriptor of a segment (SPEC 5.4).
+/// Type of the frame that carries the descriptor of a segment (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
-/// The first of the types that a reader skips if it does not know them.
+/// The lowest frame type that a reader skips if it does not know the type. An unknown lower type is
+/// a violation.
 pub const CONTROL_SKIPPED_MIN: u8 = 128;
 /// Length in bytes of the head with which each frame begins; the shortest frame is a head alone.
 pub const CONTROL_HEAD_BYTES: usize = 4;

@@ -6,7 +6,7 @@
 //!  HELLO, OFFER + descriptors   ───────▶
 //!                               ◀───────  HELLO, OFFER, READY + descriptors
 //!  READY                        ───────▶
-//!  Either may send REJECT with a code and a text in place of any frame, and close.
+//!  Either side may send REJECT, with a code and a text, in place of any frame, and then close.
 //! ```
 //!
 //! Every frame starts with a tag of eight bytes, so the first bytes of a connection distinguish
@@ -65,19 +65,19 @@ pub const TRANSPORT_SOCKET: u32 = 2;
 /// connector sets the bit.
 pub const READY_DOORBELLS: u32 = 1;
 
-/// Kind of a descriptor: the sender's process, with HELLO.
+/// Kind of a descriptor that comes with HELLO: a pidfd of the sender's process.
 pub const DESCRIPTOR_PIDFD: u8 = 1;
-/// Kind of a descriptor: the sender's region, with OFFER.
+/// Kind of a descriptor that comes with OFFER: the memory of the sender's region.
 pub const DESCRIPTOR_REGION: u8 = 2;
-/// Kind of a descriptor: the doorbell on which the sender waits for records, with OFFER.
+/// Kind of a descriptor that comes with OFFER: the doorbell on which the sender waits for records.
 pub const DESCRIPTOR_RECORDS: u8 = 3;
-/// Kind of a descriptor: the doorbell on which the sender waits for room, with OFFER.
+/// Kind of a descriptor that comes with OFFER: the doorbell on which the sender waits for room.
 pub const DESCRIPTOR_ROOM: u8 = 4;
 /// Most descriptors that one frame brings.
 pub const DESCRIPTORS_MAX: usize = 7;
-/// The descriptors of an OFFER without doorbells.
+/// The kinds of the descriptors of an OFFER without doorbells: the region alone.
 pub static REGION_ALONE: &[u8] = &[DESCRIPTOR_REGION];
-/// The descriptors of an OFFER with doorbells.
+/// The kinds of the descriptors of an OFFER with doorbells, in their order.
 pub static REGION_AND_DOORBELLS: &[u8] = &[DESCRIPTOR_REGION, DESCRIPTOR_RECORDS, DESCRIPTOR_ROOM];
 
 /// HELLO, the first frame that each side sends: identity and features of its sender.
@@ -277,11 +277,11 @@ const _: () = {
     assert!(core::mem::offset_of!(RejectHead, text_length) == 20);
 };
 
-/// Length of HELLO without what later versions append, in bytes.
+/// Length in bytes of the HELLO of this version; later versions may append fields.
 pub const HELLO_BYTES: usize = size_of::<Hello>();
-/// Length of OFFER without what later versions append, in bytes.
+/// Length in bytes of the OFFER of this version; later versions may append fields.
 pub const OFFER_BYTES: usize = size_of::<Offer>();
-/// Length of READY without what later versions append, in bytes.
+/// Length in bytes of the READY of this version; later versions may append fields.
 pub const READY_BYTES: usize = size_of::<Ready>();
 /// Length of REJECT without its text, in bytes.
 pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
@@ -297,8 +297,8 @@ pub enum Frame<'a> {
     Ready(Ready),
     /// REJECT: its code, and its text as received, which need not be UTF-8.
     Reject(u32, &'a [u8]),
-    /// A HELLO whose version range does not overlap the range of this crate: the smallest and the
-    /// largest version that its sender implements.
+    /// A HELLO whose version range does not overlap the range of this crate. The values are the
+    /// smallest and the largest version that the HELLO's sender implements.
     OtherVersion(u16, u16),
 }
 
@@ -379,7 +379,8 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     }
     let hello: Hello = beginning(bytes, "HELLO length")?;
     hello.descriptors.check()?;
-    // A service that this side does not know is refused by name, which is no violation.
+    // A number of an unknown service is valid here: the handshake refuses that service with a
+    // REJECT. Only 0 is a violation.
     match hello.service.get() {
         0 => Err(Violation::Frame { what: "HELLO service", found: 0 }),
         _ => Ok(Frame::Hello(hello)),

@@ -18,9 +18,10 @@
 //! holds, and sockets carry, records with their own checksum (SPEC 14): `record.rs` defines them,
 //! and `compact.rs` defines the records without a prefix.
 //!
-//! Every image that changes has a pair of slots (`slot.rs`), so a process killed between any two
-//! stores leaves the previous image intact. Invalid content of a file is a [`FileFault`]. This
-//! module reads no file, does not know which process lives, and repairs nothing.
+//! Owner, state and consumed position are images: each is replaced as a whole, in a pair of slots
+//! (`slot.rs`). So a process killed between any two stores leaves the previous image intact.
+//! Invalid content of a file is a [`FileFault`]. This module reads no file, does not know which
+//! process lives, and repairs nothing.
 
 mod checksum;
 pub mod compact;
@@ -69,12 +70,14 @@ pub const SENDING_STREAM: u64 = ASLEEP_ROOM + 64;
 /// Offset in the control page of the position up to which messages were delivered to the
 /// application.
 pub const DELIVERED: u64 = 112;
-/// Offset in the control page of the id of the delivered stream.
+/// Offset in the control page of the id of the stream to which the position at [`DELIVERED`]
+/// belongs.
 pub const DELIVERED_STREAM: u64 = 120;
 
 const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 
-/// All valid images in a link's file: header, owner, state and consumed position, each checked.
+/// The checked contents of a link's file, except its ring and slab: header, owner, state and
+/// consumed position. [`check`](Self::check) makes them from the first pages of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// The header of the file, written once.
@@ -83,7 +86,7 @@ pub struct Image {
     pub geometry: LinkGeometry,
     /// The process that owns the file, or the last owner if no process owns it now.
     pub owner: OwnerRecord,
-    /// The state of both streams, the sent and the received one.
+    /// The epoch, the positions of the sent and the received stream, and the reports.
     pub state: StateImage,
     /// The position up to which the peer's stream was consumed.
     pub consumed: Consumed,
@@ -113,9 +116,9 @@ impl Image {
         Ok(Self { header, geometry, owner, state, consumed })
     }
 
-    /// The position up to which the peer's stream was consumed, and its record digest. The source
-    /// is the state, or the consumed record if the record is later than the state and of the same
-    /// stream (SPEC 13.5).
+    /// Returns the position up to which the peer's stream was consumed, and the record digest at
+    /// that position. They come from the consumed record if it belongs to the state's receiving
+    /// stream and is further along. Otherwise they come from the state (SPEC 13.5).
     #[must_use]
     pub fn consumed_to(&self) -> (u64, u32) {
         self.consumed.with(&self.state)

@@ -49,8 +49,8 @@ impl Position {
         Self(self.0 + bytes)
     }
 
-    /// Number of bytes from `earlier` to `self`. The caller has checked that `earlier` is not after
-    /// `self`.
+    /// Number of bytes from `earlier` to `self`. The caller must have checked that `earlier` is not
+    /// after `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0 - earlier.0
@@ -158,7 +158,7 @@ pub enum Kind {
     Open = 9,
     /// The sender will send no more on this stream; on a channel, no more at all.
     CloseWrite = 10,
-    /// One or both directions of a stream end at once, with an error code (sessions).
+    /// One or both directions of a stream end immediately, with an error code (sessions).
     Reset = 11,
     /// The receiver of a stream lets its peer send more on the stream (sessions).
     Credit = 12,

@@ -65,7 +65,7 @@ pub const GONE: u64 = u64::MAX;
 /// need not notify the owner (SPEC 6.4).
 pub const QUIET: u64 = 1 << 63;
 
-/// Counters of the sender, as indices of words from [`SENDING_COUNTERS`].
+/// Counters of the sender: each constant is the index of a word, counted from [`SENDING_COUNTERS`].
 pub mod sending {
     /// Number of messages that the sender has sent.
     pub const MESSAGES: u64 = 0;
@@ -89,7 +89,8 @@ pub mod sending {
     pub const COUNT: u64 = 9;
 }
 
-/// Counters of the receiver, as indices of words from [`RECEIVING_COUNTERS`].
+/// Counters of the receiver: each constant is the index of a word, counted from
+/// [`RECEIVING_COUNTERS`].
 pub mod receiving {
     /// Number of messages that the receiver has received.
     pub const MESSAGES: u64 = 0;
@@ -114,7 +115,7 @@ const _: () = {
 };
 
 /// Hash of the rules of this memory format. Two sides with different hashes cannot use each other's
-/// memory, even if both have the same version.
+/// memory, even if they have the same version number.
 pub const LAYOUT_HASH: u64 = {
     let rules: [u64; 16] = [
         FORMAT_VERSION as u64,

@@ -32,7 +32,7 @@ pub const CLOSING: u32 = 1;
 /// Length of the longest reason of a GO_AWAY with [`CLOSING`], in bytes.
 pub const REASON_BYTES_MAX: usize = 255;
 
-/// The stream number of the session itself.
+/// The stream number in records that concern the whole session and no single stream.
 pub const SESSION: u32 = 0;
 
 /// Bit of [`ResetBody::directions`]: the sender of the RESET sends no more.
@@ -40,7 +40,7 @@ pub const SENDING: u32 = 1;
 /// Bit of [`ResetBody::directions`]: the sender of the RESET receives no more.
 pub const RECEIVING: u32 = 1 << 1;
 
-/// The first code of RESET that is reserved to the protocol; the application may use those below.
+/// The lowest code of RESET that is reserved for the protocol; the application may use lower codes.
 pub const RESERVED_CODES: u32 = 0xffff_ff00;
 /// Code of RESET: the stream was refused before the application received it.
 pub const REFUSED: u32 = 0xffff_ff01;
@@ -149,7 +149,7 @@ const _: () = {
 pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
 
 impl OpenHead {
-    /// The head of an OPEN record whose sender does not say what the stream carries.
+    /// The head of an OPEN record for an opener that does not say what the stream carries.
     pub const APPLICATION: Self = Self { content: U16::new(CONTENT_APPLICATION), zero: [0; 6] };
 
     /// Checks the length of `record`, an OPEN. Returns the length of its metadata in bytes.

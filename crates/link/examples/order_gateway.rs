@@ -49,8 +49,8 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
                 // have happened, or neither.
                 order.reply(&number.to_le_bytes())?;
             }
-            // The strategy process may be started again, so the gateway goes on: its next `recv`
-            // waits for that process.
+            // The strategy process may be started again, so the gateway does not end: its next call
+            // of `recv` waits for that process.
             Ok(None) => println!("the strategy has finished"),
             Err(RecvError::TimedOut) => {}
             Err(error) => return Err(error.into()),
@@ -74,8 +74,8 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     let mut reported = link.acked_position()?.map_or(0, |place| place.position / SLOT_BYTES);
     println!("{sent} orders of day {day} were sent before, {reported} reports were received");
     while reported < orders {
-        // If the strategy never received, its ring would fill with unacknowledged orders, and the
-        // gateway's ring with reports.
+        // The strategy receives reports before it sends more orders. Otherwise its ring would fill
+        // with unacknowledged orders, and the gateway's ring with reports.
         if sent < orders && sent - reported < UNREPORTED_MAX {
             link.send(&sent.to_le_bytes())?;
             sent += 1;

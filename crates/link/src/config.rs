@@ -146,7 +146,7 @@ impl Config {
     /// Default: [`TransportPolicy::Auto`].
     ///
     /// A link in [`Storage::Memory`](super::Storage::Memory) that may share its memory allocates
-    /// all of it at once, and uses two more descriptors.
+    /// all of it when it is opened, and uses two more descriptors.
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
@@ -341,7 +341,7 @@ impl Config {
         self.admission.clone().or_else(own)
     }
 
-    /// Whether the configuration allows the link to share memory with a peer at this `address`.
+    /// Whether the configuration allows the link to share its memory with a peer at this `address`.
     pub(super) fn shares(&self, address: &Address) -> bool {
         let is_unix = matches!(address, Address::Path(_) | Address::Abstract(_));
         is_unix && self.transport != TransportPolicy::Socket
@@ -349,8 +349,8 @@ impl Config {
 
     /// The size in bytes of the largest peer memory that this end maps.
     pub(super) fn peer_bytes_max(&self) -> u64 {
-        // A link file also contains pages before the ring and the slab, and its size is rounded up
-        // to whole pages.
+        // Besides ring and slab, a link file contains other pages, and its size is rounded up to
+        // whole pages.
         let parts = self.peer_ring_max.saturating_add(self.peer_slab_max);
         parts.saturating_add(PARTS_OFFSET).saturating_add(FILLED_UP_MAX)
     }
@@ -365,7 +365,8 @@ impl Config {
         Err(Refusal::Rejected(text.to_owned()))
     }
 
-    /// Refuses a peer that may have more in flight than this end accepts.
+    /// Refuses a peer whose ring or slab could hold more unacknowledged bytes than this end
+    /// accepts.
     ///
     /// The slab in a link file is rounded up to whole pages. So the slab of a peer that is
     /// configured with the maximum may exceed the maximum by this rounding.
@@ -420,7 +421,7 @@ impl fmt::Debug for OnLogin {
 }
 
 /// Upper bound in bytes for two parts of a link file together: its release ring, and the rounding
-/// of its size up to whole pages.
+/// of the file's size up to whole pages.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {

@@ -20,7 +20,8 @@ pub enum Stopped {
     /// This process closed the link.
     #[error("the link was closed in this process: open it again")]
     Closed,
-    /// A later owner of the local end has attached to the peer, so this process has lost the link.
+    /// A later owner of this end of the link has attached to the peer, so this process has lost the
+    /// link.
     #[error(
         "a later owner of this end has taken its place: find out who opened the same link, and let only one go on"
     )]
@@ -75,7 +76,7 @@ pub enum SendError {
     Stopped(#[from] Stopped),
 }
 
-/// Reason why a message was not sent at once.
+/// Reason why an attempt to send that does not wait has not sent the message.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
@@ -101,7 +102,7 @@ pub enum RecvError {
     Stopped(#[from] Stopped),
 }
 
-/// Reason why no message was received at once.
+/// Reason why an attempt to receive that does not wait returned no message.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
@@ -132,7 +133,8 @@ pub enum AckError {
     Stopped(#[from] Stopped),
 }
 
-/// Reason why a reply was not sent, and its request not acknowledged.
+/// Reason why a reply was not sent. The message to which it replies was then not acknowledged
+/// either.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -313,7 +315,8 @@ impl From<AckFault> for AckError {
     }
 }
 
-/// Reason why a message was not sent, in the form that a caller needs that may block.
+/// Reason why a message was not sent, for a caller that waits and tries again if the link is only
+/// full.
 pub(super) enum Refused {
     /// The link's ring or slab has no room now, but may have room later.
     Full,

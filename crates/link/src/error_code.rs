@@ -205,7 +205,7 @@ impl ErrorCode for RepairError {
     }
 }
 
-/// Code of an error: the object belongs to the parent of this forked process.
+/// Code of an error: this process is a forked child, and the object belongs to its parent.
 const FORKED: u32 = 1;
 /// Code of an error: a system call failed, although it does not fail in normal operation.
 const SYSTEM: u32 = 2;

@@ -56,7 +56,7 @@ pub(super) struct GroupInner {
     next_id: Mutex<u64>,
 }
 
-/// A link, as the group to which it belongs calls it.
+/// The methods of a link that its group calls.
 pub(super) trait Member: Send + Sync {
     fn id(&self) -> MemberId;
     /// Whether the link has events, so that the application should check it. If `is_reported`, the
@@ -68,8 +68,8 @@ pub(super) trait Member: Send + Sync {
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Number of threads that have taken all links out of the list to check them. Each puts back
-    /// the links that still have events.
+    /// Number of threads that have taken all links out of the list to check them. Each of these
+    /// threads puts back the links that still have events.
     readers: u32,
     /// Whether a thread found the list empty while other threads had taken the links out of it.
     has_missed: bool,
@@ -125,8 +125,8 @@ impl Group {
         }
     }
 
-    /// Drives the group as far as is possible without blocking, and returns the number of links
-    /// with events.
+    /// Drives the group, and handles everything that is possible without blocking. Returns the
+    /// number of links with events.
     ///
     /// # Errors
     /// The errors of [`poll`](Self::poll).
@@ -135,8 +135,8 @@ impl Group {
         Ok(self.inner.count_events())
     }
 
-    /// Returns the links with events. A link with messages is returned by each call until all its
-    /// messages are received. A link with any other change is returned once.
+    /// Returns the links with events. Each call returns a link with messages until all its messages
+    /// are received. A link with any other change is returned by one call only.
     #[must_use]
     pub fn ready(&self) -> Vec<MemberId> {
         let links = self.inner.links_with_events(true);
@@ -193,7 +193,8 @@ impl GroupInner {
     }
 
     /// Returns the links that still have events, and removes all other links from the list. If
-    /// `is_reported`, events other than messages are not reported again.
+    /// `is_reported`, the caller passes the links to the application, and later calls return the
+    /// same links only for messages.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
         // A thread that reports an event locks the link first and then the list. To keep this
         // order, the list's lock is released before any link is locked.
@@ -216,8 +217,9 @@ impl GroupInner {
         let has_missed = events.has_missed;
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
-            // Another thread may have found the list empty meanwhile, and now sleep in `poll` or in
-            // an external event loop. It is woken, because the list has links again.
+            // Another thread may have found the list empty while it was being checked, and may now
+            // sleep in `poll` or in an external event loop. It is woken, because the list has links
+            // again.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();

@@ -15,8 +15,8 @@ pub enum Storage {
     Memory,
     /// In files in the named directory, which must exist, belong to this user, and be writable for
     /// no other user. The two ends may use the same directory or different ones. The link survives
-    /// that its processes are killed. After another boot it goes on if it was
-    /// [closed](crate::Link::close) before; otherwise the file is refused, unless
+    /// the death of its processes. After another boot the link continues if it was
+    /// [closed](crate::Link::close) before that boot. Otherwise the file is refused, unless
     /// [`Config::after_reboot`](crate::Config::after_reboot) says otherwise.
     Directory(PathBuf),
 }
@@ -43,8 +43,8 @@ impl OpenStorage {
         })
     }
 
-    /// Opens the state of a link, which continues where its last owner left off. If `shares`,
-    /// memory that a peer can map is used where possible.
+    /// Opens the state of a link, which continues where its last owner left off. If `shares` is
+    /// true, the link uses memory that a peer can map where possible.
     pub(super) fn core(
         &self,
         key: &Key,
@@ -75,6 +75,6 @@ impl OpenStorage {
     }
 }
 
-/// The inline limit of a link on the heap: every message that fits goes into the ring, because over
-/// a socket the slab saves no copy.
+/// The maximum length in bytes of a message in the ring, for a link on the heap. Every message that
+/// fits goes into the ring, because over a socket the slab saves no copy.
 const INLINE_MAX: usize = usize::MAX;

@@ -10,8 +10,8 @@ use support_many_links::figures::Figures;
 use support_many_links::many::{self, Kind};
 use support_many_links::{client, cost};
 
-/// The role of the second process: it has the clients' ends of all links. It ends when the first
-/// process closes the control connection.
+/// The role of the second process: it has the clients' ends of all links. The process ends when the
+/// first process closes the control connection.
 #[test]
 fn many_links_client() {
     client::main();

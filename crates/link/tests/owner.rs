@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A link file has one owner at a time. A second opener gets an error that names the owner. The
 //! next owner needs the previous one to have left, or to be certainly dead, whatever forked
-//! children it leaves behind; time never decides.
+//! children it leaves behind. The decision never depends on time.
 
 mod support_link;
 
@@ -18,7 +18,7 @@ use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
-/// The race goes on at least until the file has had more owners than this number.
+/// The race continues at least until the file has had more owners than this number.
 const OWNERS: u64 = 100;
 
 /// The role of the second process: an owner of the link file, whose behaviour an environment
@@ -265,8 +265,8 @@ fn of_many_that_race_for_a_dead_owners_file_one_wins() {
     let mut kills = 0;
     let log = fs::File::open(directory.path().join("log")).unwrap();
     let (until, latest) = (Instant::now() + Duration::from_secs(4), soon());
-    // On a busy machine a racer may be killed before it starts. So the race goes on until the file
-    // had enough owners.
+    // On a busy machine a racer may be killed before it starts. So the race continues until the
+    // file has had enough owners.
     while Instant::now() < until || (word(&log, 8) <= OWNERS && Instant::now() < latest) {
         let index = usize::try_from(chance.below(3)).unwrap();
         let next = Instant::now() + Duration::from_micros(chance.size(30_000) as u64);

@@ -322,21 +322,21 @@ impl<E: ErrorCode> ErrorCode for crate::RecvPlainError<E> {
     }
 }
 
-/// A system call failed that does not fail in normal operation.
+/// Error code: a system call failed that does not fail in normal operation.
 const SYSTEM: u32 = 2;
-/// The calling process is a forked child, and the object belongs to the parent process.
+/// Error code: the calling process is a forked child, and the object belongs to the parent process.
 const FORKED: u32 = 1;
-/// The deadline passed before the operation completed.
+/// Error code: the deadline passed before the operation completed.
 const TIMED_OUT: u32 = 4;
-/// The ring, the shared memory or the socket has no room for a message.
+/// Error code: the ring, the shared memory or the socket has no room for a message.
 const FULL: u32 = 5;
-/// No message has arrived.
+/// Error code: no message has arrived.
 const EMPTY: u32 = 6;
-/// A call that never waits would have to wait.
+/// Error code: a call that never waits would have to wait.
 const WOULD_BLOCK: u32 = 7;
-/// The peer closed its end of the channel or session in good order.
+/// Error code: the peer closed its end of the channel or session in good order.
 const FINISHED: u32 = 9;
-/// The peer died or hung up without closing.
+/// Error code: the peer died or hung up without closing.
 const DISCONNECTED: u32 = 10;
 
 #[cfg(all(test, not(shuttle)))]

@@ -26,7 +26,8 @@ pub struct Peer {
     pub incarnation: Incarnation,
 }
 
-/// How a peer that attaches compares with the stored peer.
+/// How the identity that an attaching peer claims compares with the peer that the local side has
+/// stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerOrder {
     /// The peer is the same owner of the same store, or the first peer ever.

@@ -153,8 +153,8 @@ impl Decision {
         }
     }
 
-    /// Checks that a sender with the view `sender` may decide so about a receiver with the view
-    /// `receiver`.
+    /// Checks that this decision follows from the two views: the sender's view `sender` and the
+    /// receiver's view `receiver`. The receiver calls it before it applies the decision.
     ///
     /// # Errors
     /// [`Unfit::Contradiction`]: a violation by the sender. The caller closes the connection; no
@@ -174,8 +174,8 @@ impl Decision {
         if expected == *self { Ok(()) } else { Err(Unfit::Contradiction) }
     }
 
-    /// Whether the sender can still follow its own decision, now that it keeps records from `base`
-    /// on.
+    /// Whether the sender can still follow this decision of its own, if its first kept record is
+    /// now at `base`.
     ///
     /// The sender may have trimmed records since, because an old connection acknowledged them.
     /// `continuous`: that old connection was with the same incarnation that attaches now, so the
@@ -189,15 +189,16 @@ impl Decision {
     /// Returns the receiver's state after it has applied this decision: one commit stores all of
     /// it.
     ///
-    /// `given` is the view that the decision answers, `now` the receiver's present view.
-    /// `continuous`: everything that was consumed between the two views came from the same
-    /// incarnation of the sender that decided. Then the receiver may have consumed more, and drops
-    /// records that it already has by their positions.
+    /// `given` is the receiver's view for which the sender made the decision, `now` the receiver's
+    /// present view. `continuous`: everything that was consumed between the two views came from the
+    /// same incarnation of the sender that decided. If so, the receiver may have consumed more
+    /// since its view. It recognises records that it already has by their positions, and drops
+    /// them.
     ///
     /// # Errors
-    /// [`Unfit::Contradiction`] as for [`check`](Self::check). [`Unfit::Moved`]: the receiver
-    /// attaches again with a new view. [`Unfit::NoStream`]: a decision that is impossible or names
-    /// another epoch cannot be applied.
+    /// [`Unfit::Contradiction`] as for [`check`](Self::check). [`Unfit::Moved`] if the receiver has
+    /// moved since its view: it attaches again with a new view. [`Unfit::NoStream`]: a decision
+    /// that is impossible or names another epoch cannot be applied.
     pub fn apply(
         &self,
         sender: &SenderView,
@@ -233,8 +234,8 @@ impl Decision {
         }
     }
 
-    /// Whether a receiver whose acked offset was `then` can have come to the acked offset `at` on
-    /// the resumed stream.
+    /// Whether a receiver can have moved from the acked offset `then` to the acked offset `at` by
+    /// consuming records of the resumed stream.
     fn goes_on(&self, then: Option<AckedOffset>, at: Option<AckedOffset>) -> bool {
         match (self, then, at) {
             (Self::Resume(_), Some(then), Some(at)) => {
@@ -250,7 +251,8 @@ impl Decision {
 pub struct Applied {
     /// The receiver's acked offset after the commit.
     pub consumed: AckedOffset,
-    /// The skip that the receiver made. It replaces the receiver's stored skip, and is reported.
+    /// The range that the receiver skips by this commit. It replaces the receiver's stored skip,
+    /// and is reported to the application.
     pub skip: Option<Skip>,
 }
 

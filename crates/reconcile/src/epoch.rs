@@ -43,8 +43,8 @@ pub struct ReceivedPast {
     pub consumed: Position,
 }
 
-/// The streams of one epoch, as a side left them. Each side keeps the past of the last epoch that
-/// it left.
+/// The state of the two streams of an epoch at the moment when a side left that epoch. Each side
+/// keeps the past of the last epoch that it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Past {
     /// The number of the epoch that the side left.
@@ -69,8 +69,9 @@ pub struct Settlement {
 /// Leaves an epoch because the local application begins another one, when nothing is known of the
 /// peer's past.
 ///
-/// `live` is the past that the present epoch leaves; `past` is that of the epoch before. If `past`
-/// was never settled, it is reported now, as far as its ranges are known.
+/// `live` is the past that the present epoch becomes; `past` is the stored past of the epoch
+/// before. If the ranges of `past` were never reported, they are reported now, as far as they are
+/// known.
 #[must_use]
 pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -80,7 +81,8 @@ pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     Settlement { past: Some(Past { settled: false, ..live }), reports }
 }
 
-/// Leaves an epoch because the peer is in a higher one; `peer` is the peer's past.
+/// Leaves an epoch because the peer is in a higher one. `live` and `past` are as for [`leave`];
+/// `peer` is the past that the peer sent.
 #[must_use]
 pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -119,8 +121,8 @@ pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
         report_own(&mine, peer, &mut reports);
     }
     let mut past = mine.map(|mine| Past { settled: true, ..mine });
-    // The peer left an epoch that the local side was never in, so the local side consumed nothing
-    // of it.
+    // The peer left an epoch in which the local side never was. So the local side has consumed none
+    // of the messages that the peer sent in that epoch.
     if let Some(peer) = peer.filter(|peer| mine.is_none_or(|mine| mine.epoch < peer.epoch)) {
         reports.add(undelivered(Direction::Incoming, peer.epoch, peer.sending, None));
         past = Some(Past { epoch: peer.epoch, sending: None, receiving: None, settled: true });
@@ -134,8 +136,8 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // If the peer left a lower epoch last, it was never in this epoch. If it left a higher epoch
-    // since, or has a new store, it may have consumed messages that it no longer remembers.
+    // `knows`: if the peer's past is of a lower epoch, the peer was never in this epoch. If it is
+    // of a higher epoch, or the peer has a new store, the peer may have forgotten what it consumed.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {

@@ -59,7 +59,8 @@ impl StreamId {
     }
 }
 
-/// The identity that ATTACH and ATTACHED carry.
+/// What a side tells its peer about itself when a connection begins: its store, its owner, the
+/// connection and its epoch. The frames ATTACH and ATTACHED carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The store id of the side that sends this identity.

@@ -38,7 +38,7 @@ pub enum Cause {
     Quarantined(Impossible),
 }
 
-/// Why a link is in quarantine.
+/// How the views of the two sides contradict each other, for which a link is in quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
     /// The receiver has records that the sender has not written: the sender's file is an older
@@ -55,9 +55,9 @@ pub enum Impossible {
 pub struct Span {
     /// The first position of the reported range.
     pub from: Position,
-    /// The position after the last byte; `None` if neither side knows it.
+    /// The position after the last byte of the reported range; `None` if neither side knows it.
     pub to: Option<Position>,
-    /// A position up to which the range reaches at least.
+    /// A position that the range certainly reaches. If `to` is `None`, the range may end after it.
     pub known_to: Position,
     /// Whether first and last position of the range are known. If not, the range may begin with
     /// records that were consumed.

@@ -25,7 +25,8 @@ pub struct Skip {
     pub epoch: Epoch,
     /// The stream to which the skipped range belongs.
     pub of: StreamId,
-    /// The stream that the receiver continued with: another one if the sender's store was lost.
+    /// The stream with which the receiver continued. It differs from `of` if the sender's store was
+    /// lost.
     pub into: StreamId,
     /// The positions that were not consumed. If `into` is another stream, the range ends where the
     /// receiver had received, because the true end is unknown.

@@ -41,7 +41,8 @@ use partywall_layout::seeded_fault;
 /// Upper bound of the threads that are favoured in the life of a lock, one after the other.
 pub const FAVOURED_MAX: usize = 4;
 
-/// Which thread is favoured, and which threads are inside the lock; see the module documentation.
+/// The words of the lock's bias: which thread is favoured, and which threads are inside the lock.
+/// The module documentation describes the protocol.
 #[derive(Debug)]
 pub struct Bias {
     /// The number of the favoured thread times [`FAVOURED_MAX`], plus its slot; 0 if no thread is
@@ -107,7 +108,8 @@ impl Bias {
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
         // ORDER: Relaxed: the word is only a hint. If `thread` is favoured, it wrote `favoured`
-        // itself; step E3 below finds a later write of another thread.
+        // itself; the second load of `favoured` below (step E3) finds a later write of another
+        // thread.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;
@@ -116,14 +118,15 @@ impl Bias {
         // ORDER: Relaxed: this thread alone writes the flag, so the load reads its own last store.
         let is_inside = self.inside[slot].load(Ordering::Relaxed) != 0;
         assert!(!is_inside, "a thread locks what it has locked");
-        // ORDER: step E1 of the protocol in the module documentation. Relaxed suffices, because the
-        // barriers of steps E2 and V2 order this store before the load of `favoured` in step E3.
+        // ORDER: the thread sets its own flag (step E1 of the protocol in the module
+        // documentation). Relaxed suffices, because the barriers of steps E2 and V2 order this
+        // store before the load of `favoured` in step E3.
         self.inside[slot].store(1, Ordering::Relaxed);
         if !seeded_fault("no_light_barrier") {
             light_barrier();
         }
-        // ORDER: step E3 of the protocol in the module documentation. Acquire keeps the accesses to
-        // the protected value after this load.
+        // ORDER: the thread checks whether it is still favoured (step E3 of the protocol in the
+        // module documentation). Acquire keeps the accesses to the protected value after this load.
         if self.favoured.load(Ordering::Acquire) == seen {
             return Some(Inside::new(slot));
         }
@@ -131,8 +134,8 @@ impl Bias {
         None
     }
 
-    /// Whether another thread waits for the thread inside. That thread may then leave the lock, and
-    /// enter again later.
+    /// Whether another thread waits until the calling thread, which is inside, leaves the lock. If
+    /// so, the calling thread may leave, and enter again later.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self, _inside: &Inside) -> bool {
@@ -145,9 +148,10 @@ impl Bias {
     #[expect(clippy::needless_pass_by_value, reason = "a thread that left has no proof any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
-        // ORDER: step E4 of the protocol in the module documentation. Release pairs with the
-        // Acquire load of step V3 in `take_over`. This thread's accesses to the value happen before
-        // those of the thread that waits in `take_over`.
+        // ORDER: the thread clears its own flag (step E4 of the protocol in the module
+        // documentation). Release pairs with the Acquire load of step V3 in `take_over`. This
+        // thread's accesses to the value happen before those of the thread that waits in
+        // `take_over`.
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
@@ -193,16 +197,17 @@ impl Bias {
             self.favoured.store(0, Ordering::Relaxed);
             return false;
         }
-        // ORDER: step V1 of the protocol in the module documentation. Relaxed suffices, because the
-        // heavy barrier of step V2 orders this store before the load of the flag in step V3.
+        // ORDER: this thread ends the bias (step V1 of the protocol in the module documentation).
+        // Relaxed suffices, because the heavy barrier of step V2 orders this store before the load
+        // of the flag in step V3.
         self.favoured.store(0, Ordering::Relaxed);
         if !seeded_fault("no_heavy_barrier") {
             heavy_barrier();
         }
         let mut polls = 0;
-        // ORDER: step V3 of the protocol in the module documentation. Acquire pairs with the
-        // Release store of step E4 in `leave`: accesses of the favoured thread to the value happen
-        // before those of this thread.
+        // ORDER: this thread waits until the favoured thread has left (step V3 of the protocol in
+        // the module documentation). Acquire pairs with the Release store of step E4 in `leave`:
+        // accesses of the favoured thread to the value happen before those of this thread.
         while flag.load(Ordering::Acquire) != 0 && !seeded_fault("no_wait_for_vacancy") {
             polls += 1;
             pause(polls);

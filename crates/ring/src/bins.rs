@@ -33,7 +33,8 @@ pub struct Bins {
     first: u64,
     second: [u16; FIRST],
     heads: [[u32; SECOND]; FIRST],
-    /// The adjacent chunks in its list and the size of each chunk, indexed by chunk number.
+    /// The size of each chunk, and the previous and the next chunk in the same list. The index is
+    /// the chunk number.
     links: Vec<Link>,
 }
 

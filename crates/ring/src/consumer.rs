@@ -165,8 +165,8 @@ impl Consumer {
         self.position.since(self.reported) >= self.size.publish_every()
     }
 
-    /// Reports the progress to the producer. Returns `true` if the reported position changed; then
-    /// the caller asks its `Waker` whether to notify.
+    /// Reports the progress to the producer. Returns `true` if the reported position changed. If
+    /// so, the caller asks its `Waker` whether to notify the producer.
     #[inline]
     pub fn report(&mut self) -> bool {
         if self.reported == self.position {

@@ -56,9 +56,9 @@ impl Sleeper {
         self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
-        // ORDER: step A2 of the protocol in the module documentation. Pairs with the fence in
-        // `Waker::check`: either the peer's check sees the word stored above, or the caller's next
-        // poll sees what the peer published.
+        // ORDER: the sleeper's fence, step A2 of the protocol in the module documentation. Pairs
+        // with the fence in `Waker::check`: either the peer's check sees the word stored above, or
+        // the caller's next poll sees what the peer published.
         if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
         }
@@ -74,7 +74,8 @@ impl Sleeper {
 
     /// Declares that this side will never wait or poll again.
     ///
-    /// The caller then notifies the peer, which may be waiting for room that will never come.
+    /// After this call, the caller notifies the peer, which may be waiting for room that will never
+    /// come.
     pub fn leave(&mut self) {
         self.word.store(0, GONE);
         // ORDER: a full fence, as in step A2 of `arm`. The caller notifies a peer that armed its
@@ -83,7 +84,7 @@ impl Sleeper {
     }
 }
 
-/// What the caller, after publishing, must do for the peer's sleeper.
+/// What the caller must do, after it has published something, for a peer that may sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// The caller does nothing, because the peer is awake.
@@ -92,8 +93,8 @@ pub enum Wake {
     Notified,
     /// The caller notifies the peer's doorbell.
     Notify,
-    /// The caller does nothing, because the peer polls again by itself, unless the caller is about
-    /// to wait for the peer.
+    /// The peer sleeps, but polls again by itself at intervals. The caller notifies it only if the
+    /// caller is about to wait for the peer.
     Quiet,
     /// The caller does nothing, because the peer will never poll again.
     Gone,
@@ -119,14 +120,14 @@ impl Waker {
     }
 
     /// The caller calls `check` after publishing. `check` returns whether to notify the peer, which
-    /// is due once per epoch. A thread that is delayed inside this call for a whole epoch can cause
-    /// a needless notification, but never prevents one.
+    /// is necessary once per sleep epoch. A thread that is delayed inside this call for a whole
+    /// epoch can cause a needless notification, but never prevents one.
     #[inline]
     #[must_use]
     pub fn check(&self) -> Wake {
-        // ORDER: step B2 of the protocol in the module documentation. Pairs with the fence in
-        // `Sleeper::arm`: either the load below sees the sleeper's word, or the poll after the
-        // sleeper's fence sees what this caller published.
+        // ORDER: the waker's fence, step B2 of the protocol in the module documentation. Pairs with
+        // the fence in `Sleeper::arm`: either the load below sees the sleeper's word, or the poll
+        // after the sleeper's fence sees what this caller published.
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
@@ -145,8 +146,8 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Like [`check`](Self::check), but also has quiet sleepers notified, because the caller is
-    /// about to wait for the peer.
+    /// Like [`check`](Self::check), but also returns [`Wake::Notify`] for a peer that sleeps and
+    /// asked not to be notified of each commit. The caller is about to wait for that peer.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {

@@ -340,10 +340,10 @@ impl Producer {
         Ok(self.fits(needed) || self.read_consumed(needed)?)
     }
 
-    /// Makes the open batch visible to the consumer, all at once. Does nothing if the batch is
-    /// empty.
+    /// Makes all records of the open batch visible to the consumer, with one store. Does nothing if
+    /// the batch is empty.
     ///
-    /// The caller then asks its `Waker` whether to notify.
+    /// After this call, the caller asks its `Waker` whether to notify the consumer.
     #[inline]
     pub fn publish(&mut self) {
         if self.tail == self.published {

@@ -23,7 +23,7 @@ const CHUNKS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Recent {
     buckets: [Bucket; BUCKETS],
-    /// Number of chunks in all buckets.
+    /// Number of chunks in all buckets together.
     count: usize,
 }
 

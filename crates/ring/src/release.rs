@@ -40,7 +40,7 @@ impl Releaser {
     /// Returns `block` to its owner, the sender. After the call the receiver must not read the
     /// block.
     ///
-    /// The caller then asks its `Waker` for room whether to notify.
+    /// After this call, the caller asks its `Waker` for room whether to notify the owner.
     #[inline]
     pub fn release(&mut self, block: u64) {
         #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]

@@ -102,8 +102,9 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// A slab without memory. At most `blocks_max` blocks can be reserved or in flight at the same
-    /// time. `blocks_max` is the number of entries of the peer's release ring.
+    /// Creates a slab without memory; [`add_segment`](Self::add_segment) adds memory. At most
+    /// `blocks_max` blocks can be reserved or in flight at the same time. `blocks_max` is the
+    /// number of entries of the peer's release ring.
     #[must_use]
     pub fn new(blocks_max: u32) -> Self {
         let chunks = 2 * blocks_max as usize + 64;
@@ -181,7 +182,8 @@ impl Slab {
         Some(Block { mem, chunk, len })
     }
 
-    /// Reserves a block of `len` bytes from the recently returned ones, without a search.
+    /// Reserves a block of `len` bytes without a search, in a recently freed chunk of that size.
+    /// Returns `None` if there is no such chunk, or too many blocks are in use.
     #[inline]
     #[must_use]
     pub fn allocate_recent(&mut self, len: usize) -> Option<Block> {
@@ -204,8 +206,8 @@ impl Slab {
         let chunk = match self.bins.find(units) {
             Some(chunk) => chunk,
             None => {
-                // Joining the recently returned chunks with adjacent free ones may make a chunk
-                // that is large enough.
+                // No free chunk is large enough. Joining the recently freed chunks with adjacent
+                // free ones may make such a chunk.
                 self.join_recent();
                 self.bins.find(units)?
             }
@@ -374,7 +376,7 @@ impl Slab {
         }
     }
 
-    /// Frees all recently returned chunks, joining each with adjacent free ones.
+    /// Empties the list of recently freed chunks: joins each of them with adjacent free chunks.
     fn join_recent(&mut self) {
         while let Some(chunk) = self.recent.take_any() {
             self.join(chunk);
@@ -435,7 +437,7 @@ impl Slab {
 
     #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
-        // A segment exists while any chunk of it is used: `take_idle_segment` checks that.
+        // The segment exists: `take_idle_segment` removes no segment of which a chunk is used.
         #[expect(clippy::unwrap_used, reason = "the line above")]
         self.segments[index as usize].as_mut().unwrap()
     }

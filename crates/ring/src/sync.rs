@@ -18,7 +18,7 @@ pub(crate) fn light_barrier() {
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// A full barrier, in place of the light one. Loom has no barrier that one thread executes for
+/// The light barrier under loom is a full barrier. Loom has no barrier that one thread executes for
 /// another, so under loom each thread executes its own.
 #[cfg(loom)]
 pub(crate) fn light_barrier() {

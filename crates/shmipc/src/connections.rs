@@ -8,9 +8,10 @@
 //!   acknowledged, ended, poll ──▶ Handover ──▶ wakes the callers of `over`
 //! ```
 //!
-//! For a moment after its handshake a client of shmipc-go has no session manager, and a
-//! `HotRestart` message then kills the client's process. So a connection that has not settled is
-//! notified later.
+//! For a moment after its handshake a client of shmipc-go has no session manager. A `HotRestart`
+//! message that arrives during that moment kills the client's process. A connection counts as
+//! settled after its first Polling message, or 500 ms after its handshake. A connection that has
+//! not settled is notified later.
 //!
 //! # Invariants
 //!
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The connections of one `Shmipc`.
+/// The connections of one `Shmipc`, and the state of their handover to a new process.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     table: Mutex<Table>,
@@ -108,7 +109,7 @@ impl Connections {
     }
 
     /// Waits until the handover with epoch `awaited` is over. Returns how that handover ended, or
-    /// the state of a later one.
+    /// the state of a later handover if one has begun meanwhile.
     #[cfg(feature = "tokio")]
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
@@ -121,8 +122,8 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // The handover may have ended since the call of `poll` above; then the next call
-            // returns how it ended.
+            // If there is no deadline, the handover has ended since the call of `poll` above. The
+            // next call of `poll` returns how it ended.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
@@ -269,8 +270,8 @@ mod tests {
         let pair = pair().await;
         for epoch in [0, 7, u64::MAX] {
             Pair::connection(&pair.client).acknowledge(epoch);
-            // The roles are wrong: here the client announces a hot restart, and the server
-            // acknowledges one. Such messages have no effect.
+            // These two messages are for the opposite roles: only a server may announce a hot
+            // restart, and only a client may acknowledge one. They must have no effect.
             Pair::connection(&pair.client).announce(epoch);
             Pair::connection(&pair.server).acknowledge(epoch);
         }

@@ -114,7 +114,7 @@ pub enum HandoverError {
     /// The epoch is that of the last handover: sessions could not distinguish the two handovers.
     #[error("the last hot restart was {epoch} as well: choose another epoch each time")]
     Repeated {
-        /// The epoch of both handovers.
+        /// The epoch of the last handover and of the refused one.
         epoch: u64,
     },
 }
@@ -146,10 +146,10 @@ impl Handover {
         Ok(())
     }
 
-    /// The caller reports that a session has finished its handshake. Returns the epoch of which the
-    /// caller then notifies the session, if there is one. After a finished handover a session is
-    /// notified, too, because its client connected to the old process. But the handover does not
-    /// wait for such a session.
+    /// The caller reports that a session has finished its handshake. If a handover is pending or
+    /// done, returns its epoch, of which the caller then notifies the session. A session that joins
+    /// after a finished handover is notified, too, because its client connected to the old process.
+    /// But the handover does not wait for such a session.
     pub fn joined(&mut self, session: u64) -> Option<u64> {
         match self.state {
             HandoverState::Pending { epoch, .. } => {

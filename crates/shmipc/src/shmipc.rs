@@ -83,7 +83,8 @@ struct SharedMemory {
     /// Generates the names of regions: a new region gets new names, because other implementations
     /// identify regions by name.
     naming: Naming,
-    /// Number of client sessions connected so far.
+    /// Number of client sessions begun so far, which is the index of the next session in the names
+    /// of regions.
     sessions: u64,
     buffer: Option<Buffer>,
 }

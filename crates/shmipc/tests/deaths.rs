@@ -242,8 +242,8 @@ fn deaths(role: &str, files: bool) {
     // This test makes a quarter of all kills: only of clients or only of servers, with memfds or
     // with files.
     let mut came: u64 = (3..all / 4).map(&mut one).sum();
-    // On a busy machine most processes are killed before they have sent much. Then the test kills
-    // more processes.
+    // On a busy machine most processes are killed before they have sent much. In that case the test
+    // kills more processes, until enough messages have arrived.
     let deadline = soon();
     for seed in all.. {
         if came > all / 20 {
@@ -278,7 +278,8 @@ fn call(session: &Session, calls: u64, chance: &mut Random) {
     }
 }
 
-/// Sets the flag `is_over` when it is dropped, even during a panic.
+/// Sets a flag when it is dropped, even during a panic. The flag tells the other thread of a test
+/// to stop.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -336,8 +337,9 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
         for seed in 0..10 {
             log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
             let victim = start("client", directory, true);
-            // A message on any stream counts as sent. The client does not read the echoes, so its
-            // first three streams may exhaust the memory.
+            // The client counts as sending once it has sent a message on any of its streams. It
+            // does not read the echoes, so the messages of its first three streams may exhaust the
+            // memory.
             let sends = || (0..STREAMS).any(|id| noted(&log, id) > 0);
             support_foe::until("the victim sends", sends);
             any_instant(seed);
@@ -394,8 +396,8 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
         let lost: i32 =
             region.geometry().lists().iter().map(|list| list.slices as i32).sum::<i32>()
                 - baseline.iter().sum::<i32>();
-        // Upper bound of the lost slices: more than four streams have in messages in flight, and
-        // both processes in their caches.
+        // The bound exceeds the number of slices that two things can hold together: the messages in
+        // flight of four streams, and the caches of both processes.
         assert!(lost <= 200, "{lost} slices");
         for _ in 0..10 {
             call(&session, 50, &mut chance);

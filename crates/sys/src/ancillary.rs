@@ -62,7 +62,7 @@ impl Ancillary {
     fn take(&mut self, message: Message<'_>) {
         match message {
             Message::Credentials(credentials) => self.credentials = Some(credentials),
-            // A negative number is the error for which the kernel could not make the pidfd.
+            // The kernel could not make the pidfd: the negative number is its error.
             Message::Process(number) if number < 0 => {}
             Message::Process(number) => {
                 // SAFETY: the kernel has just installed this descriptor for this process, and no

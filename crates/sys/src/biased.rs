@@ -234,8 +234,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the favoured thread is inside, which does not know that another thread waits.
-/// `polls` counts the checks of the waiting thread so far.
+/// Backs off while the calling thread waits for the favoured thread to leave. The favoured thread
+/// does not know that another thread waits. `polls` counts the checks of the waiting thread so far.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),

@@ -29,7 +29,8 @@ use std::os::fd::{AsFd, AsRawFd};
 pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     match control(&file, libc::F_OFD_SETLK, libc::F_WRLCK, offset) {
         Ok(_) => Ok(true),
-        // For a lock held elsewhere POSIX allows either error; Linux returns EAGAIN.
+        // If another description holds the lock, POSIX allows EACCES or EAGAIN; Linux returns
+        // EAGAIN.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
             Ok(false)
         }
@@ -88,8 +89,8 @@ fn control(
 /// The value of `SEEK_SET`: offsets count from the start of the file.
 const WHENCE_START: libc::c_short = 0;
 
-/// Number of attempts to call fcntl, each interrupted by a signal, after which the caller gets the
-/// error.
+/// Upper bound of the attempts to call fcntl, if signals interrupt them; the caller then gets the
+/// error of the last attempt.
 const ATTEMPTS_MAX: u32 = 100;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The monotonic clock, as a number that all processes of a machine share.
 //!
-//! The standard library reads the same clock but hides its number, and two processes can only
-//! compare numbers.
+//! The `Instant` of the standard library reads the same clock, but hides the number. Two processes
+//! need the number to compare their times.
 
 use std::time::Duration;
 

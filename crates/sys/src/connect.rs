@@ -203,8 +203,8 @@ fn connect_unix(
     sockopt::set_socket_passcred(&fd, true)?;
     loop {
         if let Some(deadline) = deadline {
-            // A time-out of zero would mean no limit, so even with a deadline in the past one short
-            // attempt is made.
+            // To the kernel a send time-out of zero means no limit. So if the deadline has passed
+            // already, this function makes one short attempt with the time-out `ATTEMPT_MIN`.
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
             sockopt::set_socket_timeout(&fd, Timeout::Send, Some(left))?;
         }

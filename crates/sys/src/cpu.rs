@@ -41,7 +41,7 @@ pub fn affinity() -> io::Result<Vec<usize>> {
 ///
 /// # Errors
 ///
-/// The error of reading the affinity, if `/sys` cannot be read either.
+/// If `/sys` cannot be read, the result is that of [`affinity`], and so are its errors.
 pub fn online_cpus() -> io::Result<Vec<usize>> {
     match read_text("/sys/devices/system/cpu/online").ok().and_then(|text| parse_list(&text)) {
         Some(cpus) => Ok(cpus),
@@ -79,8 +79,8 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Upper bound of a CPU number, beyond any machine. It bounds the memory that a line of text can
-/// allocate.
+/// Upper bound of the CPU numbers that [`parse_list`] accepts, higher than on any machine. The
+/// bound limits the memory that a line of text can make this process allocate.
 const CPU_NUMBER_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Doorbell {
     }
 
     /// Notifies the process that waits for the doorbell: the process wakes, or its next wait
-    /// returns at once. A second notification before the drain has no further effect.
+    /// returns immediately. Further notifications before [`drain`](Self::drain) have no effect.
     ///
     /// # Errors
     ///
@@ -135,7 +135,8 @@ pub enum DoorbellError {
 }
 
 impl DoorbellError {
-    /// Whether the peer broke the protocol; false if this process lacks a resource.
+    /// Whether the error shows that the peer broke the protocol; false if this process lacks a
+    /// resource.
     pub fn is_violation(&self) -> bool {
         !matches!(self, DoorbellError::Unverifiable { .. })
     }

@@ -204,9 +204,9 @@ impl Listener {
         self.label.clone().unwrap_or_else(|| "unnamed".to_owned())
     }
 
-    /// Removes the socket file at once, if the listener has a socket file and its path still names
-    /// that file. New clients cannot connect any more; queued connections can still be accepted. In
-    /// a forked child the call does nothing.
+    /// Removes the socket file now instead of on drop, if the listener has a socket file and the
+    /// path still names that file. New clients cannot connect any more; queued connections can
+    /// still be accepted. In a forked child the call does nothing.
     pub fn remove_path(&mut self) {
         if let Some(path) = self.path.take() {
             path.remove();

@@ -224,7 +224,8 @@ pub enum MapError {
 }
 
 impl MapError {
-    /// Whether the peer broke the protocol; false if this process lacks a resource.
+    /// Whether the error shows that the peer broke the protocol; false if this process lacks a
+    /// resource.
     pub fn is_violation(&self) -> bool {
         !matches!(self, MapError::OutOfMemory { .. } | MapError::Local { .. })
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   on:  each read of a Unix socket brings SCM_PIDFD   (Linux 6.5)
-//!   off: no read does
+//!   off: no read brings a pidfd
 //! ```
 //!
 //! `SO_PEERPIDFD` would save a call, but it names the process that called `listen`. That may be a

@@ -44,7 +44,7 @@ pub struct PersistentDirectory {
     path: PathBuf,
 }
 
-/// Owner, mode and size of a file or directory.
+/// Owner, mode and size of a file or directory, which the caller checks before it uses a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     /// User id of the file's owner.

@@ -178,7 +178,8 @@ impl SharedMap {
     pub fn copy_out(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
         for (index, byte) in into.iter_mut().enumerate() {
-            // ORDER: Relaxed: a diagnostic read of changing memory promises nothing.
+            // ORDER: Relaxed: the copy serves diagnostics and promises nothing about memory that
+            // changes meanwhile.
             *byte = self.byte(offset + index).load(Ordering::Relaxed);
         }
     }
@@ -267,8 +268,8 @@ pub struct Pieces {
     claimed: Box<[AtomicBool]>,
 }
 
-/// The right of this process's holder to use one piece of an area. The other process may use the
-/// same piece.
+/// One piece of an area, claimed for one user within this process. The claim does not bind the
+/// other process, which may access the same piece.
 #[derive(Debug)]
 #[must_use = "it stays claimed until it is released"]
 pub struct Piece {
@@ -323,13 +324,15 @@ impl Pieces {
 
     /// Whether this process has claimed piece `index`.
     pub fn is_claimed(&self, index: u32) -> bool {
-        // ORDER: Relaxed: the answer may change at any time.
+        // ORDER: Relaxed: another thread may claim or release the piece at any time, so no order
+        // could make the answer last.
         self.claimed.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Number of pieces that this process has claimed.
     pub fn claimed(&self) -> usize {
-        // ORDER: Relaxed: the count may change during the call.
+        // ORDER: Relaxed: other threads may claim or release pieces during the call, so no order
+        // could make the count exact.
         self.claimed.iter().filter(|flag| flag.load(Ordering::Relaxed)).count()
     }
 

@@ -28,8 +28,8 @@ pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Waits until `holds` returns true, at most [`TIMEOUT`]. The calling thread yields the processor
-/// between two checks.
+/// Waits until `holds` returns true, and panics after [`TIMEOUT`]. The calling thread yields the
+/// processor between two checks.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = soon();
     while !holds() {
@@ -46,7 +46,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the test until the value is dropped, at most for `limit`.
+    /// Starts to watch the test. If the value is not dropped within `limit`, the process prints
+    /// `what` and aborts.
     pub fn new(what: &'static str, limit: Duration) -> Self {
         let (alive, ended) = channel();
         std::thread::spawn(move || {

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// A table of SPEC.md that gives each number one name. The value also notes which numbers a test
-/// has met.
+/// A table of SPEC.md that gives each number one name. The value also records which numbers a test
+/// has found in errors.
 #[derive(Debug)]
 pub struct NumberTable {
     rows: BTreeMap<u32, String>,
@@ -106,8 +106,8 @@ fn rows<'a>(title: &str, lines: impl Iterator<Item = &'a str>) -> BTreeMap<u32, 
 
 /// Compares the numbers of all variants of an error type with a [`NumberTable`].
 ///
-/// Each variant is named with a sample and the name of its number. A variant that is not named does
-/// not compile, so the walk must be in the crate of the type.
+/// The caller lists each variant with a sample value and the name of its number. If the list lacks
+/// a variant, the call does not compile; so only the crate that defines the type can make the call.
 #[macro_export]
 macro_rules! walk_variants {
     ($table:expr, $code:expr, $error:ty { $($variant:ident = $sample:expr => $name:expr),+ $(,)? }) => {{

@@ -7,12 +7,13 @@
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Counts of the descriptors and the memory of this process.
+/// Counts of the descriptors and the memory of this process. Tests compare the counts at two times
+/// to find leaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     /// Number of open descriptors.
     pub descriptors: usize,
-    /// Number of mappings of memory files.
+    /// Number of mappings of memfds.
     pub shared_mappings: usize,
     /// Resident memory of the process in bytes.
     pub resident_bytes: u64,
@@ -34,8 +35,8 @@ impl Footprint {
 /// read lock.
 static COUNTED: RwLock<()> = RwLock::new(());
 
-/// Locks out the other tests of this executable while the calling test counts. They would change
-/// its counts.
+/// Locks out the other tests of this executable while the calling test counts, because they would
+/// change the counts.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     COUNTED.write().unwrap_or_else(PoisonError::into_inner)
 }

@@ -49,8 +49,8 @@ impl Second {
 
     /// Kills the second process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
-        // `kill` fails if the second process has ended. Its id cannot belong to another process,
-        // because it was not waited for.
+        // `kill` fails if the second process has ended. No other process can have the id of the
+        // second process, which was not waited for yet.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

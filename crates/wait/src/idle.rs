@@ -16,8 +16,8 @@
 use crate::{SpinBudget, Wait, deadline_after};
 use std::time::{Duration, Instant};
 
-/// Decides after each poll of a driver whether the driver polls again or blocks, according to
-/// [`Wait`].
+/// Decides after each poll of a driver whether the driver polls again or blocks. The decision
+/// follows the [`Wait`] that the user chose.
 #[derive(Debug)]
 pub struct IdlePolicy {
     wait: Wait,
@@ -29,7 +29,7 @@ pub struct IdlePolicy {
 /// What a driver does after a poll that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleStep {
-    /// The driver polls again at once.
+    /// The driver lets other tasks run and then polls again.
     Poll,
     /// The driver blocks until another thread wakes it.
     Block,

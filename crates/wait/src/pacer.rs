@@ -22,13 +22,16 @@ use std::hint::spin_loop;
 pub struct Pacer {
     /// Length of the pause before the first poll of a wait, in spin-loop hints; 0 for none.
     pause_hints: u32,
-    /// Number of records that the receiver has received since its last wait.
+    /// Number of records that the receiver has received since its last wait. If there are few of
+    /// them, the pause before that wait did not pay off.
     records: u32,
-    /// Number of polls that the last wait took.
+    /// Number of polls that the last wait took. If there were few of them, the next wait may begin
+    /// with a pause.
     polls: u32,
     /// Number of waits until the receiver tries a pause again.
     waits_held_off: u32,
-    /// Value from which `waits_held_off` last counted down; it doubles with each failure.
+    /// Value from which `waits_held_off` last counted down; it doubles whenever a pause does not
+    /// pay off.
     hold_off: u32,
 }
 
@@ -54,7 +57,8 @@ impl Pacer {
     /// After this many records without a wait, a receiver counts as behind its sender.
     pub const RECORDS_BEHIND: u32 = RECORDS_BEHIND;
 
-    /// Counts `records` records at once, for a receiver that itself counts them between two waits.
+    /// Counts `records` received records in one call. A receiver calls the method before a wait if
+    /// it has counted its records itself since the last wait.
     #[inline]
     pub const fn count_records(&mut self, records: u32) {
         self.records = self.records.saturating_add(records);
@@ -66,8 +70,8 @@ impl Pacer {
         self.records = self.records.saturating_add(1);
     }
 
-    /// Whether the receiver is so far behind its sender that more records are likely to follow at
-    /// once.
+    /// Whether the receiver is so far behind its sender that the ring probably contains further
+    /// records.
     #[inline]
     pub const fn is_behind(&self) -> bool {
         self.records >= RECORDS_BEHIND
@@ -79,7 +83,7 @@ impl Pacer {
         self.pause_hints > 0 || self.waits_held_off == 0 && self.came_fast()
     }
 
-    /// Whether the last wait was short, in polls, and yielded a record.
+    /// Whether the last wait took few polls and yielded a record.
     #[inline]
     const fn came_fast(&self) -> bool {
         self.records > 0 && self.polls <= POLLS_FAST

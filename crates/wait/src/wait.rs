@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Each side of a channel chooses its strategy at any time, separately for records and for room.
-//! This file contains the strategies and the spinning. Arming and blocking are left to the
-//! transports.
+//! This file contains the strategies and the spinning; the transports arm and block. To arm means
+//! to tell the peer that this thread is about to sleep. An armed thread asks the peer to wake it; a
+//! thread that is armed quietly does not.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -27,7 +28,7 @@ pub enum Wait {
     /// zero.
     #[default]
     Adaptive,
-    /// Block at once, without polling for a time.
+    /// Arm, poll once and block, without spinning first.
     Park,
     /// Poll once per period, and ask the peer for no notifications. This strategy suits receivers
     /// for which latency does not matter, such as a log agent.
@@ -41,7 +42,8 @@ pub enum SpinOutcome {
     Ready,
     /// The spin budget is used up: the caller blocks.
     Exhausted,
-    /// The caller checks its deadline and the peer's liveness, then calls [`Spinner::spin`] again.
+    /// A periodic check is due: the caller checks its deadline and whether the peer lives, then
+    /// calls [`Spinner::spin`] again.
     CheckDue,
 }
 
@@ -123,7 +125,7 @@ impl SpinBudget {
         Self { time: time_max, time_max, skip: 0, skipped: 0 }
     }
 
-    /// How long the present wait polls before it blocks, or `None` if it blocks at once.
+    /// How long the present wait polls before it blocks, or `None` if it blocks without spinning.
     #[inline]
     pub fn spin_time(&mut self) -> Option<Duration> {
         if self.skip > 0 {
@@ -147,8 +149,8 @@ impl SpinBudget {
     pub fn miss(&mut self) {
         self.time /= 2;
         if self.time < (self.time_max / 4).max(BUDGET_MIN) {
-            // After three misses in a row, the next waits block at once. The number of such waits
-            // doubles each time.
+            // After three misses in a row, the next waits block without spinning. The number of
+            // such waits doubles each time.
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;

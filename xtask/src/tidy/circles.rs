@@ -55,7 +55,7 @@ pub fn report(tree: &Tree) -> String {
     text
 }
 
-/// A strongly connected component of at least two nodes.
+/// A strongly connected component of at least two nodes in a graph of imports.
 struct Circle {
     /// The kind of the nodes: crates, folders or files.
     of: &'static str,

@@ -145,14 +145,15 @@ impl Code {
             fields.iter().map(move |(field, _)| format!("{path}.{field}"))
         });
         let constants = self.constants.iter();
-        // Texts, structures and a hash over rules are left out, because this textual rule cannot
-        // compute their values.
+        // Constants that are texts or structures, and one that is a hash over rules, are left out.
+        // This textual rule cannot compute their values.
         let is_number = |of: &str, value: &str| !of.contains("str") && of != "Self" && value != "{";
         let constants = constants.filter(move |(_, (of, value))| is_number(of, value));
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
-    /// The value of a constant and an empty text, or the offset and the size of a field.
+    /// Returns what the row of `place` must contain: the value and an empty text if `place` is a
+    /// constant, the offset and the size if it is a field.
     fn value_of(&self, place: &str) -> Option<(String, String)> {
         if let Some((path, field)) = place.split_once('.') {
             let mut offset = 0;
@@ -302,7 +303,8 @@ fn body<'a, T>(
     lines.take_while(|line| *line != "}").filter_map(|line| read(line.trim())).collect()
 }
 
-/// If the line begins a public constant: the name of the constant, and the rest of the line.
+/// Returns the name of the public constant that the line begins, and the rest of the line; `None`
+/// if the line begins no such constant.
 fn constant(line: &str) -> Option<(&str, &str)> {
     let rest = line.trim_start().strip_prefix("pub const ")?;
     rest.split_once(": ").filter(|(name, _)| is_constant(name))

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! file name     names an object: no utils, no participle (waiting.rs)
-//! small file    one short function and no type: it belongs to its owner
+//! small file    has one short function and no type: the function belongs in another file
 //! type          its inherent methods are in at most 2 files of its crate
 //! crate         at most 35 % of the lines of all crates
 //! comment line  at most 100 columns

@@ -280,7 +280,8 @@ mod tests {
             (".cargo/config.toml", "xtask = \"run --package xtask --\"\n"),
             (".ci/run", "exec cargo xtask test\n"),
         ];
-        // The file of the sample tree is never executable, so only that finding remains.
+        // A file of a sample tree is never executable, so the expected result is one finding: the
+        // file `.ci/run` is not executable.
         assert_eq!(findings_of(check, &tree), [".ci/run:1: command: make it executable"]);
         tree[0].1 = "# Partywall\n";
         assert_eq!(findings_of(check, &tree).len(), 3);

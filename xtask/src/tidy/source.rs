@@ -37,7 +37,8 @@ pub struct Source {
     pub tests_from: usize,
 }
 
-/// A function with a body; line numbers count from 0.
+/// One function of a file: its name, and the lines where it begins and ends. Only functions with a
+/// body are listed. Line numbers count from 0.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
     /// The name of the function.

@@ -482,8 +482,8 @@ const NAMES: &[Name] = &[
 /// flag, a key or a title.
 const SENTENCE_WORDS_MIN: usize = 3;
 
-/// The files that define the handles of links. In them a function `commit` would be an
-/// acknowledgement.
+/// The files that define the handles of links. In these files the function name `commit` is
+/// retired, because the function would acknowledge a message.
 const LINK_HANDLES: &[&str] = &[
     "crates/link/src/handle/link",
     "crates/link/src/handle/halves",

@@ -7,8 +7,8 @@
 //! send      reserve: a slice ─► filled in place ─► commit
 //! receive   recv ─► read in place ─► dropped: the slice returns to its list
 //! ```
-//! Queue, region and slice classes are those of the benchmark of `shmipc`. Two classes of equal
-//! size become one class that has the shares of both.
+//! Queue, region and slice classes are those of the benchmark of `shmipc`. If two
+//! classes have equal size, they become one class with the sum of their shares of the region.
 
 use std::sync::Arc;
 

@@ -226,7 +226,8 @@ fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// The slice to write next, for a message that still lacks `wanted` bytes.
+/// Returns the slice into which the next bytes of a message are written. If the present slice is
+/// full, it is the next one; slices for `wanted` more bytes are allocated if none follows.
 fn slice_with_room(
     buffer: &mut LinkedBuffer,
     wanted: usize,
@@ -247,7 +248,8 @@ fn slice_with_room(
     buffer.slice_list().write_mut().context("shmipc returned no slice")
 }
 
-/// The configuration that the crate's own benchmark uses, with the sizes for `cell`.
+/// The configuration that the crate's own benchmark uses, with slice sizes for the messages of
+/// `cell`.
 fn benchmark_config<P: Protocol>(cell: Cell, setup: &Setup) -> Result<Config> {
     let size = u32::try_from(cell.size).context("messages of 4 GiB are too large")?;
     let slices = [(size, 70), (16 << 10, 20), (64 << 10, 10)];

@@ -67,8 +67,8 @@ fn config(options: &Options) -> Config {
             pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
         config = config.buffer_slice_sizes(pairs);
     } else if options.small_region {
-        // In a region of 1 MiB the largest default class would have a single slice, which cannot be
-        // allocated.
+        // Without these two classes, the default classes would apply. The largest of them would
+        // have only one slice in a region of 1 MiB, and that slice cannot be allocated.
         let pairs =
             [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
         config = config.buffer_slice_sizes(pairs);

@@ -67,7 +67,8 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// A name of shared memory, rewritten: with [`PID`] as the process id, and without the token.
+    /// Returns the name `name` of shared memory as the text states it: with [`PID`] as the process
+    /// id, and without the token.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");
@@ -85,8 +86,8 @@ impl Client {
         Ok(format!("{before}_{PID}_{after}"))
     }
 
-    /// The seals as the text states them. A memfd of `partywall-shmipc` must have the seals that
-    /// fix its size; the text then states [`UNSEALED`] instead.
+    /// Returns the seals that the rewritten text states. A memfd of `partywall-shmipc` must have
+    /// the seals that fix its size; for it the text states [`UNSEALED`] instead.
     fn seals(self, seals: &str) -> Result<&str> {
         match self {
             Self::Published(_) => Ok(seals),
@@ -164,8 +165,8 @@ fn name(bytes: &[u8]) -> Result<(&str, &[u8])> {
     Ok((std::str::from_utf8(name)?, rest))
 }
 
-/// The seals that fix a size: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`; and, as newer kernels
-/// add it, `F_SEAL_EXEC`.
+/// The seals of a memfd of fixed size: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`, or the same
+/// with `F_SEAL_EXEC`, which newer kernels add.
 const SIZE_SEALED: [&str; 2] = ["0x7", "0x27"];
 /// The seals of a memfd that was created without flags: `F_SEAL_SEAL`.
 const UNSEALED: &str = "0x1";

@@ -7,7 +7,8 @@
 //! wordₙ  = stateₙ xor (stateₙ >> 32)                      little-endian, 8 bytes
 //! ```
 //!
-//! So a reader detects a byte that was shifted, repeated or taken from another request.
+//! Because no word repeats, a reader detects a byte that was shifted, repeated or taken from
+//! another request.
 
 /// Makes or checks the bytes of one request, in pieces of any size.
 #[derive(Debug)]

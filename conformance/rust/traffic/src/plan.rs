@@ -18,9 +18,10 @@ use super::stream::Receiver;
 pub enum Mode {
     /// The server answers each request with the same bytes.
     Echo,
-    /// The client sends all requests and closes at once; the server counts whether all arrived.
+    /// The client sends all requests and closes the stream right after them; the server counts
+    /// whether all requests arrived.
     Upload,
-    /// The server sends all requests and closes at once.
+    /// The server sends all requests and closes the stream right after them.
     Download,
     /// The server answers with three counts: complete uploads, cut uploads, open streams.
     Report,

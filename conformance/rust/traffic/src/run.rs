@@ -166,8 +166,8 @@ impl<C: Client> Driver<C> {
         let room = Arc::new(Semaphore::new(self.options.pipeline));
         let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
         let received = self.receive_answers(&mut receiver, plan, &room).await;
-        // `room` is closed to end the sending task. After an error of the receiver, that task would
-        // otherwise wait for ever for room.
+        // The sending task waits for `room` before it sends ahead. After an error of the receiver,
+        // it would wait for ever, so `room` is closed to end the task.
         room.close();
         let sender = ahead.await.context("the sender panicked")??;
         received?;
@@ -222,7 +222,7 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends all requests of a plan, and closes the stream at once.
+    /// Sends all requests of a plan, and closes the stream right after the last request.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -278,9 +278,11 @@ impl<C: Client> Driver<C> {
     }
 }
 
-/// The lanes that have leased a stream since the last `renew` of the harness.
+/// Records which lanes have leased a stream since the harness last sent `renew`. A lane is one of
+/// the concurrent users of the pool.
 ///
-/// Once all lanes have, "renewed" is printed: no lane uses a stream from before the request.
+/// Once all lanes have leased a stream after the request, "renewed" is printed. It means that no
+/// lane uses a stream that was leased before the request.
 struct Leases {
     state: Mutex<LeaseState>,
 }
@@ -290,7 +292,8 @@ struct LeaseState {
     requested: u64,
     /// Number of the last `renew` request for which "renewed" was printed.
     printed: u64,
-    /// For each lane, the number of `renew` requests before the lane leased its present stream.
+    /// For each lane, the number of `renew` requests that had arrived when the lane leased its
+    /// present stream.
     lanes: Vec<u64>,
 }
 
@@ -309,14 +312,14 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Records that a lane leased a stream, after `request` requests to renew.
+    /// Records that `lane` leased a stream when `request` requests to renew had arrived.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
         state.lanes[lane] = request;
         state.print_if_renewed();
     }
 
-    /// Records that a lane ended, and leases no more streams.
+    /// Records that `lane` has ended, so that "renewed" does not wait for it.
     fn end(&self, lane: usize) {
         self.begin(lane, u64::MAX);
     }

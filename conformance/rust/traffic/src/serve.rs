@@ -53,7 +53,8 @@ pub async fn serve<S: Server>(
         }
     }
     if !has_restarted {
-        // Streams of clients that have disconnected end by themselves, but not at once.
+        // The end of a stream may arrive a little after its client has disconnected, so the server
+        // waits until no stream is open.
         await_ends(&report).await;
     }
     let metrics = server.close().await;
@@ -149,7 +150,7 @@ async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport
     report.with(|report| report.uploads_whole += 1);
 }
 
-/// Sends all requests of a plan; the caller then closes the stream at once.
+/// Sends all requests of a plan; the caller closes the stream right after this call.
 async fn download(sender: &mut impl Sender, plan: &Plan, report: &SharedReport) -> Result<()> {
     let mut message = Vec::new();
     for request in 0..plan.requests {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The traits that the program of each library implements.
 //!
-//! The traits leave the meaning of a message to the library: it is the bytes that the library
-//! publishes at once. Reads may ignore message boundaries.
+//! The traits leave the meaning of a message to the library: a message is the bytes that the
+//! library publishes in one step. Reads may ignore message boundaries.
 
 use std::future::Future;
 

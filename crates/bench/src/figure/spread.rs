@@ -15,7 +15,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`; `None` if none is finite.
+    /// Returns the spread of those `values` that are finite; `None` if no value is finite.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);

@@ -98,7 +98,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell with one stream, two processes and touched payloads.
+    /// Makes a cell with one stream, two processes, and payloads that are written and verified.
     pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
         Self {
             scenario,

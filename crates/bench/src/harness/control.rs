@@ -56,7 +56,7 @@ pub enum Request {
     /// The child makes one operation on each stream, and replies once the messages of all streams
     /// have arrived (`parallel` only).
     Gather,
-    /// The child ends the cell and waits for the next one.
+    /// The child ends the measurement that `Open` began, and waits for the next `Open`.
     Close,
 }
 
@@ -64,7 +64,7 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
-    /// The child has bound the address of the cell.
+    /// The child has bound an address for the measurement that `Open` described.
     Bound {
         /// The child's address, in the notation of its transport.
         address: String,
@@ -151,12 +151,13 @@ impl Child {
         }
     }
 
-    /// Asks the child to end the present cell.
+    /// Asks the child to end the measurement that [`open`](Self::open) began.
     pub fn close(&mut self) -> Result<()> {
         self.send(&Request::Close)
     }
 
-    /// The reason that the child gave for its failure, which explains the error of the transport.
+    /// The reason that the child gave for its failure, which explains the error that the parent saw
+    /// on the measured transport.
     pub fn failure(&self) -> Option<String> {
         match self.replies.recv_timeout(FAILURE_TIMEOUT) {
             Ok(Reply::Failed { why }) => Some(why),
@@ -179,8 +180,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The child may be stuck in the operation that failed. The next run removes the child's
-        // files by their names.
+        // The child may be stuck in the operation that failed, so it is killed. The next run
+        // removes the child's files by their names.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -217,8 +218,8 @@ impl Control {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }
 
-    /// Takes part in batches until the parent closes the cell, and measures the CPU time of each
-    /// batch.
+    /// Takes part in batches until the parent sends [`Request::Close`], and measures the CPU time
+    /// of each batch.
     pub fn serve(&self, mut batch: impl FnMut(Request) -> Result<Done>) -> Result<()> {
         loop {
             let request = self.next_request()?;

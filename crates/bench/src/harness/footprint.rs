@@ -88,7 +88,7 @@ impl ThreadFiles {
     }
 }
 
-/// The size of all writable shared mappings of memfds.
+/// Returns the total size in bytes of those `maps` that are writable shared mappings of memfds.
 fn own_shared_bytes(maps: &[MappedRange]) -> u64 {
     let is_own =
         |map: &&MappedRange| map.permissions.starts_with("rw-s") && map.name.starts_with("/memfd:");

@@ -119,8 +119,8 @@ const OPS_MAX: u64 = 1 << 28;
 mod tests {
     use super::*;
 
-    /// Calibrates batches whose operations each take `op_ns`; returns the result and the sizes of
-    /// the batches.
+    /// Calibrates with simulated batches, in which each operation takes `op_ns` nanoseconds.
+    /// Returns the calibrated number of operations, and the size of each batch.
     fn calibrated(ops_min: u64, duration: Duration, op_ns: u64) -> (u64, Vec<u64>) {
         let mut batches = Vec::new();
         let amount = calibrate(ops_min, duration, |ops| {
@@ -135,8 +135,8 @@ mod tests {
         let duration = Duration::from_millis(100);
         let (amount, batches) = calibrated(OPS_MIN, duration, 1000);
         assert_eq!(amount, 100_000);
-        // Each batch has four times the operations of the batch before; the last takes at least a
-        // tenth of `duration`.
+        // Expected: each batch has four times the operations of the batch before, and the last
+        // batch takes at least a tenth of `duration`.
         assert!(batches.is_sorted_by(|a, b| 4 * a == *b), "{batches:?}");
         assert!(batches.last().is_some_and(|last| (10_000..40_000).contains(last)), "{batches:?}");
         // Input: one operation takes longer than the whole duration. Expected: the minimum number

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `Round`: the result of one measurement of one cell; rounds of a cell can be pooled.
 //!
-//! Latencies are recorded in an HdrHistogram (three significant digits, 1 ns to 100 s). CPU time is
-//! that of all threads of both processes over exactly the measured operations.
+//! A cell is one combination of scenario, transport and size. Latencies are recorded in an
+//! HdrHistogram (three significant digits, 1 ns to 100 s). CPU time is that of all threads of both
+//! processes over exactly the measured operations.
 //!
 //! Percentiles are *not* averaged: the distributions of several rounds are added up.
 
@@ -10,7 +11,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The measurements of one cell in one round.
+/// The measurements of one combination of scenario, transport and size in one round of a run.
 #[derive(Clone, Debug)]
 pub struct Round {
     /// Latencies of the round's operations, in nanoseconds.
@@ -56,7 +57,7 @@ pub struct StreamMemory {
 }
 
 impl StreamMemory {
-    /// The larger value of each field of `self` and `other`.
+    /// Combines two rounds: each field is the larger value of that field in `self` and `other`.
     pub fn worse(self, other: Self) -> Self {
         Self {
             memory_bytes: self.memory_bytes.max(other.memory_bytes),
@@ -86,8 +87,8 @@ pub struct SessionCost {
 }
 
 impl SessionCost {
-    /// The larger value of each field of `self` and `other`, for a limit that must hold in both
-    /// processes.
+    /// Combines the costs in two processes or rounds: each field is the larger value of that field
+    /// in `self` and `other`. A limit on the result therefore holds for both.
     pub fn worse(self, other: Self) -> Self {
         Self {
             resident_bytes: self.resident_bytes.max(other.resident_bytes),
@@ -111,7 +112,8 @@ impl Round {
     }
 }
 
-/// Adds up the rounds of one cell; `None` if there are no rounds.
+/// Adds up rounds of the same scenario, transport and size to one round; `None` if there are no
+/// rounds.
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {

@@ -80,5 +80,5 @@ const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// The exit code after a measurement that hung.
 const EXIT_HUNG: i32 = 3;
 
-/// The number that is added to that of a signal to form the exit code, as shells do.
+/// The exit code after a signal is this number plus the signal's number, as in shells.
 const EXIT_SIGNAL: i32 = 128;

@@ -93,7 +93,8 @@ fn rate_cpu(outcomes: &[Outcome]) -> LineChart {
     }
 }
 
-/// The plot `ping-tail` of the latencies of small messages: one message in x is slower than y.
+/// The plot `ping-tail` of the round trips of small messages. A point (x, y) says that one message
+/// in x takes longer than y.
 fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     let is_small = |cell: Cell| cell.scenario == Scenario::Ping && cell.size == TINY;
     let series = outcomes.iter().filter(|outcome| is_small(outcome.cell)).filter_map(|outcome| {
@@ -116,8 +117,8 @@ fn ping_tail(outcomes: &[Outcome]) -> LineChart {
     }
 }
 
-/// The lines of a plot: one line for each transport and wait strategy, through the cells of a
-/// scenario.
+/// The lines of a plot: one line for each transport and wait strategy, through the results of
+/// `scenario`.
 fn lines(
     outcomes: &[Outcome],
     scenario: Scenario,

@@ -7,7 +7,7 @@ use crate::harness::cell::{Cell, Scenario, TransportName};
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, find, percentile};
 
-/// The table of all cells except those of `idle`, for which no column has a value.
+/// The table of all outcomes except those of `idle`, for which no column has a value.
 pub fn table(outcomes: &[Outcome]) -> TextTable {
     let mut table = TextTable::new(&HEADINGS);
     for outcome in outcomes.iter().filter(|outcome| outcome.cell.scenario != Scenario::Idle) {
@@ -25,12 +25,13 @@ time per operation in throughput, duplex, oversubscribe and parallel. ÷ base: o
 baseline-spin at that size. ÷ socket: over the Unix socket. time/op: elapsed time over the operations of all
 streams, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
 
-/// Values of the outcomes that have no column in the table, as text; empty if there are none.
+/// Returns the text below the table: those results in `outcomes` that have no column in the table.
+/// It is empty if there are none.
 pub fn notes(outcomes: &[Outcome]) -> String {
     [sessions(outcomes), streams(outcomes), links(outcomes)].concat()
 }
 
-/// For `connect` and `idle`: the cost of open sessions without messages.
+/// Returns text about `connect` and `idle`: the cost of open sessions without messages.
 fn sessions(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let cell = outcome.cell;
@@ -50,8 +51,8 @@ fn sessions(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// For `parallel`: the memory of the session, and the rate that streams keep while other streams
-/// are never read.
+/// Returns text about `parallel`: the memory of the session, and the rate that streams keep while
+/// other streams are never read.
 fn streams(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let Cell { unread, streams, .. } = outcome.cell;
@@ -68,8 +69,8 @@ fn streams(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// For links: compares a link's time with that of its transport alone, and the time of both
-/// directions at once with that of one direction.
+/// Returns text about links. It compares a link's time with that of its transport alone, and the
+/// time of both directions together with that of one direction.
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {

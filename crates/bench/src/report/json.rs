@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One cell as one JSON object: a line of `--json`, an element of `results.json`.
 //!
-//! The keys up to `touched` are always present, in this order. A percentile is `null` without
-//! samples, and p99 of `rate` also below 1,000 samples. Further keys follow for some cells:
-//! `one_cpu` if both processes share one CPU, the rate and the cores of `rate`, the cost of a
-//! session in `connect` and `idle`. `parallel` adds the time per operation over the rounds and the
-//! number of processes. It also adds the memory of its session, and the rate that its streams keep
-//! next to unread ones.
+//! A cell is one combination of scenario, transport and size. The keys up to `touched` are always
+//! present, in this order. A percentile is `null` without samples, and p99 of `rate` is `null` also
+//! below 1,000 samples. Further keys follow for some cells:
+//!
+//! - `one_cpu` if both processes share one CPU;
+//! - in `rate`, the rate, and the shares of a core that sender and receiver used;
+//! - in `connect` and `idle`, the cost of a session;
+//! - in `parallel`, the time per operation over the rounds, the number of processes, the memory of
+//!   the session, and the rate that streams keep next to unread streams.
 
 use serde::Serialize;
 
@@ -16,7 +19,7 @@ use crate::harness::pattern::Touch;
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, percentile};
 
-/// The result of one cell as a JSON object.
+/// The result of one combination of scenario, transport and size as a JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     scenario: &'static str,
@@ -57,7 +60,7 @@ pub struct Line {
     parallel: Option<Parallel>,
 }
 
-/// The keys that only cells of `parallel` have.
+/// The keys that only results of `parallel` have.
 #[derive(Clone, Debug, Serialize)]
 struct Parallel {
     ns_per_op: Option<Spread>,
@@ -71,8 +74,8 @@ struct Parallel {
 }
 
 impl Line {
-    /// The JSON object of one cell, computed from all its rounds together; `None` if no round of
-    /// the cell succeeded.
+    /// Returns the JSON object of one combination of scenario, transport and size, computed from
+    /// all rounds of `outcome` together. The result is `None` if no round succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let round = outcome.pooled()?;

@@ -31,7 +31,7 @@ use json::Line;
 pub struct Output {
     /// The table of the run's results.
     pub table: TextTable,
-    /// The text below the table on the terminal.
+    /// The text that the terminal shows below the table.
     pub notes: String,
 }
 

@@ -96,13 +96,14 @@ impl LineChart {
 }
 
 impl Series {
-    /// The points of the line that can be drawn: both coordinates are positive.
+    /// The points of the line that are drawn: those of which both coordinates are positive, because
+    /// the axes are logarithmic.
     fn visible(&self) -> impl Iterator<Item = (f64, f64)> {
         self.points.iter().copied().filter(|&(x, y)| x > 0.0 && y > 0.0)
     }
 }
 
-/// The range of an axis: all values, with a margin at both ends.
+/// Returns the range of an axis: it contains all `values`, with a margin at both ends.
 fn padded(values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
     let (low, high) = values.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
     if low > high { 1.0..10.0 } else { low / PADDING..high * PADDING }

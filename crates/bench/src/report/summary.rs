@@ -15,7 +15,8 @@ use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, PAGE, TINY, default_pairs};
 /// One row of the summary: a scenario, and the format of its number.
 struct Row {
     name: String,
-    /// The row's cell; transport and wait strategy are replaced in each column.
+    /// The scenario, size and options that the row shows; each column puts its own transport and
+    /// wait strategy into a copy.
     like: Cell,
     metric: Metric,
     show: fn(f64, usize) -> String,
@@ -110,8 +111,8 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let by_wait = |wait| lookup(TransportName::SHM, Some(wait));
     let shm = by_wait(WaitName::Adaptive);
     let uds = lookup(TransportName::UDS, None);
-    // The round trip of the baseline, which is always that of `ping`: rows of other scenarios are
-    // compared with it, too.
+    // The baseline is always the round trip of `ping` over `baseline-spin`; rows of other scenarios
+    // are compared with it, too.
     let baseline_cell = Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, row.like.size);
     let baseline = find(outcomes, baseline_cell).filter(|_| row.has_baseline);
     let against = |below: Option<&Outcome>, metric| {

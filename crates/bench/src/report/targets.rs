@@ -21,7 +21,7 @@ use crate::outcome::{Metric, Outcome, find};
 use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs};
 use crate::table::TRANSPORTS;
 
-/// A target of the project and its verdict.
+/// A target of the project: a number that is measured, and the limit that the number must meet.
 struct Target {
     name: String,
     limit: Limit,
@@ -37,11 +37,12 @@ enum Limit {
 
 /// The number that a target compares with its limit.
 enum Number {
-    /// The ratio of two cells, formed within each round.
+    /// The ratio of a metric of one measured cell to a metric of another measured cell, formed
+    /// within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// The value of a metric in one cell.
+    /// The value of a metric of one measured cell.
     Plain(Cell, Metric),
-    /// A number of a session that carries no messages.
+    /// A cost of one session that carries no messages, such as its memory.
     Session(Cell, fn(SessionCost) -> Option<f64>),
 }
 
@@ -49,11 +50,12 @@ enum Number {
 pub struct Verdict {
     /// One row of the table of targets.
     pub line: Vec<String>,
-    /// Whether the limit holds; `None` if the target was not measured.
+    /// Whether the number meets the target's limit; `None` if the number was not measured.
     pub is_met: Option<bool>,
 }
 
-/// The plan that measures the cells of all targets.
+/// Makes the plan that measures each combination of scenario, transport and size that a target
+/// needs.
 pub fn plan(rounds: Option<u32>, duration: Option<Duration>) -> Plan {
     let mut plan = Plan::new(rounds.unwrap_or(ROUNDS).max(ROUNDS), TRANSPORTS);
     for cell in targets().iter().flat_map(Target::cells) {
@@ -250,8 +252,8 @@ impl Target {
     }
 }
 
-/// The duration per round that gives enough samples: for example, five rounds at 100 messages/s
-/// give 1,050.
+/// Returns the duration of each round that gives enough samples for the targets of `cell`. For
+/// example, five rounds at 100 messages/s give 1,050 samples.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
         Scenario::Ping | Scenario::Throughput | Scenario::Duplex => 300,

@@ -6,8 +6,8 @@
 //! count as connected before the other process has accepted it.
 //!
 //! The cost of a session is the growth of resident memory, own shared memory and descriptors,
-//! divided by the number of sessions. For it 32 sessions are open, each used once. The larger value
-//! of the two processes is reported.
+//! divided by the number of sessions. To measure this cost, 32 sessions are open, each used once.
+//! The larger value of the two processes is reported.
 
 use std::time::{Duration, Instant};
 

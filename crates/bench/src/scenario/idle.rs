@@ -107,8 +107,8 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the observed thread sleeps and has been inactive for a while: on a busy machine it
-/// may start late.
+/// Waits until the observed thread sleeps and has been inactive for a while. (On a busy machine the
+/// thread may start late.)
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
     for _ in 0..CHECKS_MAX {

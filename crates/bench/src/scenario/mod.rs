@@ -35,9 +35,9 @@ use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
 /// The two parts of a measurement on one transport.
 #[derive(Clone, Copy)]
 pub struct Runner {
-    /// The parent's part: measures the cell once, for about the duration.
+    /// The parent's part: measures the given cell once, for about the given duration.
     pub measure: fn(Cell, &Setup, Duration, &mut Pair) -> Result<Round>,
-    /// The child's part: serves until the parent closes the cell.
+    /// The child's part: serves the parent's requests until the parent sends `Request::Close`.
     pub serve: fn(Cell, &Setup, &Control) -> Result<()>,
 }
 

@@ -98,7 +98,8 @@ struct Served<T: StreamTransport> {
 }
 
 impl<T: StreamTransport> Ends<T> {
-    /// Opens all streams of the cell: those with replies, and those that the server never reads.
+    /// Opens all streams of the measurement: those with replies, and those that the server never
+    /// reads.
     fn open(cell: Cell, setup: &Setup, runtime: Runtime, pair: &mut Pair) -> Result<Self> {
         let (client, mut endpoints, served) = match cell.processes {
             Processes::Two | Processes::TwoOnOneCpu => {

@@ -5,8 +5,9 @@
 //! parent   fill n ── send ──►             receive ◄── … verify n|REPLY ┐
 //! child              receive, verify n, fill n|REPLY, send ────────────┘   next n
 //! ```
-//! The clock is read once per round trip: the end of one is the start of the next. The measured
-//! time therefore contains writing, verifying and the loop itself, equally for each transport.
+//! The clock is read once per round trip: the end of one round trip is the start of the next. The
+//! measured time therefore contains writing, verifying and the loop itself, equally for each
+//! transport.
 
 use std::time::{Duration, Instant};
 

@@ -118,7 +118,7 @@ const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
 
-/// Sealed memory of this process, as the ring crate needs it.
+/// Sealed memory that this process writes, wrapped for the ring crate's interface.
 struct Own(OwnMap);
 
 impl Writable for Own {
@@ -127,7 +127,7 @@ impl Writable for Own {
     }
 }
 
-/// The peer's sealed memory, as the ring crate needs it.
+/// Sealed memory that the peer writes, wrapped for the ring crate's interface.
 struct Peer(PeerMap);
 
 impl Readable for Peer {

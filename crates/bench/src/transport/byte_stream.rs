@@ -2,7 +2,8 @@
 //! Messages of an agreed size over a blocking byte stream: Unix sockets, TCP and pipes.
 //!
 //! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length
-//! prefix. Small messages are *not* batched, because Partywall publishes each message at once, too.
+//! prefix. Small messages are *not* batched, because Partywall does not batch: it publishes each
+//! message when it is sent.
 
 use std::io::{Read, Write};
 

@@ -12,7 +12,8 @@
 //! All calls are generic: a virtual call or a boxed future per message would be visible in a time
 //! of 15 ns.
 //!
-//! Messages of channels carry no length, because both ends know it. That favours the byte streams.
+//! Messages of channels carry no length, because both ends know the size in advance. The missing
+//! length field favours transports that are byte streams.
 //!
 //! Invariant: streams are accepted in the order in which they are opened, so both ends number them
 //! alike. If a transport breaks the invariant, payloads do not verify.

@@ -266,7 +266,8 @@ fn memory_max(cell: Cell) -> u64 {
     (2 * streams * size + unread_bytes).max(MEMORY_MIN)
 }
 
-/// The library's wait strategy of this name; adaptive if no name is given.
+/// Returns the library's wait strategy that `wait` names; the adaptive strategy if `wait` is
+/// `None`.
 pub const fn wait_strategy(wait: Option<WaitName>) -> Wait {
     match wait {
         Some(WaitName::Spin) => Wait::Spin,

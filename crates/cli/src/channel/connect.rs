@@ -42,7 +42,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Connects to `address`. While there is no listener, it tries again for the time `retry`.
+/// Connects to `address`. If there is no listener, the function tries again until the time `retry`
+/// has passed.
 pub fn connect_with_retry(
     address: &Address,
     config: &Config,
@@ -74,13 +75,14 @@ pub fn hint_of(error: &partywall_sys::ConnectError, retry: Option<Duration>) -> 
     if retry.is_none() && may_appear(error) { "; --retry 5s waits until it is there" } else { "" }
 }
 
-/// Whether a listener may appear before the next attempt, as far as the error shows.
+/// Whether a listener may appear later at the address that failed with `error`, so that another
+/// attempt may succeed.
 pub fn may_appear(error: &partywall_sys::ConnectError) -> bool {
     use partywall_sys::ConnectError::{NotFound, Refused, TimedOut};
     matches!(error, NotFound { .. } | Refused { .. } | TimedOut { .. })
 }
 
-/// Whether there is a deadline, and it has not passed yet.
+/// Whether `deadline` is set and has not passed yet.
 pub fn is_ahead(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() < deadline)
 }

@@ -74,7 +74,8 @@ pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// The two running threads, of stdin and of stdout.
+/// The two running threads: one sends stdin to the peer, the other writes received messages to
+/// stdout.
 struct Joined {
     events: mpsc::Receiver<Ended>,
     counters: Arc<Counters>,
@@ -88,7 +89,7 @@ struct Counters {
     received: Mutex<ReceiverStats>,
 }
 
-/// How one direction ended.
+/// The event that a thread reports when its direction has ended: which direction, and how it ended.
 struct Ended {
     is_input: bool,
     how: Result<(), Broken>,
@@ -127,8 +128,8 @@ impl Joined {
         for _ in 0..2 {
             let Ok(Ended { is_input, how }) = self.events.recv() else { break };
             let Err(reason) = how else { continue };
-            // If the peer receives no more, it may still send. Then the program waits for the end
-            // of the receiving direction, which may explain the failure.
+            // A peer that receives no more may still send. In this case the program waits for the
+            // end of the receiving direction, which may explain the failure.
             let may_continue = is_input && reason.exit == Exit::PeerDied;
             if broken.is_none() || reason.exit == Exit::Protocol {
                 broken = Some(reason);

@@ -9,9 +9,10 @@
 
 use partywall::{BindError, ConnectError, HandshakeError, Limit, Refusal, SendError, TooLarge};
 
-/// An error in the words of the command.
+/// An error of the library that the command prints with the name of a flag in place of a library
+/// setting.
 pub trait InFlags {
-    /// The text of the error, which names the flag that would help.
+    /// Returns the text of the error; the text names the flag that would help.
     fn in_flags(&self) -> String;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The exit codes of the command: each way to end has one code, and each code has one meaning.
 //!
-//! Code 2 is not one of them. `bench --strict` uses it for a missed target. `shmipc dump` and `link
-//! inspect` use it for an error, because their code 1 is a finding.
+//! No value of `Exit` is 2, because some commands give code 2 a meaning of their own. `bench
+//! --strict` uses code 2 for a missed target. `shmipc dump` and `link inspect` use it for an error,
+//! because their code 1 is a finding.
 
 use std::process::ExitCode;
 

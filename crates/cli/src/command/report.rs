@@ -36,10 +36,10 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// `whole` as one JSON object, followed by a newline.
+/// Formats `whole` as the text of one JSON object, followed by a newline.
 ///
 /// # Errors
-/// If the object cannot be written as JSON.
+/// If `whole` cannot be written as JSON.
 pub fn json(whole: &impl Serialize) -> Result<String> {
     let mut text = serde_json::to_string_pretty(whole).context("writing JSON")?;
     text.push('\n');

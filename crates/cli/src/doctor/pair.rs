@@ -153,7 +153,8 @@ fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel
     listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// Number of descriptors that this process has open, and of memfds that it has mapped.
+/// The numbers of descriptors that this process has open, and of memfds that it has mapped. Their
+/// growth shows what a channel costs.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,

@@ -61,7 +61,7 @@ pub struct EchoError {
 }
 
 impl EchoError {
-    /// The error for a failure of this process, and not of the peer.
+    /// Makes the error for a failure of this process, and not of the peer.
     pub fn failure(reason: &str) -> Self {
         Self { exit: Exit::Failure, reason: reason.to_owned() }
     }
@@ -228,8 +228,8 @@ fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
     EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
-/// The exit code if a peer did not echo: a peer that is late counts as dead. For any other failure
-/// the code is `other`.
+/// Returns the exit code if a peer did not echo. A peer that is late (`is_late`) counts as dead;
+/// for any other failure the code is `other`.
 const fn late_or(is_late: bool, other: Exit) -> Exit {
     if is_late { Exit::PeerDied } else { other }
 }

@@ -164,8 +164,8 @@ impl Experiment {
                     if send_times.send(sent_at).is_err() {
                         return Ok(index); // the receiver has failed, and reports the reason
                     }
-                    // The send time is taken after the wait for the window: the wait counts for the
-                    // whole time, but not for the round trip.
+                    // The send time is taken after the wait for the window. The wait therefore
+                    // counts for the total time, but not for the round trip.
                     sender.send(&message, Instant::now() + self.timeout)?;
                 }
                 Ok(self.count)

@@ -44,20 +44,20 @@ impl Admission {
         );
         let known = OnceLock::new();
         if let Some(peer) = peer {
-            // The cell `known` is new, so its value can be set.
+            // The `OnceLock` `known` was just made and is empty, so `set` cannot fail.
             let _ = known.set(peer.clone());
         }
         let secret = secret.map(Arc::from);
         Ok(Self { link: link.to_owned(), peer: Arc::new(known), secret, allows_anonymous })
     }
 
-    /// From now on admits only the peer with this name.
+    /// Admits only senders with the name `peer` from now on.
     pub fn restrict_to(&self, peer: &str) {
         // If a name is set already, it equals `peer`, because no other peer was admitted.
         let _ = self.peer.set(peer.to_owned());
     }
 
-    /// Adds to `config` that each login is checked by the rules.
+    /// Returns `config` with a check of each login, which applies these rules.
     pub fn apply(&self, config: Config) -> Config {
         let admission = self.clone();
         config.on_login(move |request| match admission.objection(request) {

@@ -57,7 +57,8 @@ pub enum Kind {
     Out,
 }
 
-/// The entry that is written before a batch.
+/// An entry of a checkpoint. It is written before a batch of messages is sent or written to the
+/// output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The id of the stream that the entry is about; 0 if no stream was known.
@@ -70,7 +71,8 @@ pub struct Entry {
     pub second: u64,
 }
 
-/// The identity of the input or output file, independent of its name.
+/// The identity of the input or output file, independent of its name. A checkpoint stores it, so
+/// that the checkpoint of another file is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -271,7 +273,8 @@ fn read(file: &File, kind: Kind) -> Result<(Identity, u64, u64, Entry)> {
     Ok((Identity { device, inode, prefix, crc }, epoch, sequence, entry))
 }
 
-/// The newer entry of two slots; `None` if damage makes it uncertain which that is (SPEC 13.2).
+/// Returns the newer entry of two slots; `None` if damage makes it uncertain which entry is newer
+/// (SPEC 13.2).
 fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
     let checked = [0, 1].map(|index| {
         let [sequence, stream, position, first, second, stored] = words(&slots[index]);
@@ -280,8 +283,8 @@ fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
         let entry = is_whole.then_some((sequence, Entry { stream, position, first, second }));
         (entry, stored & LOW, stored >> 32 == seal >> 32)
     });
-    // Whether slot `index` was being overwritten: an interrupted write leaves the seal of the
-    // slot's former entry, which is the one before entry `sequence`.
+    // Whether slot `index` is damaged only by an interrupted write, and held the entry before entry
+    // `sequence`. Such a write leaves the seal of the slot's former entry.
     let was_before = |index: usize, sequence: u64| {
         let (_, sealed, is_body_sealed) = checked[index];
         sealed == (sequence - 1) & LOW && !is_body_sealed

@@ -47,9 +47,9 @@ pub struct Splitter {
     /// Number of bytes of `buffer` in use.
     filled: usize,
     taken: usize,
-    /// Offset in the input of the byte at `taken`.
+    /// Offset in the input of the byte at index `taken` of `buffer`.
     offset: u64,
-    /// Index in `buffer` up to which the bytes after `taken` have no newline.
+    /// Index in `buffer` up to which the bytes from index `taken` on have no newline.
     searched: usize,
     message_max: usize,
     is_ended: bool,

@@ -40,12 +40,14 @@ pub struct Monitor {
     last_reason: String,
     /// Whether the peer closed its end in good order and has not attached since then.
     has_left: bool,
-    /// A moment, in addition to the monitor's own, at which [`wait`](Self::wait) returns.
+    /// A moment that the command sets, at which [`wait`](Self::wait) returns even if no deadline of
+    /// the monitor has passed.
     wake_at: Option<Instant>,
 }
 
 impl Ended {
-    /// The end of a command for a failure of this process: the exit code is `Failure`.
+    /// Makes the end of a command that failed because of this process, and not because of the peer:
+    /// the exit code is `Failure`.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
@@ -106,7 +108,8 @@ impl Monitor {
         self.has_left
     }
 
-    /// Sets a moment at which [`wait`](Self::wait) returns, in addition to the monitor's own.
+    /// Sets a moment at which [`wait`](Self::wait) returns even if no deadline of the monitor has
+    /// passed; `None` removes that moment.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }

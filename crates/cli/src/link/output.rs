@@ -57,7 +57,7 @@ impl Output {
     }
 
     /// Ends a line that a killed process wrote in part, so that the next message begins a new line.
-    /// It is used without --exactly-once.
+    /// The command calls this function only without --exactly-once.
     pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());

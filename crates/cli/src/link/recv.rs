@@ -130,15 +130,15 @@ fn receive(
     ended
 }
 
-/// The means to wait for the link or for a signal.
+/// The parts with which the command waits for events of the link and for signals at the same time.
 struct Waiting<'a> {
     caught: &'a Caught,
     monitor: Monitor,
 }
 
 impl Waiting<'_> {
-    /// Waits for the link to the peer, or to the first peer that attaches; `None` if a signal came
-    /// first.
+    /// Opens the link to the peer that --peer names. Without --peer, waits for the first peer that
+    /// attaches, and returns its link; `None` if a signal arrives first.
     fn first(
         &mut self,
         arguments: &Arguments,
@@ -165,7 +165,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether a signal has arrived. If `is_idle`, the call waits for a signal or the link.
+    /// Returns whether a signal has arrived. If `is_idle`, the call first waits for a signal or for
+    /// an event of the link.
     fn is_interrupted(&self, is_idle: bool) -> Result<bool, Ended> {
         let mut signals = self.caught.descriptors();
         if is_idle {
@@ -251,7 +252,7 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// The result of `--once` if no sender has attached in this run.
+    /// Returns the result of `--once` if no sender has attached in this run before the deadline.
     fn without_sender(&self) -> Result<(), Ended> {
         if self.sender.state() == SenderState::Finished {
             return Ok(());
@@ -265,7 +266,8 @@ impl<'a> Receiving<'a> {
         })
     }
 
-    /// Adds the queued messages of the link to the batch.
+    /// Replaces the batch by the next queued messages of the link, up to the maximum size of a
+    /// batch.
     fn gather(&mut self) -> Result<(), Ended> {
         self.batch.clear();
         let mut bytes = 0;
@@ -280,7 +282,8 @@ impl<'a> Receiving<'a> {
             };
             if self.batch.last().is_some_and(|last| !follows(&message, last)) {
                 // `message` does not follow the messages of the batch: after a new connection, the
-                // peer sends all unacknowledged messages again.
+                // peer sends all unacknowledged messages again. So the batch starts anew with
+                // `message`.
                 self.batch.clear();
             }
             bytes += message.len();
@@ -312,12 +315,14 @@ impl<'a> Receiving<'a> {
     }
 }
 
-/// Whether `message` belongs to the stream of `last`, and comes after `last`.
+/// Whether `message` may be appended to a batch that ends with `last`: both belong to the same
+/// stream, and `message` comes later.
 fn follows(message: &Message, last: &Message) -> bool {
     message.token().covers(&last.token()) && message.position() > last.position()
 }
 
-/// The checkpoint entry that is written before a batch.
+/// Makes the checkpoint entry that is written before a batch. It holds the acknowledged position
+/// and the epoch of `link`, and `length`, the length of the output in bytes.
 fn entry_of(link: &Link, length: u64) -> Result<Entry> {
     let at = link.acked_position()?;
     let (stream, position) = at.map_or((0, 0), |at| (at.stream, at.position));
@@ -344,8 +349,9 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // The entry is of another stream, so no batch has to be removed: another stream comes only
-        // with a connection, which never begins while a batch is partly written.
+        // The entry is about another stream than the acknowledged position, so no batch has to be
+        // removed. Another stream comes only with a connection, which never begins while a batch is
+        // partly written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}
         None => bail!(

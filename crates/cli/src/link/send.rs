@@ -7,9 +7,9 @@
 //!      └── waits while no whole message is buffered    all acknowledged ─▶ LEAVE ─▶ exit 0
 //! ```
 //!
-//! A failed command ends without the frame LEAVE, like a killed one. LEAVE means that the input has
-//! ended and is acknowledged, and `recv --once` relies on that. Signals are not caught, so they end
-//! the process at once.
+//! A command that fails or is killed ends without sending the frame LEAVE. LEAVE means that the
+//! input has ended and is acknowledged, and `recv --once` relies on that. The command catches no
+//! signals, so a signal ends the process immediately.
 //!
 //! `checkpoint.rs` shows that `--exactly-once` is correct.
 
@@ -302,8 +302,8 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // The number of unacknowledged bytes is read after the events, which may report a new
-            // connection, and before the next wait.
+            // The loop reads the number of unacknowledged bytes after it has handled the events,
+            // which may include a new connection, and before it waits again.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();
@@ -316,8 +316,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Returns an error if the peer has begun an epoch, because nothing then shows which messages
-    /// of the former epoch arrived.
+    /// Returns an error if the peer has begun a new epoch. After such a change nothing shows which
+    /// messages of the former epoch arrived.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {
@@ -335,8 +335,8 @@ fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result
     let at = link.sent_position()?;
     let found = match Checkpoint::open(path, Kind::In, input) {
         Ok(found) => found,
-        // The checkpoint belongs to the input of an epoch before the new one, so the checkpoint is
-        // discarded.
+        // The checkpoint at `path` belongs to the input of an earlier epoch than the new one, so
+        // the checkpoint is discarded.
         Err(_) if Checkpoint::is_of_older_epoch(path, Kind::In, epoch) => None,
         Err(error) => return Err(error),
     };
@@ -386,7 +386,8 @@ fn not_sent(error: SendError) -> Ended {
     }
 }
 
-/// An error of opening a link, in a text that names a flag instead of a setting.
+/// Converts an error of opening a link into a text for the user. The text names the flag of the
+/// command instead of the setting of the library.
 pub fn in_flags(error: OpenError) -> anyhow::Error {
     match error {
         OpenError::Config(error) => {

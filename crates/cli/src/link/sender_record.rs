@@ -37,7 +37,8 @@ pub enum SenderState {
 }
 
 impl SenderRecord {
-    /// Reads the record next to the link's file; without a link file, the state is not stored.
+    /// Reads the record from the file next to `link_file`. If there is no link file, the record
+    /// exists in memory only, and the state begins as unknown.
     pub fn open(link_file: Option<&Path>) -> Result<Self> {
         let path = link_file.map(|file| file.with_extension("sender"));
         let state = match path.as_deref().map(fs::read_to_string) {
@@ -77,7 +78,8 @@ impl SenderRecord {
     }
 }
 
-/// Replaces the content of the file at `path` as a whole.
+/// Replaces the content of the file at `path` by a rename. A process killed at any moment leaves
+/// either the old content or the new content, never a mix.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("sender.new");
     let mut file =

@@ -17,7 +17,8 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The number of bytes to reserve for the next read; `None` if [`SHORT_BYTES`] are enough.
+    /// The number of bytes of shared memory to reserve for the next read. `None` if the next read
+    /// takes at most [`SHORT_BYTES`], which need no reserved memory.
     pub fn long(self) -> Option<usize> {
         self.step.checked_sub(1).map(|index| LONG_BYTES[index])
     }

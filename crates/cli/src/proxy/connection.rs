@@ -55,7 +55,8 @@ struct Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // The reset does not affect a direction that has ended already.
+        // A reset affects only directions that are still open; a direction that has ended stays
+        // ended.
         if let Some(code) = self.reset_code {
             self.send.reset(code);
             self.plain.reset_on_close();
@@ -127,8 +128,8 @@ async fn both_ways(
                 }
                 to_plain::Ended::Broken => {
                     recv.stop(RESET);
-                    // The bytes that the program wrote before the error are still read, and carried
-                    // to the peer.
+                    // The plain socket has failed. The proxy still reads the bytes that the program
+                    // wrote before the error, and carries them to the peer.
                     let _ = timeout(REST_TIMEOUT, inward).await;
                     End::PlainReset
                 }
@@ -167,7 +168,8 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
     }
 }
 
-/// Delivers the bytes that the peer sent before it ended, if the program reads them in time.
+/// Carries to the plain socket the bytes that the peer sent before the stream ended, if the program
+/// reads them in time. `end` says how the stream ended.
 async fn deliver_rest(outward: impl Future<Output = to_plain::Ended>, end: End) -> End {
     match (timeout(REST_TIMEOUT, outward).await, end) {
         (Ok(to_plain::Ended::Finished), End::PeerReset(DROPPED)) => End::InOrder,

@@ -4,7 +4,8 @@
 //! ```text
 //!   permit ─▶ accept ─▶ open a stream, within --connect-timeout ─▶ carry
 //! ```
-//! Without a permit no socket is accepted: clients wait in the backlog.
+//! Each open connection holds a permit. While no permit is free, the proxy accepts no socket, and
+//! clients wait in the backlog of the listener.
 
 use std::io;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
     }
 }
 
-/// Opens a stream for one plain socket, and carries the bytes of both.
+/// Opens a stream for one plain socket, and carries bytes between the socket and the stream.
 async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     let opened = select! {
         opened = timeout(shared.connect_timeout, session.open()) => opened,

@@ -93,7 +93,7 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
     }
 }
 
-/// Connects a plain socket for one stream, and carries the bytes of both.
+/// Connects a plain socket for one stream, and carries bytes between the stream and the socket.
 async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     let reached = select! {
         reached = timeout(shared.connect_timeout, reach(target, shared)) => reached,
@@ -129,7 +129,8 @@ async fn reach<'a>(
     Ok((Plain::connect(target).await?, permit))
 }
 
-/// Upper bound of the sessions at the same time; further ones wait in the backlog.
+/// Upper bound of the sessions at the same time; further sessions wait in the backlog of the
+/// listener.
 const SESSIONS_MAX: usize = 256;
 
 /// Pause after a failed accept, during which other sessions may close descriptors.

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - Lines are written in the order of the calls; lines dropped in a row leave one note in their
-//!   place.
+//! - Lines are written in the order of the calls. Lines dropped in a row are replaced by one line
+//!   that states how many are missing.
 //! - No thread holds the lock while it writes.
 
 use std::collections::VecDeque;
@@ -68,13 +68,13 @@ impl Log {
         self.0.changed.notify_all();
     }
 
-    /// Prints the last lines, and waits for up to `limit` until all are written. Lines printed
-    /// after this call are dropped.
+    /// Queues `last` as the last lines of the log, and waits for up to `limit` until all queued
+    /// lines are written. Lines printed after this call are dropped.
     pub fn finish(&self, last: &str, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut lines = self.0.lines();
-        // Adds at most two lines, the note about dropped lines and the last lines, even to a full
-        // queue.
+        // `finish` adds at most two entries, even to a full queue: the line that states how many
+        // lines were dropped, and `last`.
         let gap = lines.gap();
         lines.waiting.extend(gap);
         lines.waiting.extend((!last.is_empty()).then(|| last.to_owned()));
@@ -96,7 +96,8 @@ impl Lines {
         if self.is_closed {
             return;
         }
-        // After dropped lines, further lines are dropped until the note about them is written.
+        // Once a line has been dropped, further lines are dropped as well, until the log has
+        // written the line that states how many are missing.
         if self.missing > 0 || self.waiting.len() >= LINES_MAX {
             self.missing += 1;
         } else {
@@ -104,12 +105,14 @@ impl Lines {
         }
     }
 
-    /// Takes the next line to write. The note about dropped lines comes after all queued lines.
+    /// Takes the next line to write: the oldest queued line. If no line is queued, takes the line
+    /// that states how many lines were dropped, if any.
     fn next(&mut self) -> Option<String> {
         self.waiting.pop_front().or_else(|| self.gap())
     }
 
-    /// The note about dropped lines, if lines were dropped.
+    /// Returns the line that states how many lines were dropped, and sets their number to 0. `None`
+    /// if no line was dropped.
     fn gap(&mut self) -> Option<String> {
         let missing = std::mem::take(&mut self.missing);
         let lines = if missing == 1 { "line is" } else { "lines are" };
@@ -203,7 +206,8 @@ mod tests {
         // The output is blocked, so `finish` would wait for ever if it had no time limit.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
-        // The thread may have taken one line from the queue before the first line was dropped.
+        // Expected result: as many lines as the queue holds, plus one if the thread took a line
+        // from the queue before the first line was dropped.
         let missing = 1000 - (lines.len() - 2);
         assert!((LINES_MAX..=LINES_MAX + 1).contains(&(lines.len() - 2)), "{}", lines.len());
         assert_eq!(lines[lines.len() - 1], "table");

@@ -205,7 +205,7 @@ fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
 }
 
 /// The configuration of the session. A connection whose program does not read must not block other
-/// connections. If the blocks of such a connection occupy all memory, further messages overflow
+/// connections. So, if the blocks of such a connection occupy all memory, further messages overflow
 /// into the ring.
 fn config(arguments: &Arguments) -> Config {
     arguments

@@ -44,7 +44,8 @@ pub enum Route {
 }
 
 impl Route {
-    /// Decides which side is plain; the error says how to state it.
+    /// Decides which side is plain. If the addresses leave that open, the error tells the user
+    /// where to write `plain:`.
     pub fn decide(listen: &Endpoint, to: &Endpoint) -> Result<Self, String> {
         let is_plain = match (listen.is_plain, to.is_plain) {
             (true, true) => {
@@ -101,7 +102,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The prefix of an address that programs without Partywall use, as in `echo`.
+/// The prefix that marks an address at which programs without Partywall connect. The command `echo`
+/// uses the same prefix.
 const PLAIN: &str = "plain:";
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ impl SharedSession {
         (Supervisor { target, config, current }, Self(session))
     }
 
-    /// Opens a stream on the current session; if there is none, waits for the next. The caller
-    /// bounds the time.
+    /// Opens a stream on the current session. While no session is connected, the call waits for the
+    /// next session. The caller bounds the time of the wait.
     pub async fn open(&self) -> Result<Stream, String> {
         let gone = |_| "the proxy is ending".to_owned();
         let mut current = self.0.clone();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Running ── signal ──▶ Draining ── no open connection, or --drain over ──▶ Ending ──▶ exit 0
-//!                             └────── second signal ──▶ exit at once, 128 + signal
+//!                             └────── second signal ──▶ immediate exit, code 128 + signal
 //! ```
 
 use std::io;

@@ -78,7 +78,8 @@ async fn copy_all(
 fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
-        // The end of the stream is ignored for now, because the next `recv` reports it again.
+        // `try_recv` may report the end of the stream. The batch is written first, because the next
+        // `recv` reports the end again.
         let Ok(Some(message)) = recv.try_recv() else { return };
         bytes += message.len();
         batch.push(message);

@@ -98,8 +98,8 @@ async fn copy_long(
             reserved.truncate(count);
             unless_broken(reader, reserved.commit()).await?;
         } else if count > 0 {
-            // A few bytes must not occupy a large block, so the bytes are copied, and the block is
-            // freed.
+            // A few bytes must not occupy a large block of shared memory. So the proxy copies the
+            // bytes, frees the block, and sends the copy.
             let little = reserved[..count].to_vec();
             drop(reserved);
             unless_broken(reader, send.send(&little)).await?;
@@ -121,8 +121,8 @@ async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::R
     .await
 }
 
-/// Waits for room in the stream, or until the plain socket is broken. Nothing reads the socket
-/// while the stream has no room, so the wait must check the socket.
+/// Waits until `sending` has found room in the stream, or until the plain socket is broken. Nothing
+/// reads the socket while the stream has no room, so the wait must check the socket.
 async fn unless_broken<T>(
     reader: &PlainReader<'_>,
     sending: impl Future<Output = Result<T, StreamSendError>>,

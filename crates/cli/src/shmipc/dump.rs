@@ -47,8 +47,8 @@ pub struct Dump {
     pub unreadable: Vec<(String, String)>,
     /// The processes that have the memory open or mapped, among those that may be inspected.
     pub processes: Vec<u32>,
-    /// Whether a fault was in some copies and not in others, because a process changed the memory
-    /// meanwhile.
+    /// Whether some copies had a fault and others did not, because a process changed the memory
+    /// between the copies.
     pub moves: bool,
 }
 

@@ -39,8 +39,8 @@ pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<
     }
     if queues.is_empty() {
         for kin in kin_of(path) {
-            // A file that was removed meanwhile is skipped. A file that has the name of a region
-            // but is none is skipped as well.
+            // Two kinds of file are skipped: a file that was removed in the meantime, and a file
+            // that only has the name of a region.
             let Ok(kin) = read(&kin, &mut files) else { continue };
             if !matches!(kin.kind(), Kind::Neither(_)) {
                 memories.push(kin);
@@ -62,7 +62,8 @@ fn read(path: &Path, files: &mut HashSet<Identity>) -> Result<Memory> {
     Ok(Memory { source: name.clone(), name, bytes })
 }
 
-/// Paths of the other files in the family of the file at `path`, found by name.
+/// Paths of the other files in the family of the file at `path`: the regions of the same
+/// connection, found by name.
 fn kin_of(path: &Path) -> Vec<PathBuf> {
     let Some(own) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let directory = match path.parent() {

@@ -88,8 +88,8 @@ impl Memory {
     }
 }
 
-/// Smallest and largest size in bytes of a region with two queues of `entries`: other
-/// implementations round less than Partywall.
+/// Smallest and largest size in bytes of a region with two queues of `entries` elements. Other
+/// implementations of shmipc round sizes up less than Partywall does.
 fn sizes(entries: u32) -> (u64, u64) {
     let least = u64::from(entries) * 2 * ELEMENT_BYTES + 2 * HEADER_BYTES;
     (least, Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64))
@@ -107,7 +107,8 @@ pub fn family(name: &str) -> &str {
     }
 }
 
-/// Whether `name` is one that regions of shmipc have.
+/// Whether `name` has the form of a region's name: it ends with `_buffer`, or with `_queue_` and a
+/// number.
 pub fn is_named_like_a_region(name: &str) -> bool {
     family(name).len() != name.len()
 }
@@ -116,7 +117,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The layout of queues on this machine, which created the regions.
+/// The queue layout of this machine. The inspected regions have the same layout, because programs
+/// on this machine created them.
 pub const LAYOUT: QueueLayout = QueueLayout::NATIVE;
 /// Size in bytes of an element of a queue.
 const ELEMENT_BYTES: u64 = 12;
@@ -179,8 +181,8 @@ mod tests {
                 "{size} in {mapping}"
             );
         }
-        // If more than a page follows the region, or there is no second queue in the middle, the
-        // bytes stay unchanged.
+        // Expected result: `of_mapping` keeps all bytes if more than a page follows the region, or
+        // if no second queue begins in the middle.
         assert_eq!(mapped(432, 432 + 65_536, 16).bytes.len(), 432 + 65_536);
         assert_eq!(mapped(440, 4096, 16).bytes.len(), 4096);
     }

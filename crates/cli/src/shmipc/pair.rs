@@ -2,7 +2,7 @@
 //! `Group`: a buffer region with the queues that refer to it, and the report on them.
 //!
 //! ```text
-//!   …_buffer ◀── …_queue_0, …_queue_1        one family
+//!   …_buffer ◀── …_queue_0, …_queue_1        one family: the regions of one connection
 //!   the only buffer region ◀── queues whose names are not those of a family
 //! ```
 //! Queues whose buffer region is missing are checked alone.
@@ -21,8 +21,8 @@ pub struct Group {
     pub queues: Vec<Memory>,
 }
 
-/// Groups the copied regions by connection. The second list has the copies that are no region, each
-/// with the reason.
+/// Groups the copied regions by connection; returns the groups. The second list has the copies that
+/// are no region, each with the reason.
 pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
     let (mut groups, mut queues, mut others) = (Vec::<Group>::new(), Vec::new(), Vec::new());
     for memory in memories {

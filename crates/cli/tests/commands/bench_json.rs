@@ -12,7 +12,7 @@ fn bench(arguments: &[&str]) -> Output {
     Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
 }
 
-/// The parsed JSON lines of a short run.
+/// Runs `partywall bench` for a short time with these arguments; returns its parsed JSON lines.
 fn lines(arguments: &[&str]) -> Vec<Value> {
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
     let output = bench(&[arguments, &short].concat());
@@ -123,8 +123,9 @@ fn link() {
     for line in &lines {
         assert_complete(line);
         assert!(line["ops"].as_u64() > Some(0) && line["ops_per_s"].as_f64() > Some(0.0), "{line}");
-        // In so short a run, perhaps no message carried its send time; only `ping` always has a
-        // latency.
+        // Expected result: a latency in every `ping` line, and none in a `duplex` line. Other
+        // scenarios may have no latency in a run this short, because perhaps no message carried its
+        // send time.
         let has_latency = |scenario: &str| line["scenario"] == scenario && line["p50_ns"].is_u64();
         assert!(has_latency("ping") || line["scenario"] != "ping", "{line}");
         assert!(!has_latency("duplex"), "{line}");
@@ -263,7 +264,7 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
     }
 }
 
-/// The keys that the JSON object of every scenario has.
+/// Expected result: the keys that the JSON object of every scenario has.
 const KEYS: [&str; 16] = [
     "scenario",
     "transport",

@@ -86,7 +86,8 @@ fn file_size_limit_is_a_failure_without_a_signal() {
     assert!(finding["advice"].as_str().unwrap().contains("ulimit -f"));
 }
 
-/// The subjects of all checks, in order, if shared memory works.
+/// Expected result: the subjects of all checks of `doctor`, in order, on a machine where shared
+/// memory works.
 const SUBJECTS: [&str; 23] = [
     "kernel",
     "memfd with seals",

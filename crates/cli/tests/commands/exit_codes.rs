@@ -171,8 +171,8 @@ fn advice_names_flags_of_the_command() {
     let silent = format!("unix:{}", silent.display());
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    // A message has two limits: that of the process that sends it, and that of the peer. The lower
-    // one decides the error text.
+    // The length of a message is limited by the memory of its sender and by that of the peer.
+    // Expected result: the error text names the side with the lower limit.
     for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
         let ask = ["echo", "run", "--connect", &listen.address, "--size", "1m", "--memory", ours];
@@ -220,7 +220,8 @@ fn changed_bytes_are_5() {
     assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
-/// Copies bytes from one socket to the other. Bytes that arrive together with `SPOIL` are changed.
+/// Role of a faulty relay between two commands: copies bytes from one socket to the other, but
+/// changes the bytes that arrive together with `SPOIL`.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {

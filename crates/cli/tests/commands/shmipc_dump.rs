@@ -149,7 +149,8 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "shmipc_dump::child_process_serves"]).env(SERVES_IN, place);
     let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
-    // With the default queue_cap the size of the queue region is no multiple of a page.
+    // Input: the default queue_cap, with which the size of the queue region is no multiple of a
+    // page.
     let config = Config::default().mem_map_type(mapping);
     let config = config.share_memory_path_prefix(format!("{place}/regions"));
     let protocol = Arc::new(Shmipc::new(config).unwrap());
@@ -199,7 +200,8 @@ fn slice_of_a_dead_process_is_leaked() {
     assert!(printed.contains("its processes are gone"), "{printed}");
     assert!(printed.contains("not sound: 0 broken, 1 slices leaked"), "{printed}");
     assert!(printed.contains("in a pending message: leaked\n"), "{printed}");
-    // Files with other names do not form a family, so `--queue` has to name the queue file.
+    // Input: files whose names do not show that they belong to one connection, so `--queue` has to
+    // name the queue file.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();
     fs::copy(&queues, &queue).unwrap();
@@ -209,7 +211,7 @@ fn slice_of_a_dead_process_is_leaked() {
     assert_eq!(code, UNSOUND);
     let whole: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
-    // Without the buffer region, `dump` can find no leak.
+    // Input: the queue file alone. Without the buffer region, `dump` can find no leak.
     let (code, printed, _) = dump(&[&queues]);
     assert_eq!(code, SOUND, "{printed}");
     assert!(printed.contains("the buffers that the queues point into are not here"), "{printed}");

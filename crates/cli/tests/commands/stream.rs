@@ -187,5 +187,6 @@ impl Hash {
 const FIVE_GIB: u64 = 5 << 30;
 const BLOCK_BYTES: usize = 1 << 18;
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// Assumed page size in bytes; on a machine with larger pages the test is only stricter.
+/// Assumed page size in bytes. On a machine with larger pages the computed memory is too small, so
+/// the memory limit of the test is weaker.
 const PAGE_BYTES_MAX: u64 = 4096;

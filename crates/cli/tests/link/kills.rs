@@ -66,13 +66,14 @@ impl<'a> Both<'a> {
                 return;
             }
             match chance.below(3) {
-                // The kill comes between the start of the process and its first message.
+                // In this case the kill comes between the start of the process and its first
+                // message.
                 0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
                 _ => self.until_grown(chance.below(grown_max)),
             }
             let choice = chance.below(5);
-            // The transfer may be complete before the last kill. Then sender and receiver start
-            // once more.
+            // The transfer may be complete before the last kill. In that case sender and receiver
+            // start once more.
             let is_done = self.is_done();
             if choice < 3 || is_done {
                 self.kill(true);

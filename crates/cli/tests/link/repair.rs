@@ -12,8 +12,8 @@ use std::fs;
 const QUARANTINE: (Option<i32>, Option<i32>) = (Some(5), Some(5));
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// A link with three acknowledged messages, after the sender's file was replaced by a copy with
-/// only the first.
+/// A link in quarantine: it had three acknowledged messages, and then the sender's file was
+/// replaced by a copy that has only the first message.
 fn quarantined() -> Ground {
     quarantined_keeping("")
 }
@@ -38,7 +38,8 @@ fn quarantined_keeping(kept: &str) -> Ground {
     ground
 }
 
-/// Sends a message while there is no receiver: it stays in the sender's file.
+/// Sends a message while there is no receiver, so that the message stays unsent in the sender's
+/// file.
 fn keep(ground: &Ground, message: &str) {
     let input = ground.write("kept", message);
     let output = run(&ground.alice(&["--in", &input, "--timeout", "200ms"]));
@@ -68,9 +69,10 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // The fourth message was sent before the sender noticed the quarantine, or was never sent.
+    // Expected result: the output has the fourth message only if the sender stored it before it
+    // noticed the quarantine.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
-    // The next owner of the file does not repeat the dropped messages.
+    // Expected result: the next owner of the sender's file does not send earlier messages again.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
 }
 
@@ -88,7 +90,7 @@ fn reset_drops_sent_messages_and_keeps_a_copy() {
     let copy = fs::read(ground.file_of("alice", "link.reset-1")).unwrap();
     assert!(copy[8192..] == before[8192..], "but for its owners the copy is the file as it was");
     // `reset` changed only the sender's file. The receiver's file still has the stream from which
-    // it received, so `adopt` is enough at the receiver.
+    // it received, so the receiver needs `adopt`, but no `reset`.
     let (code, _) = repair(&ground, "adopt", "bob", &["--yes"]);
     assert_eq!(code, 0);
     let carried = ground.carry("5\n", &[], &[]);
@@ -118,8 +120,8 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     keep(&ground, "2\n");
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
-    // The test waits by inspecting only. An early `reset` would own the file, and the receiver,
-    // which starts at the same time, would be fenced.
+    // The test waits with `inspect`, which never owns the file. An early `reset` would become the
+    // owner, and would fence the receiver that starts at the same time.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

@@ -74,7 +74,8 @@ fn refused_sender_keeps_its_input_and_says_so() {
 #[test]
 fn line_written_to_a_pipe_is_sent_at_once() {
     let ground = Ground::new(false);
-    // Sender and receiver run without --dir.
+    // Input: sender and receiver run without --dir, so neither stores its end of the link in a
+    // file.
     let kept = ["--volatile", "--quiet", &ground.address];
     let receiving = [&["link", "recv", "--name", "bob", "--once"], &kept[..]].concat();
     let mut receiver = Running::start(&mut partywall(&receiving));
@@ -136,7 +137,8 @@ fn files_that_do_not_belong_together_are_refused() {
     fs::File::options().write(true).open(&out).unwrap().set_len(1).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
     assert!(code == 1 && printed.contains("it was truncated"), "{printed}");
-    // `recv` creates the link file that the test removed anew.
+    // Input: the receiver's link file is missing, so `recv` creates a new one. Expected result:
+    // `recv` refuses to continue the old output.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.file_of("bob", "link")).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
@@ -259,8 +261,8 @@ fn link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
-    // The test waits by inspecting only. A second receiver that started too early would own the
-    // file, and would fence the first receiver.
+    // The test waits with `inspect`, which never owns the file. A second receiver that started too
+    // early would become the owner, and would fence the first receiver.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

@@ -68,8 +68,8 @@ impl Ground {
         Running::start(partywall(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// Path of the link file at the end with the name `local`, or of another of its files, by
-    /// `ending`.
+    /// Path of a file that the end with the name `local` keeps. `ending` selects which: `link` is
+    /// the link file.
     pub fn file_of(&self, local: &str, ending: &str) -> PathBuf {
         let remote = if local == "alice" { "bob" } else { "alice" };
         let key = partywall_link::Key::new(local, remote, "messages").unwrap();

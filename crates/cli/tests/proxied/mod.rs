@@ -167,7 +167,8 @@ pub fn echo_unix(path: &Path) {
     });
 }
 
-/// Bytes that depend on offset and seed.
+/// Makes `len` bytes of test data. Each byte depends on its offset and on the seed, so that a
+/// comparison detects a lost or misplaced byte.
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

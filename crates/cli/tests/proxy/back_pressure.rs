@@ -67,7 +67,7 @@ fn writer_to_a_stopped_reader_is_blocked_and_others_continue() {
     let (mut stuck, _unread) = fixture.connect();
     let (mut client, mut server_end) = fixture.connect();
     let mut taken = 0;
-    // Number of rounds in a row in which the blocked writer could write no byte, while bytes of
+    // Number of successive rounds in which the blocked writer could write no byte, while bytes of
     // other connections were carried.
     let mut quiet_rounds = 0;
     while quiet_rounds < 20 {

@@ -27,7 +27,7 @@ pub struct Client {
     tasks: Arc<Tasks>,
 }
 
-/// The tasks of a client. Dropping the last clone of this value ends the tasks.
+/// The two tasks of a client, shared by all its clones. Dropping the last clone ends the tasks.
 #[derive(Debug)]
 struct Tasks {
     shared: Arc<Shared>,
@@ -40,7 +40,8 @@ struct Shared {
     /// The sending direction. Calls take turns, so that they are sent in the order of their ids.
     send: Turns<SendStream>,
     slots: Arc<Semaphore>,
-    /// Notified when a call was cancelled, or when the last clone of the client was dropped.
+    /// Wakes the task `cancel` when a call is cancelled, or when the last clone of the client is
+    /// dropped.
     changed: Notify,
 }
 
@@ -61,7 +62,8 @@ struct Waiter {
     slot: OwnedSemaphorePermit,
 }
 
-/// The entry of a waiting call. Dropping the ticket, as the call's future does, removes the entry.
+/// The entry of a waiting call in the table of the client. The call's future owns the ticket; when
+/// it drops the ticket, the entry is removed.
 struct Ticket<'a> {
     shared: &'a Shared,
     id: u64,
@@ -146,7 +148,7 @@ impl Client {
         Ok(send_frame(&mut send, frame, payload).await?)
     }
 
-    /// Returns the reason why no more calls can be made, or `None` while they can.
+    /// Returns the reason why no more calls can be made, or `None` as long as calls can be made.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         self.tasks.shared.table().over.clone()
@@ -169,7 +171,8 @@ impl Client {
         send_frame(&mut send, frame, payload).await?;
         shared.table().pending.sent(ticket.id);
         drop(send);
-        // `recv` fails only if the waiter was dropped without an answer, which never happens.
+        // Awaiting `answered` fails only if the waiter is dropped without an answer, which never
+        // happens.
         answered.await.unwrap_or(Err(CallError::Aborted))
     }
 }
@@ -206,7 +209,8 @@ impl Shared {
         };
         let waiter = self.table().pending.answered(id)?;
         if let Some(waiter) = waiter {
-            // An error only means that the caller has just dropped the call.
+            // The error is ignored: it only means that the caller has dropped the call in the
+            // meantime.
             let _ = waiter.answer.send(answer);
         }
         Ok(())
@@ -284,8 +288,8 @@ async fn cancel(shared: Arc<Shared>) {
             if is_over {
                 return;
             }
-            // A change after the check above has stored a permit in `changed`, so this wait then
-            // returns at once.
+            // If `table` has changed since it was read, the change has stored a permit in
+            // `changed`, and `notified` returns immediately.
             shared.changed.notified().await;
             continue;
         }

@@ -58,7 +58,8 @@ impl<W> Pending<W> {
         id
     }
 
-    /// Notes that the client has sent the call.
+    /// Records that the client has sent the call, so that dropping the call makes the client send
+    /// CANCEL.
     pub(crate) fn sent(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.was_sent = true;
@@ -95,8 +96,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Compares `Pending` with a plain map, for calls that are sent, answered and dropped in
-        /// any order.
+        /// Rule: `Pending` agrees with a plain map of calls, for calls that are sent, answered and
+        /// dropped in any order.
         #[test]
         fn each_waiter_is_returned_once(
             steps in proptest::collection::vec((0u8..6, 0u64..40), 1..300),

@@ -39,8 +39,8 @@ pub enum CallViolation {
         /// The id of the call according to the header.
         id: u64,
     },
-    /// A frame arrived that only this side's role sends: both sides are clients, or both are
-    /// servers.
+    /// A frame arrived that only the local role, client or server, may send. Both sides are
+    /// clients, or both are servers.
     #[error(
         "the frame with id {id} is not allowed from the peer: are both sides clients, or servers?"
     )]
@@ -89,7 +89,8 @@ pub(crate) enum Arrived<C> {
 }
 
 impl<C, H> Serving<C, H> {
-    /// Makes a server state without calls. At least one call can run, even if `running_max` is 0.
+    /// Makes the state of a server that has received no calls. At least one call can run, even if
+    /// `running_max` is 0.
     pub(crate) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
             running_max: running_max.max(1),
@@ -100,7 +101,7 @@ impl<C, H> Serving<C, H> {
         }
     }
 
-    /// Adds a call that arrived. Returns what to do with it.
+    /// Adds a call that arrived. Returns what the server has to do with the call.
     pub(crate) fn arrive(&mut self, id: u64, call: C) -> Result<Arrived<C>, CallViolation> {
         if id <= self.last {
             return Err(CallViolation::Id { id, last: self.last });
@@ -129,7 +130,8 @@ impl<C, H> Serving<C, H> {
         if let Some(place) = self.running.get_mut(&id) {
             return place.take();
         }
-        // Ids rise in the queue of waiting calls as well, so the queue is sorted by id.
+        // Calls enter the queue of waiting calls in the order of rising ids, so the queue is sorted
+        // by id.
         if let Ok(index) = self.waiting.binary_search_by_key(&id, |(waiting, _)| *waiting) {
             self.waiting.remove(index);
         }
@@ -144,7 +146,8 @@ impl<C, H> Serving<C, H> {
         Some((id, call))
     }
 
-    /// Whether no call runs. Then no call waits either.
+    /// Whether no call runs. A call waits only while other calls run, so an idle server has no
+    /// waiting calls either.
     pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
@@ -156,8 +159,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compares `Serving` with two plain lists, for calls that arrive, end and are cancelled in
-        /// any order.
+        /// Rule: `Serving` agrees with two plain lists of calls, for calls that arrive, end and are
+        /// cancelled in any order.
         #[test]
         fn limits_decide_whether_call_runs_waits_or_is_refused(
             running_max in 1usize..4,

@@ -162,8 +162,8 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Counts a new record as sent. The queue was empty, so the record's header has reported all
-    /// losses.
+    /// Counts a new record as sent. The caller sends a new record only while the queue is empty, so
+    /// the record's header has reported all losses.
     pub(super) const fn count_new_sent(&mut self) {
         self.sent += 1;
         self.lost = 0;
@@ -192,8 +192,8 @@ impl LossyQueue {
         self.sent += 1;
     }
 
-    /// Puts the record that `take_front` took out back to the front. Drops the record if the queue
-    /// has no room.
+    /// Puts the record that `take_front` took out back to the front of the queue. If the queue has
+    /// no room, the record is dropped.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the agent: the agent receives each record by number, and learns of each loss
+    /// A model of the agent: it receives each record by number, and learns of each loss exactly
     /// once.
     #[derive(Default)]
     struct Agent {

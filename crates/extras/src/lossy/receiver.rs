@@ -44,7 +44,8 @@ pub struct LossyReceiver {
     receiver: Receiver,
     received: u64,
     lost: u64,
-    /// Losses that reports announced since the last record, for the next record's `lost_before`.
+    /// Number of losses that reports have announced since the last record. The `lost_before` of the
+    /// next record includes them.
     reported: u64,
 }
 

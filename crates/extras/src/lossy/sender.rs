@@ -94,7 +94,7 @@ struct Shared {
     sender: SharedSender,
     config: LossyConfig,
     state: Mutex<State>,
-    /// Notified when a thread has finished flushing the queue.
+    /// Wakes the threads that wait to flush, when another thread has finished flushing the queue.
     flushed: Condvar,
 }
 
@@ -330,7 +330,8 @@ impl State {
                 Err(TrySendError::Busy) => std::thread::yield_now(),
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
-                // The channel is closed or has failed, and a further attempt would fail as well.
+                // The channel is closed or has failed. No further attempt is made, because it would
+                // fail as well.
                 Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);

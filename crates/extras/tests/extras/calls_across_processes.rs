@@ -42,7 +42,7 @@ impl Drop for Guard {
 
 type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Vec<u8>, Failure>> + Send>>;
 
-/// Makes a handler that answers the call "ready" at once and never answers another call.
+/// Makes a handler that answers the call "ready" immediately, and never answers another call.
 fn handler(
     sender: Option<mpsc::UnboundedSender<&'static str>>,
 ) -> impl Fn(Request) -> Answer + Send + Sync + 'static {

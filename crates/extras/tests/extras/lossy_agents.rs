@@ -104,9 +104,11 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     let mut next = 0;
     log_until(&log, &mut next, |_, _| next_is(&log, 100));
     stop(agent.pid(), within(TIMEOUT)).unwrap();
-    // The sender drops 10,000 records without waiting for the stopped agent.
+    // The stopped agent reads nothing, and the sender drops 10,000 records without waiting for the
+    // agent.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
-    // Queued records find no room. The report of losses is short and may still fit.
+    // Expected result: with queued records `flush` times out, because the channel has no room.
+    // Without queued records only the short report of losses is sent, and may still fit.
     let flushed = log.flush(Instant::now() + millis(1));
     if on_full == OnFull::DropOldest {
         assert!(matches!(flushed, Err(SendError::TimedOut)), "{flushed:?}");

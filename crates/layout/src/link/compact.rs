@@ -21,8 +21,8 @@ use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_compact;
 use crate::record_ring::{HEADER_BYTES, Kind, Position, RingSize, footprint, word0, word1};
 
-/// The header over which the crc is computed, of the record at `position`: `tag` stands in place of
-/// the crc.
+/// The header of the record at `position` in the form that the crc covers: with `tag` in the place
+/// of the crc.
 #[inline]
 #[must_use]
 pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
@@ -42,9 +42,9 @@ pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
 }
 
 /// Returns the length and the crc of the record at `position`, if its header is that of a compact
-/// record. The record must be allowed at `position`, and have at most `len_max` bytes. After
-/// `None`, the record may be one of another kind:
-/// [`LinkRecord::check_header`](super::LinkRecord::check_header) checks that.
+/// record. A compact record must be allowed at `position`, and have at most `len_max` bytes. If the
+/// result is `None`, the record may be of another kind, which
+/// [`LinkRecord::check_header`](super::LinkRecord::check_header) checks.
 #[inline]
 #[must_use]
 pub fn short_header(

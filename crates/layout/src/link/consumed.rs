@@ -2,10 +2,10 @@
 //! The position up to which the owner has consumed its peer's stream (SPEC 13.5).
 //!
 //! ```text
-//!   slot of record n      sequence  stream  consumed  digest  seal   the position in force
+//!   slot of record n      sequence  stream  consumed  digest  seal   the newest position
 //!                         since word, if not 0: the number of ring slots consumed after record n
 //!                         was written, and the record digest at the position where they end
-//!   slot of record n - 1  stays unchanged while record n is in force
+//!   slot of record n - 1  stays unchanged while record n is the newest
 //! ```
 //!
 //! The position changes with every message, so it has slots of its own, next to the `consumed` word
@@ -43,7 +43,8 @@ pub struct ConsumedRecord {
     pub stream: U64,
     /// The position up to which the owner had consumed the stream when the owner wrote this record.
     pub consumed: U64,
-    /// The record digest at the position `consumed`.
+    /// The record digest at the position `consumed`: the crc of the record that ends at that
+    /// position.
     pub digest: U32,
     /// A reserved field, always 0.
     pub zero: U32,
@@ -87,9 +88,9 @@ impl Slot for ConsumedRecord {
     }
 }
 
-/// The `since` word for `bytes` of the ring consumed after the slot's record, up to a position with
-/// this record `digest`. Returns `None` if `bytes` is too large for the word, so that the owner
-/// must write a new record.
+/// Makes the `since` word of a slot. It states that the owner consumed `bytes` of the ring after it
+/// wrote the slot's record, up to a position with this record `digest`. Returns `None` if `bytes`
+/// is too large for the word, so that the owner must write a new record.
 #[must_use]
 #[inline]
 pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
@@ -120,19 +121,21 @@ const PARITY: u16 = 0x5a96;
 /// The largest number of ring bytes that one `since` word can express.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
-/// The consumed position in force, and the record and the `since` word from which it results.
+/// The newest consumed position in the file, and the record from which it was computed, together
+/// with the record's `since` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
     /// The record of the newest slot, with its seal.
     pub record: ConsumedRecord,
     /// The position up to which the owner has consumed its peer's stream.
     pub position: u64,
-    /// The record digest at `position`.
+    /// The record digest at `position`: the crc of the record that ends at that position.
     pub digest: u32,
 }
 
 impl Consumed {
-    /// Returns the consumed position that `record` states while its `since` word is still 0.
+    /// Returns the consumed position that `record` states. The caller must know that the record's
+    /// `since` word is still 0.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
         Self { record, position: record.consumed.get(), digest: record.digest.get() }
@@ -157,16 +160,17 @@ impl Consumed {
         Ok(Self { record, position, digest })
     }
 
-    /// Offset in the control page of the record's seal. A reader that runs while the owner writes
-    /// must read the `since` words after the records, and then the seal again. If the seal has
-    /// changed, a `since` word may belong to another record.
+    /// Offset in the control page of the record's seal, for readers that run while the owner
+    /// writes. Such a reader must load the records, then their `since` words, and then the seal
+    /// again. If the seal has changed, a `since` word may belong to another record.
     #[must_use]
     pub fn seal_offset(&self) -> u64 {
         slot_offset(index_of(self.record.sequence.get())) + (RECORD_BYTES - SEAL_BYTES) as u64
     }
 
-    /// Returns the consumed position and its record digest. The source is the state; this record is
-    /// the source if it is later than the state and of the state's receiving stream.
+    /// Returns the position up to which the stream was consumed, and the record digest at that
+    /// position. They come from this record if it belongs to the receiving stream of `state` and is
+    /// further along. Otherwise they come from `state`.
     #[must_use]
     pub fn with(&self, state: &StateImage) -> (u64, u32) {
         let of_state = (state.receiving_consumed.get(), state.receiving_digest.get());

@@ -31,7 +31,7 @@ pub enum FileFault {
     },
     /// The checksum of the header page is wrong.
     HeaderDamaged,
-    /// The file has this version's number, but its layout hash is that of other rules.
+    /// The file states the version of this crate, but its layout hash is that of different rules.
     OtherLayout {
         /// The layout hash that the file's header holds.
         found: u64,
@@ -63,9 +63,10 @@ pub enum FileFault {
     StateDamaged,
     /// The control page is damaged: the consumed position cannot be determined.
     ConsumedDamaged,
-    /// An image whose checksum is right has impossible content.
+    /// The owner, the state or the consumed position in the file has a correct checksum, but
+    /// impossible content.
     Contradiction {
-        /// The rule that the content of the image breaks.
+        /// The rule that the content breaks.
         what: &'static str,
         /// The value that breaks the rule.
         found: u64,

@@ -60,21 +60,22 @@ pub const FRAME_BODY_MAX: usize = size_of::<AttachFields>() + 3 * NAME_BYTES_MAX
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// A client asks to attach.
+    /// ATTACH: a client asks a server to attach to a link.
     Attach = 1,
-    /// A server accepts the client.
+    /// ATTACHED: a server accepts the client that sent ATTACH.
     Attached = 2,
-    /// A side refuses to attach, or ends a link that it had attached.
+    /// REFUSE: a side refuses to attach, or ends a link to which it was attached.
     Refuse = 3,
-    /// The client has applied the server's decision.
+    /// CONFIRM: the client confirms that it has applied the server's decision.
     Confirm = 4,
-    /// The server has applied the client's decision.
+    /// BEGIN: the server confirms that it has applied the client's decision.
     Begin = 5,
-    /// The receiver's application has acknowledged messages.
+    /// ACK: the sender of the frame reports messages that its application has acknowledged.
     Ack = 6,
-    /// The sender of the frame closes its end of the link for now.
+    /// LEAVE: the sender of the frame closes its end of the link for now.
     Leave = 7,
-    /// The client has mapped the server's memory: after this frame records do not use the socket.
+    /// SHARE: the client has mapped the server's memory, so records after this frame do not use the
+    /// socket.
     Share = 8,
 }
 

@@ -26,8 +26,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The fields of the header that hold a name, in their order.
 pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
-/// Hash of the rules of this file format, as a region's header has a hash of its own rules (SPEC
-/// 3.2).
+/// Hash of the rules of this file format. A file with another hash is not opened, even if its
+/// version is the same. The header of a region has such a hash, too (SPEC 3.2).
 pub const LINK_LAYOUT_HASH: u64 = {
     let rules: [u64; 14] = [
         LINK_VERSION as u64,

@@ -81,11 +81,11 @@ pub struct Closing {
     pub tail: U64,
     /// The position up to which the received stream was consumed.
     pub consumed: U64,
-    /// The sequence number of the state image in force.
+    /// The sequence number of the newest state image in the file.
     pub state_sequence: U64,
-    /// The record digest at `tail`.
+    /// The record digest at `tail`: the crc of the record that ends at that position.
     pub tail_digest: U32,
-    /// The record digest at `consumed`.
+    /// The record digest at `consumed`: the crc of the record that ends at that position.
     pub consumed_digest: U32,
     /// 1 if the owner closed the file, otherwise 0. If the field is 0, all other fields are 0 as
     /// well.
@@ -95,8 +95,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether the owner closed the file. Everything that the owner stored before the close was
-    /// then synced to the disk.
+    /// Whether the owner closed the file in order. An owner closes the file only after everything
+    /// that it stored has been synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1

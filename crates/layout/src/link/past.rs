@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Previous {
-    /// 0 if there is no previous epoch, and then all other fields are 0 as well. Otherwise
+    /// 0 if there is no previous epoch; in that case all other fields are 0 as well. Otherwise
     /// [`PREVIOUS_THERE`], possibly with [`PREVIOUS_SETTLED`].
     pub flags: U64,
     /// The number of the previous epoch.

@@ -56,7 +56,8 @@ pub struct LinkPrefix {
     /// The position up to which the sender of the record had consumed the stream of the other
     /// direction.
     pub ack_pos: U64,
-    /// The record digest at the position `ack_pos`.
+    /// The record digest at the position `ack_pos`: the crc of the record that ends at that
+    /// position.
     pub ack_digest: U32,
     /// The [`tag`] of the acknowledged stream. If the sender of the record knows no such stream,
     /// the tag, `ack_pos` and `ack_digest` are 0.
@@ -115,7 +116,7 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
 pub struct Ack {
     /// The position up to which the record acknowledges the stream.
     pub position: u64,
-    /// The record digest at `position`.
+    /// The record digest at `position`: the crc of the record that ends at that position.
     pub digest: u32,
     /// The [`tag`] of the acknowledged stream.
     pub tag: u32,
@@ -229,7 +230,8 @@ impl<'a> LinkRecord<'a> {
             Kind::Data => (len >= PREFIX_BYTES, tag),
             Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
             Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
-            // A compact record has its crc in place of the tag; the crc covers the tag.
+            // A compact record has its crc in the header field where other records have their tag.
+            // The tag needs no check here, because the crc covers it.
             Kind::CompactRecord if may_be_compact(position, size) => (true, header.stream),
             kind => return Err(RecordFault::Kind { kind: kind as u8 }),
         };
@@ -311,7 +313,8 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
     }
 }
 
-/// Number of bytes before the message in a record of this kind; in a BLOB, before the [`LinkBlob`].
+/// Offset in a record of this kind at which the message begins, in bytes. In a BLOB, the offset of
+/// the [`LinkBlob`].
 #[must_use]
 #[inline]
 pub const fn body_offset(kind: Kind) -> u64 {
@@ -321,8 +324,9 @@ pub const fn body_offset(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a record at `position` may be compact. The record at the start of the ring may not be
-/// compact: if another stream left it there, its tag must show that (SPEC 14.4).
+/// Whether a record at `position` may be compact. At the start of the ring a compact record is not
+/// allowed. A record of an earlier stream may still be there, and only a tag, which compact records
+/// lack, shows that (SPEC 14.4).
 #[must_use]
 #[inline]
 pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
@@ -351,7 +355,7 @@ fn check_body(kind: Kind, blob_crc: u32, body: &[u8]) -> Result<Body<'_>, Record
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const HEADER: usize = HEADER_BYTES as usize;
 
-/// Why bytes are not the expected record (SPEC 14.3).
+/// Why the bytes at a position are not the record that the caller expects there (SPEC 14.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {

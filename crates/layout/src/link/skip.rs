@@ -27,12 +27,12 @@ pub struct SkipFields {
     pub epoch: U64,
     /// The stream of the skipped range; 0 if the receiver has skipped nothing.
     pub of: U64,
-    /// The stream that the receiver resumed with.
+    /// Id of the stream with which the receiver resumed after the skipped range.
     pub into: U64,
     /// The first position of the range, which the receiver did not consume.
     pub from: U64,
-    /// The end of the skipped range. If the receiver resumed with another stream, the end of the
-    /// received part of the old stream.
+    /// The position after the skipped range. If the receiver resumed with another stream, `to` is
+    /// the position up to which it had received the old stream.
     pub to: U64,
     /// The position at which the receiver resumed; equal to `to` if it resumed in the same stream.
     pub resume: U64,

@@ -42,15 +42,15 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     }
 }
 
-/// The slot that holds the image with this sequence: 0 or 1.
+/// Index of the slot, 0 or 1, that holds the image with this sequence number.
 #[must_use]
 #[inline]
 pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// The newest image in two slots of the same size; `None` if damage makes it uncertain which image
-/// that is.
+/// Returns the newest image in a pair of slots of the same size. `None` if damage makes it
+/// uncertain which image is the newest.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
@@ -64,7 +64,8 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// The state of one slot, after checking its bytes.
+/// What the bytes of one slot show: a valid image, an interrupted update, or damage. [`in_force`]
+/// compares the values of both slots to find the newest image.
 struct SlotState {
     /// The sequence number of the slot's image, if the image is valid and in the slot where it
     /// belongs.
@@ -84,9 +85,10 @@ impl SlotState {
         Some(Self { whole, sealed_sequence: low(stored), is_body_sealed })
     }
 
-    /// Whether an interrupted update left this slot while `in_force` was the newest image. Then its
-    /// seal is that of the image before `in_force`, and does not match the body. (A body that
-    /// matches its checksum but has the wrong sequence in the seal is no interrupted update.)
+    /// Whether an interrupted update left this slot while `in_force` was the newest image. Such a
+    /// slot has the seal of the image before `in_force`, and that seal does not match the body. (A
+    /// body that matches its checksum but has the wrong sequence in the seal is no interrupted
+    /// update.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
         is_older || seeded_fault("link_rot_is_unfinished")

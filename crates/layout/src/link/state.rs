@@ -38,7 +38,8 @@ pub const DELIVERED_MAX: usize = 16;
 )]
 #[repr(C)]
 pub struct StateImage {
-    /// Number of this image, from 1. Each later image of the file has a higher number.
+    /// Sequence number of this state image, from 1. Each later image of the file has a higher
+    /// number.
     pub sequence: U64,
     /// The current epoch, chosen by the application; it never decreases.
     pub epoch: U64,
@@ -48,16 +49,16 @@ pub struct StateImage {
     pub sending_base: U64,
     /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub sending_acked: U64,
-    /// The record digest at `sending_base`.
+    /// The record digest at `sending_base`: the crc of the record that ends at that position.
     pub sending_digest: U32,
     /// The number of valid entries in `reports`.
     pub report_count: U32,
     /// Id of the stream that this side consumes in this epoch; 0 before the first epoch.
     pub receiving_stream: U64,
-    /// The position up to which this side had consumed the received stream when it wrote this
+    /// The position up to which this side had consumed the received stream when it wrote this state
     /// image.
     pub receiving_consumed: U64,
-    /// The record digest at `receiving_consumed`.
+    /// The record digest at `receiving_consumed`: the crc of the record that ends at that position.
     pub receiving_digest: U32,
     /// 0 if the link is not quarantined. Otherwise the reason of the quarantine, 1 to 3
     /// ([`IMPOSSIBLE_MAX`]). [`QUARANTINE_RECEIVING`] is added if the reason concerns the received
@@ -126,9 +127,9 @@ pub const REPORT_OPEN: u32 = 4;
 
 /// The highest value of [`Report::kind`].
 pub const REPORT_KIND_MAX: u32 = 6;
-/// The highest reason why two stores contradict each other. 1: the receiver is ahead of the sender.
-/// 2: no record of the sender ends at the receiver's position. 3: another record ends at that
-/// position.
+/// The highest number of a reason why two stores contradict each other, so that the link is
+/// quarantined. Reason 1: the receiver is ahead of the sender. Reason 2: no record of the sender
+/// ends at the receiver's position. Reason 3: another record ends at that position.
 pub const IMPOSSIBLE_MAX: u32 = 3;
 /// Flag of [`StateImage::quarantine`]: the reason concerns the received stream.
 pub const QUARANTINE_RECEIVING: u32 = 1 << 8;

@@ -53,8 +53,8 @@ fn file_name_is_hash_of_names_and_lengths() {
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// Returns the images that are in force in the `pages` of a link file, reduced to the fields that
-/// code acts on.
+/// Checks the `pages` of a link file. Returns the valid header, owner, state and consumed position
+/// that a new owner would use.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }

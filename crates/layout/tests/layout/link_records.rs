@@ -63,9 +63,9 @@ fn record_with_changed_byte_is_refused() {
         for at in 0..usize::try_from(whole.wire_bytes()).unwrap() {
             for other in 0..=255 {
                 let byte = std::mem::replace(&mut bytes[at], other);
-                // A first word of 0 means that there is no record. The change of one byte can make
-                // this word 0 only at the first four positions, where the other bytes of the word
-                // are 0.
+                // If the first word is 0, there is no record at this position. Changing one byte
+                // can make this word 0 only at the first four positions, where its other bytes are
+                // 0.
                 let is_nothing = bytes[..8] == [0; 8] && image.from < 256;
                 assert_eq!(check(&bytes).is_ok(), other == byte || is_nothing, "byte {at}");
                 bytes[at] = byte;

@@ -169,8 +169,8 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// Image of a ring with a PAD. Where the next record must begin, the ring has old payload that
-/// looks like a record, which the reader must not read.
+/// Image of a ring with a PAD. At the position where the next record must begin lies old payload
+/// that looks like a record; the reader must not read it.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     // The payload of the first lap spells the first word of a DATA record at position 4096 + 320.

@@ -16,7 +16,8 @@ pub fn contradictions() -> Vec<Image> {
     images
 }
 
-/// Returns a state image with a value in every field.
+/// Returns a link state with a value in every field. The golden image of a used link file contains
+/// it, and each contradictory image changes it.
 pub fn state() -> StateImage {
     let mut state = StateImage {
         sequence: 2.into(),

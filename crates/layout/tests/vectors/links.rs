@@ -134,8 +134,8 @@ impl Maker {
         self.put(consumed_offset(sequence), record.as_bytes());
     }
 
-    /// Sets the `since` word of the consumed record with this `sequence` number: `bytes` more
-    /// bytes, with this `digest`, were consumed after that record.
+    /// Sets the `since` word of the consumed record with this `sequence` number. The word says that
+    /// `bytes` more bytes, with this `digest`, were consumed after that record.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }

@@ -20,8 +20,8 @@ const MESSAGE_MAX: u64 = 1 << 20;
 const WINDOW: u64 = 1000;
 /// Maximum number of streams of the peer that may be open at the same time.
 const STREAMS_MAX: u32 = 4;
-/// The number of the stream that the reader's application has opened, and the cost of the message
-/// that it has sent on that stream.
+/// The number of the stream that the reader's own application has opened, and the cost of the
+/// message that the application has sent on that stream.
 const OWN: (u32, u64) = (2, 128);
 
 /// Reads the session's records from the bytes that the peer sent on a socket. Returns the line that
@@ -75,8 +75,8 @@ struct Stream {
     is_peers: bool,
     is_receiving: bool,
     is_sending: bool,
-    /// Cost of the messages that this side sent on the stream; `credited` is how much of that cost
-    /// the peer has credited.
+    /// Cost of the messages that this side sent on the stream. The field `credited` says how much
+    /// of that cost the peer has credited.
     sent: u64,
     credited: u64,
     /// Cost of the messages that arrived on the stream.

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! `monitor.rs` has a value under a lock, and the threads that wait for the value to change.
-//! `reactor.rs` has the epoll set, the sources and the leader. Neither file knows what a link is.
+//! `reactor.rs` has the epoll set and the sources, and chooses the leader: the thread that polls
+//! for the whole group. Neither file knows what a link is.
 //!
 //! # No wake-up is lost
 //!
@@ -42,7 +43,7 @@
 //! Some sources are read without a system call, from memory that another process writes. The peer
 //! notifies such a source only after the source was armed. Until then the source is on the
 //! reactor's list: a leader arms every source on the list before it sleeps. A thread that adds a
-//! source while a leader sleeps arms the source at once.
+//! source while a leader sleeps arms the source itself, without delay.
 //!
 //! A leader sleeps in `epoll_wait`. A thread that changes the value of the *leader's* monitor
 //! notifies the doorbell: the leader marked its monitor under the same lock as its false check. A

@@ -15,8 +15,8 @@ use partywall_wait::has_passed;
 /// A value under a lock, with the condition variable and the reactor on which threads that wait for
 /// the value block.
 ///
-/// A caller that changes nothing for which a thread could wait may take the
-/// [lock](Self::biased) alone.
+/// A caller that changes nothing for which a thread could wait may lock the value by
+/// [`biased`](Self::biased), without a [`MonitorGuard`].
 pub(crate) struct Monitor<T> {
     reactor: Arc<Reactor>,
     inner: Biased<Monitored<T>>,
@@ -27,14 +27,15 @@ pub(crate) struct Monitor<T> {
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
-    /// Whether the leader of the group waits for this value, and sleeps or is about to sleep.
+    /// Whether the leader, the thread that polls for the whole group, waits for this value and
+    /// sleeps or is about to sleep.
     is_leader_asleep: bool,
 }
 
 /// A value that a monitor can have, which is told whenever it is locked.
 pub(crate) trait Entered {
-    /// Called whenever the monitor has locked the value. Not called when the [lock
-    /// alone](Monitor::biased) is taken.
+    /// Called whenever a monitor has locked the value. A thread that takes the lock through
+    /// [`Monitor::biased`] does not cause this call.
     #[inline]
     fn entered(&mut self) {}
 }
@@ -64,15 +65,15 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// The lock of the monitor alone. A thread that takes it does not cause a call of the value's
-    /// [`Entered`].
+    /// Returns the lock that protects the value. A thread that locks it directly causes no call of
+    /// the value's [`Entered::entered`].
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
     }
 
-    /// Turns the [lock alone](Self::biased), which the caller holds, into a guard of this monitor.
-    /// The caller has to call [`entered`](Entered::entered) itself.
+    /// Turns the guard of the [lock](Self::biased), which the caller holds, into a guard of this
+    /// monitor. The caller has to call [`entered`](Entered::entered) itself.
     pub(crate) const fn guard<'a>(
         &'a self,
         inner: BiasedGuard<'a, Monitored<T>>,
@@ -90,8 +91,9 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // Only a thread that is about to sleep as a follower takes the mutex, because only the
-        // mutex lets it sleep. Taking the mutex ends the lock's bias towards one thread.
+        // A thread takes the mutex only when it is about to sleep while another thread leads,
+        // because only the mutex lets it sleep. Taking the mutex ends the lock's bias towards one
+        // thread.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -106,8 +108,9 @@ impl<T: Entered + Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // This thread may be chosen to lead although it no longer needs to wait.
-                        // When the guard `hand_over` is dropped, it chooses another leader.
+                        // Another thread that stops leading may choose this thread to lead,
+                        // although it no longer needs to wait. When the guard `hand_over` is
+                        // dropped, it chooses another leader.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -138,15 +141,15 @@ impl<T: Entered + Send + 'static> Monitor<T> {
 
 impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // The lock is taken for this reason: every follower whose check was false then sleeps, and
-        // can be woken.
+        // A follower holds the lock from its false check until it sleeps. So while this thread
+        // holds the lock, every such follower sleeps and can be woken.
         let _guard = self.lock();
         self.changed.notify_all();
     }
 }
 
 impl<'a, T> MonitorGuard<'a, T> {
-    /// Turns this guard into the lock alone, without releasing the lock.
+    /// Turns this guard of the monitor into the guard of its lock, without releasing the lock.
     pub(crate) fn into_biased(self) -> BiasedGuard<'a, Monitored<T>> {
         self.inner
     }
@@ -182,8 +185,8 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Guard of a follower, which may have been chosen to lead. When the follower stops waiting and
-/// drops the guard, another leader is chosen.
+/// Guard of a follower: a thread that sleeps while another thread leads, and that may have been
+/// chosen to lead. When the follower stops waiting and drops the guard, another leader is chosen.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -207,7 +210,8 @@ mod tests {
     }
 
     /// Rule: no wake-up is lost when a number is passed around among threads that each wait at
-    /// their own monitor. One thread leads, and the others follow.
+    /// their own monitor. One thread polls for the whole group, and the others sleep until it wakes
+    /// them.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -234,8 +238,8 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Rule: a waiting thread is still woken while followers, whose deadlines pass, leave at the
-    /// moment in which the leader chooses its successor.
+    /// Rule: a waiting thread is still woken if, while the leader chooses its successor, followers
+    /// stop waiting because their deadlines pass.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

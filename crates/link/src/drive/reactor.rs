@@ -40,11 +40,11 @@ pub(crate) trait Source: Send + Sync {
     fn arm(self: Arc<Self>);
 }
 
-/// What a thread does around its turn, which decides whether sources have to be armed before the
-/// turn.
+/// What a thread does before and after its turn of the reactor. This decides whether sources have
+/// to be armed before the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// The thread does not sleep, but checks by itself, so no source needs to be armed.
+    /// The thread does not sleep: it polls again by itself, so no source needs to be armed.
     Polling,
     /// The thread sleeps during this turn.
     Sleeping,
@@ -59,7 +59,7 @@ pub(super) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// The epoll set of a group, with everything that its leader needs.
+/// The epoll set of a group, with everything that the thread needs that polls for the whole group.
 pub(crate) struct Reactor {
     set: EpollSet,
     doorbell: Doorbell,
@@ -87,13 +87,14 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// Whether a leader handles events at the moment. It will check the timers before it sleeps.
+    /// Whether a leader handles events at the moment. If so, it will check the timers before it
+    /// sleeps, and need not be notified of a new timer.
     is_turning: bool,
     /// Whether a leader sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
-    /// Whether the present turn belongs to an external event loop, which checks for events after
-    /// the turn.
+    /// Whether the turn that is being made belongs to an external event loop, which checks for
+    /// events after the turn.
     is_driven_externally: bool,
 }
 
@@ -102,7 +103,8 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers that a leader uses, kept here while there is no leader.
+    /// The buffers that a leader uses for the sources and timers of a turn, kept here while there
+    /// is no leader.
     lists: Lists,
 }
 
@@ -114,7 +116,7 @@ struct Lists {
     unarmed: Vec<Weak<dyn Source>>,
 }
 
-/// The role of a thread that must block.
+/// The role of a thread that must block: it leads, or it sleeps while another thread leads.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
     /// The thread follows another leader: it is in the list of waiting threads under this ticket.
@@ -122,8 +124,8 @@ pub(super) enum Role<'a> {
 }
 
 impl Leadership {
-    /// The monitor whose followers have to be woken so that one of them leads; `None` if there is a
-    /// leader, or if no thread waits.
+    /// Returns the monitor whose followers have to be woken so that one of them leads. Returns
+    /// `None` if there is a leader, or if no thread waits.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -155,8 +157,8 @@ impl Reactor {
         token
     }
 
-    /// Makes `source` the receiver of the events of `token`, in place of the source that had the
-    /// token.
+    /// Makes `source` the receiver of the events of `token`. The source that was registered under
+    /// the token before gets no more events of it.
     pub(crate) fn reassign(&self, token: u64, source: Weak<dyn Source>) {
         self.registry().sources.insert(token, source);
     }
@@ -179,7 +181,7 @@ impl Reactor {
     }
 
     /// # Errors
-    /// There is no error if the epoll set already contains `descriptor`.
+    /// There is an error only if the epoll set does not contain `descriptor`.
     pub(crate) fn rewatch(
         &self,
         descriptor: impl AsFd,
@@ -248,8 +250,9 @@ impl Reactor {
 
     /// Wakes an external event loop, because a source has events.
     pub(crate) fn wake_external_loop(&self) {
-        // The caller holds the lock of the value that it changed. A loop that is not visible yet
-        // will check for events later, and then finds the change.
+        // The caller holds the lock of the value that it changed. If an external loop is just being
+        // set up and is not visible here yet, it will check for events later, and then finds the
+        // change.
         if self.has_external_loop() && !self.registry().is_driven_externally {
             self.notify_external_loop();
         }
@@ -408,16 +411,16 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Sources are on the lists again, added during this turn or before it. The external
-            // event loop has to settle and arm them.
+            // Since the lists were emptied for this turn, sources were added to them again. The
+            // external event loop has to settle and arm these sources.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Settles and arms the sources on the lists. Then the leader counts as asleep, so a thread
-    /// that adds a source later knows that it must notify the leader. Returns the time at which the
-    /// turn must stop blocking.
+    /// Settles and arms the sources on the lists `unsettled` and `unarmed`. Then the leader counts
+    /// as asleep, so a thread that adds a source later knows that it must notify the leader.
+    /// Returns the time at which the turn must stop blocking.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -447,8 +450,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // If a list is not empty, other threads have added sources again, so the turn must not
-        // block.
+        // If one of these two lists is not empty, other threads have added sources again since the
+        // last round, so the turn must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -466,8 +469,9 @@ impl Leader<'_> {
         }
     }
 
-    /// Handles the timers that are due now. A timer that a source sets while it is handled is left
-    /// for the next turn. Returns the locked registry, so that the caller need not lock it again.
+    /// Handles the timers that are due now. If a source sets a timer while it is being handled, the
+    /// next turn handles that timer. Returns the locked registry, so that the caller need not lock
+    /// it again.
     fn expire(&self) -> MutexGuard<'_, Registry> {
         let mut registry = self.reactor.registry();
         if registry.timers.is_empty() {
@@ -527,8 +531,8 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Maximum number of rounds in which a leader settles and arms sources before it polls the epoll
-/// set.
+/// Maximum number of rounds in which a leader settles and arms sources in one turn. It polls the
+/// epoll set afterwards, even if sources are left.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

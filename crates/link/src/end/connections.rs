@@ -30,7 +30,7 @@ use crate::link_state::Event;
 use crate::link_state::{Answer, End, Received};
 use crate::protocol::frame::Attach;
 
-/// The connections of one end of a link, and the dialer that makes a client's next connection.
+/// All connections of one end of a link, and the dialer that makes a client's next connection.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
     /// The dialer of a client; `None` at a server.
@@ -48,7 +48,7 @@ pub(super) struct Connections {
 pub(crate) struct Adopted {
     pub(crate) socket: Socket,
     pub(crate) token: u64,
-    /// Bytes that the client has already sent after its ATTACH.
+    /// Bytes after the client's ATTACH that were read together with the ATTACH.
     pub(crate) input: BytesMut,
     /// Descriptors that arrived with the first byte of the connection.
     pub(crate) descriptors: Vec<OwnedFd>,
@@ -99,7 +99,7 @@ impl ConnectionDriver<'_> {
 
     /// Ends a connection whose transport or window this end does not accept. A server has checked
     /// the client's window before the connection was attached; a client learns the server's window
-    /// only by attaching. Neither end knows before that whether memory is shared.
+    /// only by attaching. Only after attaching does either end know whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;
@@ -156,8 +156,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // Ending the connection reports a change to all waiting threads, which covers all earlier
-        // changes, too.
+        // When the connection ends, all waiting threads are told of a change. That also tells them
+        // of all earlier changes.
         state
             .connections
             .index(token)
@@ -228,7 +228,8 @@ impl ConnectionDriver<'_> {
         let found = found
             .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
         if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
-            // Only this new connection is refused; the present connection of the link stays.
+            // This refusal concerns only the new connection; the present connection of the link
+            // stays.
             refuse(&socket, attach.nonce, refusal);
             return self.end.group.reactor.unwatch(&socket, token);
         }
@@ -324,7 +325,8 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // The write above may have ended the connection, so it is looked up again.
+                // Writing may have ended the connection and removed its wire, so the wire is looked
+                // up again.
                 state
                     .connections
                     .index(token)

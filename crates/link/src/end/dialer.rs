@@ -64,7 +64,7 @@ pub(super) enum Phase {
         token: u64,
         deadline: Instant,
     },
-    /// The connection was made, and `Connections` has its wire.
+    /// The connection to the server was made, and its socket is among the wires in `Connections`.
     Reached,
     Stopped,
 }
@@ -95,8 +95,8 @@ impl Dialer {
             Address::Tcp { .. } => {
                 if self.resolved.is_empty() {
                     self.resolved = self.address.resolve_all().map_err(|e| e.to_string())?;
-                    // Addresses are popped from the end of the list. The list is reversed so that
-                    // the resolver's first address is tried first.
+                    // Addresses are taken from the back of the list. Reversing the list makes the
+                    // first address of the resolver the one that is tried first.
                     self.resolved.reverse();
                 }
                 match self.resolved.pop() {
@@ -124,7 +124,7 @@ impl Dialer {
     }
 
     /// Records that a connection attempt failed, and schedules the next attempt after a pause.
-    /// `is_pressing`: messages are unacknowledged.
+    /// `is_pressing` says that sent messages are unacknowledged, so the pause must be short.
     pub(super) fn failed(&mut self, config: &Config, is_pressing: bool) {
         self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
     }
@@ -264,7 +264,7 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // The transport is checked now, before the new connection can replace the present one.
+        // The transport is checked before the new connection can replace the present one.
         self.end
             .config
             .judge_transport(doorbells.is_some())
@@ -315,7 +315,8 @@ impl DialDriver<'_> {
         self.end.connections().set_timer(state);
     }
 
-    /// Makes all later connections to `address`, and begins the first of them.
+    /// Changes the server's address to `address` for all later connections, and begins the first of
+    /// these connections.
     pub(crate) fn switch_to(&self, address: Address) -> Result<(), SwitchError> {
         let mut state = self.end.lock()?;
         if let Some(stopped) = state.stopped() {
@@ -369,7 +370,8 @@ fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// Whether the next connection would probably end for the same reason as this one.
+/// Whether the next connection would probably end for the same reason as a connection that ended
+/// with `end`.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }
@@ -412,8 +414,8 @@ mod tests {
         wait_since(dialer, Instant::now())
     }
 
-    /// Returns how long the dialer still pauses, counted from `then`. A late check does not make
-    /// the result shorter.
+    /// Returns how long the dialer pauses, counted from the instant `then`. If the test calls this
+    /// function late, the result is not shorter.
     fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
         match dialer.phase {
             Phase::Waiting(until) => until.saturating_duration_since(then),

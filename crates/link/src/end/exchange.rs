@@ -37,8 +37,8 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Reports this end's acked offset to the peer, if a report is due. `is_idle` says that the
-    /// calling thread is about to block.
+    /// Sends this end's acked offset to the peer if an acknowledgement is due.
+    /// `is_idle` says that the calling thread is about to block.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
@@ -80,9 +80,9 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // The calling thread may not use the link again for long, and the sleeping leader wakes
-        // only for another event. So the acknowledgement is sent now, unless the thread has a next
-        // message to receive.
+        // The calling thread may not use the link again for long, and the leader, which sleeps,
+        // wakes only for another event. So the acknowledgement is sent now, unless the thread has a
+        // next message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
@@ -103,8 +103,9 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // The next record is polled only where the result decides. The peer is about to write that
-        // record, and a poll would take the cache line away from the peer.
+        // This closure polls for the peer's next record, and is called only where the result
+        // decides. The peer is about to write that record, and a poll would take the cache line
+        // away from the peer.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),

@@ -92,7 +92,7 @@ pub(super) struct Endpoint {
     home: Option<Weak<dyn Home>>,
 }
 
-/// The server of a link, as the server's ends of links call it.
+/// The methods of a server that the server's ends of links call.
 pub(super) trait Home: Send + Sync {
     /// Called when a client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
@@ -109,10 +109,10 @@ pub(super) struct State {
     pacing: Pacing,
     stats: Stats,
     claim: Claim,
-    /// Whether the group's list of links with events contains this link.
+    /// Whether this link is in its group's list of links with events.
     is_listed: bool,
-    /// Whether anything other than messages has changed since the group last reported the link to
-    /// the application.
+    /// Whether something other than messages has changed since the application last learned of this
+    /// link from its group.
     has_change: bool,
 }
 
@@ -126,16 +126,18 @@ struct Claim {
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The lock of the state alone, which does not close the fast path.
+/// The guard of the state's lock, taken without the monitor; so the fast path stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
-/// A message that could not be sent on the fast path, and the lock for sending it on the slow path.
+/// A message that could not be sent on the fast path, together with the lock that the slow path
+/// needs to send it.
 struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
-/// A reader that got no message on the fast path, and the lock for continuing on the slow path.
+/// A reader that got no message on the fast path, together with the lock that the slow path needs
+/// to continue.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
@@ -155,7 +157,7 @@ impl Endpoint {
         Self::new(core, key, group, config, None, Some(home))
     }
 
-    /// Makes a client's end of a link, which begins to connect at once.
+    /// Makes a client's end of a link, and begins its first connection attempt.
     pub(super) fn dialing(
         core: LinkState,
         key: Key,
@@ -337,8 +339,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path, and returns the guard of the monitor. The lock is not released in
-    /// between.
+    /// Closes the fast path, and turns the guard of the lock into the guard of the monitor. The
+    /// lock is held all the time.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -346,8 +348,8 @@ impl Endpoint {
         state
     }
 
-    /// Reports an acknowledgement that was made on the fast path to the peer, and closes the fast
-    /// path.
+    /// Closes the fast path, and then reports to the peer an acknowledgement that was made on the
+    /// fast path.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);
@@ -539,7 +541,8 @@ impl Member for Endpoint {
     }
 
     /// Whether the link has events, so that the application should check it. If `is_reported`, the
-    /// caller passes the result to the application, so the change is not reported again.
+    /// caller passes the result to the application; later calls then do not report the same change
+    /// again.
     fn has_events(&self, is_reported: bool) -> bool {
         let mut state = self.monitor.lock();
         let has_message = |core: &LinkState| core.has_next() || core.is_pull_ready();
@@ -554,8 +557,8 @@ impl Member for Endpoint {
 }
 
 /// Guard of a reader on the fast path, which must not be dropped while the link is locked. If the
-/// application's code panics, the message counts as delivered. Any thread that receives next gets
-/// it again.
+/// application's code panics, the message counts as delivered. The next thread that receives gets
+/// the same message again.
 struct Reading<'a> {
     end: &'a Endpoint,
 }
@@ -570,7 +573,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Entered for State {
-    /// Closes the fast path if it is in use: applies to the state what was sent and received on it.
+    /// Closes the fast path if it is open, and updates the state with the messages that were sent
+    /// and received on the fast path.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -626,7 +630,8 @@ impl State {
         }
     }
 
-    /// Applies to the state what was sent and received on the fast path, which stays open.
+    /// Updates the state with the messages that were sent and received on the fast path, which
+    /// stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);
@@ -676,7 +681,7 @@ impl State {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 
-    /// Whether the peer has not yet acknowledged some sent message.
+    /// Whether at least one sent message is not acknowledged by the peer.
     fn has_unacked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
     }

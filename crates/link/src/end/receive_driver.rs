@@ -31,10 +31,10 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Takes the next message if one has arrived, and returns what `sink` makes of it. Returns
-    /// `None` if the peer has finished its stream.
+    /// Passes the next message to `sink` if one has arrived, and returns the result of `sink`.
+    /// Returns `None` if the peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // A sink that takes no message is dropped only after the lock is released, because its
+        // If `sink` takes no message, it is dropped only after the lock is released, because its
         // destructor may use the link.
         match self.next_now(self.end.lock()?, &mut sink, false) {
             Some(found) => Ok(Some(found)),
@@ -63,8 +63,8 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // The end of the peer's stream is reported only once. So no turn that may fail comes
-            // before this line, because its error would hide that report.
+            // `take_finished` reports only once that the peer has finished its stream. So a turn of
+            // the reactor, which may fail, comes later: its error would hide that report.
             return Ok(None);
         }
         // If no thread blocks on the group, only this call can connect, or notice that the
@@ -101,8 +101,8 @@ impl ReceiveDriver<'_> {
         let state = state?;
         if self.end.config.delivery == Delivery::AtMostOnce {
             drop(state);
-            // The message is acknowledged before `read` runs. So it is copied into memory of its
-            // own first.
+            // Here the message is acknowledged before `read` runs, and the link may reuse its
+            // memory. So the message is first copied into memory of its own.
             let found = self.recv(deadline, OwnedSink)?;
             return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
         }
@@ -122,8 +122,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The first check need not read the socket, because it was read just before. Bytes that
-            // arrive from now on wake a sleeping thread.
+            // The socket was read just before this loop, so the first check need not read it. Bytes
+            // that arrive from now on wake a sleeping thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -180,8 +180,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Passes the next message to `sink` on the short way, which nearly all messages over shared
-    /// memory take; `None` if the next message cannot take it.
+    /// Passes the next message to `sink` by the shortest code path, which nearly all messages over
+    /// shared memory take. Returns `None` if the next message cannot take that path.
     #[inline(always)]
     fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -266,8 +266,8 @@ impl ReceiveDriver<'_> {
         notify_replying(state);
     }
 
-    /// Sends a reply to a message and acknowledges that message, both or neither. Waits until
-    /// `deadline` for room for the reply.
+    /// Sends a reply to a message and acknowledges that message: either both take effect, or
+    /// neither. Waits until `deadline` for room for the reply.
     pub(crate) fn reply(
         &self,
         token: DeliveryId,
@@ -329,8 +329,8 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// What a reader learns of a message besides its bytes: its position, its delivery count and
-/// whether it is acknowledged.
+/// What the application's reader learns of a message besides its bytes: its position, its delivery
+/// count and whether it is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
@@ -435,8 +435,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads whose reply waits for room. The requests of those replies may have been
-/// acknowledged just now, which ends the wait.
+/// Wakes threads that wait for room for a reply. The message to which a thread replies may just
+/// have been acknowledged by another thread, which ends that thread's wait.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

@@ -137,7 +137,7 @@ impl SendDriver<'_> {
         }
     }
 
-    /// Waits until the peer has acknowledged everything that was sent before this call.
+    /// Waits until the peer has acknowledged all messages that were sent before this call.
     pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
@@ -170,8 +170,8 @@ impl SendDriver<'_> {
             let wire = state.active();
             let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
             let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // The end of the epoch ends the wait, as in `wait_acked`. If the link has no
-            // connection, the wait goes on, because a connection may still be made.
+            // If a new epoch begins, the wait ends, as in `wait_acked`. If the link has no
+            // connection, the thread keeps waiting, because a connection may still be made.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
@@ -182,8 +182,8 @@ impl SendDriver<'_> {
         self.end.waiter().waited(found?)
     }
 
-    /// Number of bytes of the stream that were sent and that the peer is not known to have
-    /// acknowledged.
+    /// Number of bytes of the stream that were sent and, as far as this end knows, not acknowledged
+    /// by the peer.
     pub(crate) fn unacked_bytes(&self) -> Result<u64, Stopped> {
         let mut state = self.end.lock()?;
         if state.is_shared() {
@@ -192,7 +192,8 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The caller wants to be notified when fewer bytes are unacknowledged.
+            // The caller of `unacked_bytes` wants to be notified when fewer bytes are
+            // unacknowledged.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)
@@ -266,11 +267,11 @@ pub(crate) enum Load<'a> {
     /// One message, which is the concatenation of these parts.
     Message(&'a [&'a [u8]]),
     /// Several messages: their lengths, and their bytes one after the other. After a restart the
-    /// receiver finds all or none of them.
+    /// receiver finds either all of these messages or none.
     Batch(&'a [usize], &'a [u8]),
 }
 
-/// The size of one send operation, for the counters.
+/// The size of one send operation, which is added to the counters of the link.
 #[derive(Clone, Copy)]
 struct Amount {
     messages: u64,

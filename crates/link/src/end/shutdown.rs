@@ -61,8 +61,8 @@ impl Shutdown<'_> {
         result
     }
 
-    /// Closes the link like [`close`](Self::close), but neither writes the link file to the disk
-    /// nor waits for that.
+    /// Closes the link like [`close`](Self::close), except that the link file is not written to the
+    /// disk.
     #[cfg(feature = "tokio")]
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (result, core) = self.leave_in_time(deadline);
@@ -90,8 +90,8 @@ impl Shutdown<'_> {
             if state.core.is_none() {
                 return Some(Err(Stopped::Closed));
             }
-            // If the link has no connection, the wait goes on, because a connection may still be
-            // made.
+            // If the link has no connection, the thread keeps waiting, because a connection may
+            // still be made.
             let is_out = state.active().is_some() && !state.has_outgoing();
             let is_done = is_out || state.is_all_acked() || state.stopped().is_some();
             // LEAVE is sent before the lock is released, because another thread may send once the
@@ -107,7 +107,7 @@ impl Shutdown<'_> {
         (result, core)
     }
 
-    /// Closes the link at once. It waits neither for the peer nor for the disk.
+    /// Closes the link, and waits neither for the peer nor for the disk.
     pub(crate) fn abandon(&self) {
         drop(self.take());
     }
@@ -135,10 +135,10 @@ impl Shutdown<'_> {
         core
     }
 
-    /// Waits until the peer's system has all bytes of the connection, LEAVE included; `false` if
-    /// the deadline passes first. Closing a TCP socket while bytes arrive discards bytes that are
-    /// still in flight. No event reports when the peer's system has them, so the system is asked at
-    /// intervals.
+    /// Waits until the peer's system has all bytes of the connection, LEAVE included. Returns
+    /// `false` if the deadline passes first. Closing a TCP socket while bytes arrive discards bytes
+    /// that are still in flight. No event reports when the peer's system has all bytes, so this end
+    /// asks its own system at intervals.
     fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {
             let step = Instant::now() + ASKED_EVERY;

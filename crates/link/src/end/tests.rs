@@ -70,8 +70,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     });
 }
 
-/// Rule: if the application's code panics while its thread spins, the spinner is returned. Later
-/// threads can still spin, and notice acknowledgements.
+/// Rule: if the application's code panics while its thread spins, the link gets its spinner back.
+/// Threads that wait later can still spin, and notice acknowledgements.
 #[test]
 fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
@@ -129,7 +129,7 @@ fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     (server, link, served)
 }
 
-/// Whether the fast path of this end is open. The check leaves it open.
+/// Whether the fast path of the end `link` is open. The check does not close the fast path.
 fn is_fast(link: &crate::Link) -> bool {
     let locked = link.end().monitor.biased().lock();
     locked.value.is_fast_path_open()

@@ -30,7 +30,8 @@ pub(super) enum Waits {
     ForRoom,
 }
 
-/// The state by which threads of this end spin, and by which a receiver stays behind its sender.
+/// What a wait needs to poll before it sleeps: the spinner bounds the time, and the pacer lets a
+/// receiver stay behind its sender.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
     /// The spinner of this end; `None` while a thread uses it to spin.
@@ -92,8 +93,8 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // This short poll counts as a wait. The pacer would not pause before it, so its result
-            // is ignored.
+            // This short poll counts as a wait of the pacer. The pacer asks for no pause before
+            // such a poll, so its result is ignored.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
@@ -163,7 +164,7 @@ impl Waiter<'_> {
     }
 
     /// Calls `check`, and returns its value. If `check` finds nothing, arms the wake-ups and
-    /// returns `None`: the thread may sleep.
+    /// returns `None`: the calling thread may sleep.
     pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
@@ -173,7 +174,8 @@ impl Waiter<'_> {
         loop {
             if let Some(found) = check(state) {
                 // The message may have arrived while this end was declared awake and other threads
-                // slept. So the link is listed to be armed before any thread sleeps again.
+                // slept. So this end is put on the reactor's list of sources to arm before any
+                // thread sleeps again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
@@ -226,8 +228,8 @@ fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // The last poll, which found the record, is not counted as a miss. The caller's next check
-    // finds the same record, and counts it.
+    // The last poll found the record, so it is not counted as a miss. The caller's next check finds
+    // the same record, and counts that success.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }

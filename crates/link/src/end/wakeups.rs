@@ -12,8 +12,9 @@
 //! # Invariants
 //!
 //! - While a connection is over shared memory, one of three holds: the link is declared asleep for
-//!   records; or it is on the reactor's list; or it has a record that was not taken, and the group
-//!   lists the link. The thread that takes this record puts the link on the reactor's list.
+//!   records; or it is on the reactor's list of sources to arm; or it has a record that was not
+//!   taken, and the group lists the link as one with events. The thread that takes this record puts
+//!   the link on the reactor's list of sources to arm.
 //! - A declaration that this end sleeps stays until the peer notifies this end: there is one
 //!   notification for each declaration.
 //! - A thread that reads a higher acked offset of the peer reports it to the other threads: they
@@ -61,9 +62,9 @@ pub(super) struct Wakeups {
 struct PollClock {
     /// The tick in which the socket was polled last.
     polled_at: Duration,
-    /// Number of times that the clock was read since the tick `polled_at` began.
+    /// Number of times that the clock was read since the tick in `polled_at` began.
     reads: u32,
-    /// Number of next calls that need not read the clock.
+    /// Number of calls, from the next one on, that return without reading the clock.
     skips: u32,
 }
 
@@ -106,8 +107,8 @@ impl WakeupDriver<'_> {
             core.acked()
         });
         self.end.exchange().poll_acks(state);
-        // Only a higher acked offset ends a wait for room. If the offset is unchanged, the thread
-        // still waits.
+        // Only a higher acked offset of the peer ends a wait for room. If the offset is unchanged,
+        // the waiting thread continues to wait.
         let has_acks = state.core.as_deref().map(LinkState::acked) != acked;
         state.wakeups.awaits_room &= !has_acks;
         self.end.report_change(state);
@@ -145,7 +146,8 @@ impl WakeupDriver<'_> {
         }
     }
 
-    /// Arms this end, which was on the reactor's list, for a leader that is about to sleep.
+    /// Arms this end, because it is on the reactor's list of sources to arm, and the thread that
+    /// polls for the whole group is about to sleep.
     pub(super) fn arm_listed(&self, state: &mut Locked<'_>) {
         state.wakeups.is_listed = false;
         self.arm(state);
@@ -230,14 +232,14 @@ impl Wakeups {
         self.for_records && (self.for_room || !self.awaits_room)
     }
 
-    /// Number of messages that a frequent caller may still send or receive before the socket is
-    /// polled as well.
+    /// Number of messages that a thread with many messages may still send or receive before it must
+    /// also poll the socket.
     pub(super) const fn unpolled(&self) -> u32 {
         self.polls.skips
     }
 
-    /// Sets the number of messages before the socket is polled. The fast path takes this number
-    /// over when it opens, and gives back the rest when it closes.
+    /// Sets the number of messages that may pass before the socket is polled. The fast path takes
+    /// this number over when it opens; when it closes, it gives back what is left.
     pub(super) const fn set_unpolled(&mut self, messages: u32) {
         self.polls.skips = messages;
     }
@@ -255,7 +257,8 @@ impl Wakeups {
 }
 
 impl PollClock {
-    /// Uses up one of the next calls that need not read the clock; `false` if none is left.
+    /// Uses up one call that need not read the clock. Returns `false` if no such call is left, so
+    /// the caller has to read the clock.
     #[inline(always)]
     fn skip(&mut self) -> bool {
         let has_skip = self.skips > 0;
@@ -265,11 +268,12 @@ impl PollClock {
         has_skip
     }
 
-    /// Whether `now` lies in another tick than the last poll of the socket. `now` then becomes the
-    /// tick of the last poll.
+    /// Whether `now` lies in another clock tick than the last poll of the socket. From this call
+    /// on, `now` counts as the tick of the last poll.
     fn is_tick_over(&mut self, now: Duration) -> bool {
         let is_over = std::mem::replace(&mut self.polled_at, now) != now;
-        // Only a thread that asked often within the present tick is likely to ask again soon.
+        // Only a thread that read the clock often within the present tick is likely to read it
+        // again soon.
         self.reads = if is_over { 0 } else { self.reads.saturating_add(1) };
         self.skips = if self.reads >= READS_MIN { SKIPS_MAX } else { 0 };
         is_over

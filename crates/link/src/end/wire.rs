@@ -43,9 +43,9 @@ pub(super) struct Wire {
     pub(super) conn: Conn,
     pub(super) input: BytesMut,
     pub(super) peer: Peer,
-    /// Time at which the connection is closed, unless it has been attached by then.
+    /// Time at which this end closes the connection if it is not attached by that time.
     pub(super) deadline: Instant,
-    /// The time at which the connection was attached; `None` before.
+    /// The time at which the connection was attached; `None` while it is not attached yet.
     pub(super) active_since: Option<Instant>,
     /// At a client: the value of the dialer's `aim` for which the connection was made.
     pub(super) aim: u64,
@@ -59,8 +59,8 @@ pub(super) struct Doorbells {
     pub(super) own: Arc<Doorbell>,
     /// The peer's doorbell; `None` until its descriptor has arrived.
     pub(super) peers: Option<Doorbell>,
-    /// Maximum size in bytes of the peer's memory that this end maps. Its descriptor arrives with
-    /// the first byte.
+    /// Maximum size in bytes of the peer's memory that this end maps. The memory's descriptor
+    /// arrives with the first byte that the peer sends.
     pub(super) peer_bytes_max: u64,
 }
 
@@ -118,7 +118,7 @@ impl Wire {
     }
 
     /// Makes the first read of a client's connection. The descriptors of the server's memory and
-    /// doorbell arrive with this read, or never.
+    /// doorbell arrive with this read; if they do not, they never arrive.
     fn read_first(&mut self) -> io::Result<(usize, usize)> {
         let mut buffer = [0; FIRST_BYTES];
         let received = self.socket.receive(&mut buffer, true)?;
@@ -145,7 +145,7 @@ impl Wire {
             // read only to notice that the peer closes it.
             self.input.clear();
         }
-        // The limit bounds the memory that is allocated for a length that the peer has only
+        // `RESERVE_MAX` bounds the memory that is allocated for a length that the peer has only
         // announced.
         let missing = received.needed.saturating_sub(self.input.len());
         self.input.reserve(missing.min(RESERVE_MAX));
@@ -176,7 +176,8 @@ impl Wire {
             return Err(End::Replaced);
         }
         while core.has_outgoing(&self.conn) {
-            // The unsent bytes are usually one short message, for which few slices are enough.
+            // Usually the unsent bytes are one short message, and a write with few slices is enough
+            // for them.
             let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
                 true => self.write_some::<FEW_SLICES>(core)?,
                 false => self.write_some::<WRITE_SLICES>(core)?,
@@ -207,7 +208,7 @@ impl Wire {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // The descriptors could not be sent: the system may forbid that, or too many
-            // descriptors are in flight. The connection goes on without shared memory.
+            // descriptors are in flight. The connection continues without shared memory.
             Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }

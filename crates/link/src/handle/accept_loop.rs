@@ -195,7 +195,7 @@ impl ServerState {
     }
 
     /// Token of the oldest connection that has sent nothing and may be closed in favour of a new
-    /// one, if there is one. Tokens rise, so the first such connection is the oldest.
+    /// connection, if there is one. Tokens rise, so the first such connection is the oldest.
     fn oldest_silent(&self) -> Option<u64> {
         let now = Instant::now();
         let silent = |(_, greeting): &(&u64, &Greeting)| {
@@ -220,5 +220,6 @@ const ADMITTED_MAX: usize = 64;
 /// Time for which an accepted connection may send nothing before it may be closed in favour of
 /// another.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
-/// Pause of a listener after `accept` failed because descriptors or memory were exhausted.
+/// Time for which a listener accepts nothing after `accept` failed because descriptors or memory
+/// were exhausted.
 const REST: Duration = Duration::from_millis(100);

@@ -17,8 +17,8 @@ use crate::error::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropping the batch sends none of them.
 ///
-/// The peer may receive some messages before others, but after a restart either end finds that all
-/// or none were sent.
+/// The peer may receive some messages of a batch before others. But after a restart either end
+/// finds that all messages of the batch were sent, or none.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     link: &'a Endpoint,
@@ -50,7 +50,7 @@ impl<'a> Batch<'a> {
         self.lens.is_empty()
     }
 
-    /// Sends all messages of the batch; waits until the link has room for all.
+    /// Sends all messages of the batch; waits until the link has room for all of them.
     ///
     /// # Errors
     /// [`SendError`] lists the reasons; then no message was sent.
@@ -66,8 +66,8 @@ impl<'a> Batch<'a> {
         self.link.send_driver().send(self.load(), Some(deadline))
     }
 
-    /// Sends all messages of the batch if the link has room for all now. Otherwise the batch keeps
-    /// its messages.
+    /// Sends all messages of the batch if the link has room for all of them now. If not, nothing is
+    /// sent and the batch keeps its messages.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.

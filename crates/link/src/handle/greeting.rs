@@ -53,8 +53,8 @@ pub(crate) struct Asked {
 pub(crate) enum Unfit {
     /// The bytes are no valid ATTACH: the connection is closed without an answer.
     Foreign,
-    /// The client supports only the versions from `min` to `max`, which this end does not. The
-    /// client gets a REFUSE with this nonce.
+    /// The client supports only the protocol versions from `min` to `max`, and this end supports
+    /// none of these. The client gets a REFUSE with this nonce.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 
@@ -121,8 +121,8 @@ impl Greeting {
         Ok(Some(Asked { attach, names, login }))
     }
 
-    /// Turns this connection, whose socket has this `token`, into the form that the link takes
-    /// over.
+    /// Turns this connection into the form in which a link takes it over. `token` is the reactor's
+    /// token of its socket.
     pub(crate) fn into_adopted(self, token: u64) -> Adopted {
         let peer = self.peer();
         let Self { socket, input, descriptors, .. } = self;

@@ -56,7 +56,7 @@ pub struct Link {
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,
-    /// Whether the link stays open at its server when this handle is dropped.
+    /// Whether the link belongs to a server, and so stays open when this handle is dropped.
     is_served: bool,
 }
 
@@ -75,8 +75,8 @@ impl Link {
         &self.handle.end
     }
 
-    /// The end of the link, for an observer, which may outlive this handle without keeping the link
-    /// open.
+    /// Returns the end of the link for an observer. The observer may outlive this handle, and does
+    /// not keep the link open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
@@ -100,10 +100,10 @@ impl Link {
         self.end().id()
     }
 
-    /// Sends a message; waits for room. When the call returns, the message is in the link's memory,
-    /// and it stays there until the peer has acknowledged it. Bytes that the network takes at once
-    /// go out at once; the others go out while some thread of the group waits; see
-    /// [`wait_sent`](Self::wait_sent).
+    /// Sends a message; waits until the link has room for it. When the call returns, the message is
+    /// in the link's memory, and stays there until the peer has acknowledged it. Of its bytes, the
+    /// call sends as many as the network takes without waiting. The others are sent while some
+    /// thread of the group waits; see [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
     /// [`SendError`] lists the reasons. A lost connection is no reason.
@@ -127,10 +127,10 @@ impl Link {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
 
-    /// Sends a message of `len` bytes that `fill` writes; waits for room first. This is the fastest
-    /// way to send. `fill` writes a long message where it stays until it is acknowledged, and over
-    /// shared memory the receiver copies the message from there. A short message is written into
-    /// its record.
+    /// Sends a message of `len` bytes that `fill` writes; waits first until the link has room. This
+    /// is the fastest way to send. `fill` writes a long message where it stays until it is
+    /// acknowledged, and over shared memory the receiver copies the message from there. A short
+    /// message is written into its record.
     ///
     /// `fill` must write every byte. The initial contents are unspecified, and may be parts of
     /// earlier messages of this end or of earlier owners of its file. A byte that `fill` does not
@@ -191,7 +191,7 @@ impl Link {
         self.end().send_with(len, alone(fill), Some(deadline))
     }
 
-    /// Sends one message, the concatenation of `parts`.
+    /// Sends one message whose bytes are the concatenation of `parts`.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).
@@ -199,7 +199,7 @@ impl Link {
         self.end().send_driver().send(Load::Message(parts), None)
     }
 
-    /// Begins a batch: messages of which either all or none are sent.
+    /// Begins a batch of messages. The link sends either all messages of a batch or none.
     ///
     /// ```
     /// # use partywall_link::{Client, Config, Storage};
@@ -214,9 +214,9 @@ impl Link {
         Batch::new(self.end())
     }
 
-    /// Receives the next message; waits for one. `None` means that the peer closed its end in good
-    /// order and every message that it had sent was received. The link remains usable: another call
-    /// waits until the peer has opened its end again and sends.
+    /// Receives the next message; waits until one has arrived. `None` means that the peer closed
+    /// its end in good order and every message that it had sent was received. The link remains
+    /// usable: another call waits until the peer has opened its end again and sends.
     ///
     /// ```
     /// # use partywall_link::{Link, RecvError};
@@ -356,9 +356,9 @@ impl Link {
     }
 
     /// Waits until everything that was sent before this call is in the system's buffers, or in
-    /// memory that the peer reads, or until an epoch began. It is for a thread that goes on to
-    /// other work and uses no link of the group afterwards. Bytes that the network does not take at
-    /// once wait until some thread uses the group again. Whether the peer has received the messages
+    /// memory that the peer reads, or until an epoch began. It is for a thread that afterwards does
+    /// other work and uses no link of the group. Without this call, bytes that the network did not
+    /// take wait until some thread uses the group again. Whether the peer has received the messages
     /// is known only after [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
@@ -402,13 +402,13 @@ impl Link {
         self.end().with_core(|core| core.epoch())
     }
 
-    /// Returns the oldest event that no call has returned yet, if there is one. The link keeps at
-    /// most the first thousand events.
+    /// Returns the oldest event that the application has not taken yet, if there is one. The link
+    /// keeps at most the first thousand of these events.
     pub fn try_event(&self) -> Option<Event> {
         self.end().receive_driver().try_event()
     }
 
-    /// Returns all events that no call has returned yet, oldest first.
+    /// Returns all events that the application has not taken yet, oldest first.
     pub fn events(&self) -> Vec<Event> {
         std::iter::from_fn(|| self.try_event()).collect()
     }
@@ -422,9 +422,9 @@ impl Link {
         self.end().with_core(|core| core.reports().iter().map(ReportSnapshot::from).collect())
     }
 
-    /// Removes the given reports, as [`reports`](Self::reports) returned them. A report that was
-    /// merged into a larger one in the meantime, because the link had no more room, stays as part
-    /// of that report.
+    /// Removes `reports`, which an earlier call of [`reports`](Self::reports) returned. Since that
+    /// call, the link may have merged one of them into a larger report, because it had no more
+    /// room. A merged report is not removed: it stays as part of the larger one.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -462,8 +462,8 @@ impl Link {
         self.end().with_core(|core| core.provenance().incarnation.0)
     }
 
-    /// At a client, the server's reply to the client's login on the last connection; empty before
-    /// the first connection.
+    /// At a client, the server's reply to the client's login on the most recent connection; empty
+    /// before the first connection.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -471,8 +471,8 @@ impl Link {
         self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
     }
 
-    /// Position at which the next message will begin, or a little before it. The position is the
-    /// same after a restart, unless a message was sent in between.
+    /// Position at which the next message will begin, or a lower position close to it. The position
+    /// is the same after a restart, unless a message was sent in between.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -593,8 +593,8 @@ pub struct StreamPosition {
     /// The id of the stream: a random number, never 0. A new epoch and a new link file each begin a
     /// stream with another id.
     pub stream: u64,
-    /// Number of bytes of the stream before this position, counted as in a ring. The position rises
-    /// with each message.
+    /// Number of bytes that the stream has before this position, as its messages take them in the
+    /// ring: with headers and padding. The position rises with each message.
     pub position: u64,
 }
 
@@ -610,8 +610,8 @@ pub enum EpochError {
     Stopped(#[from] Stopped),
 }
 
-/// Wraps code of the application that is called while the link is locked. If that code uses a link,
-/// it panics.
+/// Wraps code of the application that is called while the link is locked. If the wrapped code uses
+/// a link, it panics instead of waiting for the lock endlessly.
 #[inline]
 pub(crate) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
     |room| locking_nothing(|| fill(room))

@@ -104,7 +104,7 @@ impl Message {
     /// received.
     ///
     /// The peer receives the acknowledgement with the next message, or when any thread waits for a
-    /// link of the group; at once if a thread already waits.
+    /// link of the group; without delay if a thread already waits.
     ///
     /// # Errors
     /// [`AckError`] lists the reasons.
@@ -131,8 +131,8 @@ impl Message {
     }
 
     /// Replies like [`reply`](Self::reply), but does not wait: returns
-    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. After that
-    /// error the message can be used again.
+    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. The message
+    /// is then unchanged, and the caller may try again.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(Instant::now()))

@@ -177,7 +177,7 @@ impl Sink for RefBuffer {
     }
 }
 
-/// The description in a buffer that has not contained a message yet.
+/// The value of `RefBuffer::info` before a message is received into the buffer.
 const NOTHING: MessageInfo = MessageInfo {
     token: DeliveryId {
         start: Position::START,

@@ -80,8 +80,8 @@ impl Observer {
         })
     }
 
-    /// Reads the peer's acked offset. If some sent message is unacknowledged, the next
-    /// acknowledgement makes the group list the link as one with events.
+    /// Reads the peer's acked offset. If some sent message is unacknowledged, the group lists the
+    /// link as one with events as soon as the peer acknowledges more.
     ///
     /// # Errors
     /// There is an error if the link is closed.
@@ -99,7 +99,8 @@ impl Observer {
         self.end.shutdown().close_unsynced(deadline)
     }
 
-    /// Closes the link at once; a thread that blocks in [`close`](Self::close) returns.
+    /// Closes the link without waiting. If another thread blocks in [`close`](Self::close), its
+    /// call returns.
     pub(crate) fn abandon(&self) {
         self.end.shutdown().abandon();
     }

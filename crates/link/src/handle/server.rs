@@ -56,7 +56,7 @@ pub(super) struct ServerShared {
     pub(super) config: Config,
     pub(super) address: Address,
     pub(super) guard: ForkGuard,
-    /// Token of the server's timer in the reactor of its group.
+    /// Token of the server's timer in the reactor that polls for the server's group.
     pub(super) timer_token: u64,
     /// Locked while a thread searches for a link and opens it, so that no link is opened twice.
     pub(super) opening: Mutex<()>,
@@ -267,8 +267,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // `None` makes `arrange` set for all listeners, and so for the new one too, whether
-            // they are watched.
+            // With `None`, `arrange` sets anew for each listener, and so for the new listener too,
+            // whether the reactor watches it.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -281,8 +281,8 @@ impl ServerShared {
             return Err(AcceptError::Forked);
         }
         let found = self.monitor.wait_for(deadline, |state| {
-            // A link that the application has opened meanwhile has a handle already, so it is not
-            // returned a second time.
+            // If the application has opened an offered link meanwhile, that link already has a
+            // handle. So it is not returned a second time.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
@@ -316,8 +316,8 @@ impl ServerShared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            // A server without a callback may accept this client even over TCP: `listen` has
-            // refused TCP addresses unless anonymous clients are allowed.
+            // A server without the callback `on_login` accepts every client here, even over TCP:
+            // `listen` refuses TCP addresses unless anonymous clients are allowed.
             return Ok(Vec::new());
         };
         match (on_login.0)(request) {

@@ -26,7 +26,8 @@ impl<'a> MessageView<'a> {
         Self { bytes, info, link }
     }
 
-    /// Returns the bytes of the message, which may be used until the closure returns.
+    /// Returns the bytes of the message. The caller may use them until the closure that was given
+    /// to `recv_with` returns.
     #[must_use]
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {

@@ -37,7 +37,8 @@ use super::peer_memory::PeerMapping;
 use crate::protocol::frame::{Attach, Frame, Names, Refusal, Window};
 use crate::store::Quarantine;
 
-/// The state of the attachment of one owner to its peer. A later owner gets none of this state.
+/// What one owner of a link's end knows of its connections to the peer. A later owner gets none of
+/// this state.
 #[derive(Debug, Default)]
 pub(super) struct Attachment {
     /// The number of the client's last connection, which a server takes from the client's ATTACH.
@@ -46,14 +47,14 @@ pub(super) struct Attachment {
     pub(super) present: Present,
     /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
-    /// The process that owned the peer's store on the last connection. A stream may continue only
-    /// if the same process attaches again.
+    /// The process that owned the peer's store on the last connection. Only if the same process
+    /// attaches again may a stream continue as it is.
     pub(super) peer: Option<Peer>,
     /// Position up to which the peer has received this end's acknowledgements on the present
     /// connection.
     pub(super) acked: Position,
-    /// The position that this end will have acknowledged by a record of the open batch, once the
-    /// batch is published.
+    /// The position up to which a record of the open batch acknowledges. It becomes `acked` when
+    /// the batch is published.
     pub(super) acked_by_batch: Option<Position>,
     /// Position in the peer's stream from which on the peer's records acknowledge our present
     /// stream (by `ack_pos`). `None` until the peer has sent that position.
@@ -81,7 +82,7 @@ impl Attachment {
         ConnId(self.connections)
     }
 
-    /// Ends the present connection if its id is `id`. Returns whether that was so.
+    /// Ends the present connection if its id is `id`. Returns whether it had this id.
     pub(super) fn end(&mut self, id: ConnId) -> bool {
         if self.active != Some(id) {
             return false;
@@ -99,7 +100,7 @@ impl Attachment {
     }
 }
 
-/// A server's answer to an ATTACH, with the connection in whose queue the answer is.
+/// A server's answer to an ATTACH. The answer is queued on the contained connection.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The queue of the connection contains ATTACHED.
@@ -212,8 +213,8 @@ impl LinkState {
             Frame::Attach { .. } => Err(End::violation(Violation::OutOfPlace("ATTACH"))),
             Frame::Leave if conn.is_active() => Err(End::Left),
             Frame::Leave => Err(End::violation(Violation::OutOfPlace("LEAVE"))),
-            // A connection that is not the present one may change nothing, so a frame on it ends
-            // it.
+            // Only the present connection may change the state of the link. A frame on another
+            // connection ends that other connection.
             _ if self.attachment.active != Some(conn.id()) => Err(End::Replaced),
             Frame::Begin { stream, consumed, tail } => self.on_begin(stream, consumed, tail),
             Frame::Ack { stream, consumed } => {
@@ -242,8 +243,8 @@ impl LinkState {
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
-        // The skip that the server reports is noted even if the epochs differ. A change of the
-        // epoch may later forget this end's own streams, to which the skip refers.
+        // The skip that the server reports is recorded even if the epochs differ. A later change of
+        // the epoch may forget this end's own streams, to which the skip refers.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -258,11 +259,12 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // The server answered a view that this end made in an epoch that is over.
+            // The server answered a view that this end made in an earlier epoch, which has ended
+            // since.
             return Err(End::Moved);
         }
-        // The server decided where its stream goes on. That decision must follow from the two
-        // views, even if it is that no stream resumes.
+        // The server decided where its stream continues, or that no stream resumes. Either decision
+        // must follow from the two views.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -282,8 +284,8 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // If the application has acknowledged more messages since `given` was made, an ACK is due
-        // at once.
+        // `given` is the view that this end sent in ATTACH. If the application has acknowledged
+        // more messages since then, an ACK is due now.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
@@ -350,7 +352,8 @@ impl LinkState {
         Ok(Handled::Activated)
     }
 
-    /// Handles BEGIN at the client: the server has applied the client's decision.
+    /// Handles BEGIN at the client. The server sends BEGIN after it has applied the client's
+    /// decision.
     fn on_begin(
         &mut self,
         stream: Option<StreamId>,
@@ -373,8 +376,8 @@ impl LinkState {
         }
         let own = self.attachment.connection_number;
         match &refusal {
-            // This end's store cannot have made so many connections. If the false number were
-            // believed, no higher number might be left for later connections.
+            // This end's store cannot have made so many connections, so the number is false. If it
+            // were believed, no higher number might be left for later connections.
             Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
@@ -427,8 +430,8 @@ impl LinkState {
         reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
-    /// Whether one of the two decisions is that no stream can resume. Then the link goes into
-    /// quarantine, and both ends keep all bytes until an operator decides.
+    /// Whether one of the two decisions says that no stream can resume. If so, the link goes into
+    /// quarantine: both ends keep all bytes until an operator decides.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
@@ -438,8 +441,8 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// Applies the peer's decision to this end's state as a receiver, and returns the new state, if
-    /// the decision still fits. The caller stores that state.
+    /// Applies the peer's decision to this end's state as a receiver, and returns the new state.
+    /// There is an error if the decision no longer fits. The caller stores the new state.
     fn fits(
         &self,
         answer: &Attach,
@@ -455,7 +458,8 @@ impl LinkState {
     }
 
     /// Stores the outcome of an attach in one commit: the new acked offset, the peer's identity,
-    /// the ranges that were skipped, the settled end of the previous epoch, and all reports.
+    /// the ranges that were skipped, all reports, and how the previous epoch ended for both
+    /// directions.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
@@ -490,8 +494,8 @@ impl LinkState {
         self.push_event(Event::Attached { resumed: !is_new_stream });
     }
 
-    /// Begins to send on the connection, at the position that this end decided as the sender, or at
-    /// its base if that is higher by now.
+    /// Begins to send on the connection, at the position that this end decided as the sender. If
+    /// the base of its stream is higher by now, it begins at the base.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
@@ -534,8 +538,8 @@ impl LinkState {
         Ok(())
     }
 
-    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` is what the
-    /// peer has kept of the epoch before.
+    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` says how far
+    /// each direction of the peer's previous epoch came.
     fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
         self.poll_acked();
         let settlement = epoch::adopt(self.past(), self.store.durable.past, theirs);
@@ -569,8 +573,8 @@ impl LinkState {
         self.push_event(Event::Epoch { epoch: epoch.0 });
     }
 
-    /// Returns the past that the present epoch leaves behind: how far each direction was sent,
-    /// acknowledged and consumed.
+    /// Returns a summary of the present epoch, which is about to end: how far each direction was
+    /// sent, acknowledged and consumed.
     fn past(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -581,15 +585,15 @@ impl LinkState {
         Past { epoch: self.store.durable.epoch, sending, receiving, settled: false }
     }
 
-    /// Notes a skip that the peer has applied to our outgoing stream. If the skip is new, it and
-    /// its reports are committed.
+    /// Records a skip that the peer has applied to our outgoing stream. If the skip is new, it and
+    /// its reports are committed to the store.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
             self.commit_state();
         }
     }
 
-    /// Notes a skip like [`learn`](Self::learn), but leaves the commit to the caller. Returns
+    /// Records a skip like [`learn`](Self::learn), but leaves the commit to the caller. Returns
     /// whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;

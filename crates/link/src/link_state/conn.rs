@@ -31,11 +31,12 @@ pub(crate) struct ConnId(pub u64);
 pub(crate) struct Conn {
     id: ConnId,
     pub(super) connection_number: ConnectionNumber,
-    /// The random number that this end drew for the connection. The peer has to repeat it.
+    /// The random number that this end drew for the connection. The peer repeats it to prove that
+    /// it is alive on this connection.
     pub(super) nonce: Nonce,
     pub(super) stage: Stage,
-    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` before
-    /// that frame.
+    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` until
+    /// that frame has arrived.
     pub(super) window: Option<Window>,
     /// The bytes of the queued control frames. The first `control_sent` of them are already
     /// written.
@@ -50,16 +51,19 @@ pub(crate) struct Conn {
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
     pub(super) is_leaving: bool,
-    /// Whether an ACK has to be sent. It may wait for a record that carries the acknowledgement.
+    /// Whether an ACK has to be sent. This end may delay the ACK, because a record may carry the
+    /// acknowledgement.
     pub(super) is_ack_due: bool,
     /// Whether this end's ATTACH or ATTACHED says that descriptors of its memory and doorbell come
     /// with the frame.
     pub(super) shares: bool,
-    /// The descriptor of this end's memory, until it is sent with the first byte that is written.
+    /// The descriptor of this end's memory. It is sent with the first byte that is written; `None`
+    /// afterwards.
     pub(super) descriptor: Option<OwnedFd>,
     /// The mapped memory of the peer, whose header is not checked yet.
     pub(super) peer_mapping: Option<PeerMapping>,
-    /// The checked memory of the peer, until the connection becomes the present one and takes it.
+    /// The checked memory of the peer. When the connection becomes the present one, the link takes
+    /// this memory.
     pub(super) peer_memory: Option<PeerMemory>,
     /// Whether each end reads the other's memory, so that no record goes over the socket.
     pub(super) is_shared: bool,
@@ -68,13 +72,14 @@ pub(crate) struct Conn {
 /// The progress of the handshake on a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// This end is a client, and has sent ATTACH with this view of the stream that it receives.
+    /// This end is a client, and has sent ATTACH, which contained this view of the stream that the
+    /// client receives.
     Asked(ReceiverView),
     /// This end is a server, and has answered the client's ATTACH with ATTACHED.
     Answered(Box<Answered>),
     /// The handshake is complete, and records can flow.
     Active,
-    /// The connection has ended: the rest of `control` is still written, but nothing is read any
+    /// The connection has ended: this end still writes the rest of `control`, but reads nothing any
     /// more.
     Over,
 }
@@ -150,8 +155,8 @@ impl Conn {
         self.id
     }
 
-    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` before
-    /// that frame.
+    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` until
+    /// that frame has arrived.
     pub(crate) fn window(&self) -> Option<Window> {
         self.window
     }
@@ -224,7 +229,7 @@ impl Conn {
     }
 
     /// Whether all records up to the position `tail` are written to the socket. Over shared memory:
-    /// whether the peer can read them and knows that it may.
+    /// whether the peer can read these records, and has been told that it may.
     pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
         let is_read_in_memory = self.is_shared && !self.has_control();
         is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
@@ -276,20 +281,21 @@ impl Conn {
         if self.is_leaving && !within {
             return Ok(used);
         }
-        // If control frames wait for the end of a record, only that record is continued, with one
-        // slice.
+        // If control frames wait until a record is written completely, only the rest of that record
+        // is added, as one slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
         records.map(|records| used + records).map_err(|stuck| match stuck {
-            // The next byte lies before the base, as in `cursor`, but in the middle of a record.
-            // The room of that record may already have other contents.
+            // The next byte lies before the base, but in the middle of a record, so the place
+            // cannot move forward to the base. Other records may already have overwritten that
+            // record.
             Stuck::Passed => End::Moved,
             stuck => End::Broken(stuck.to_string()),
         })
     }
 
-    /// Notes that the next `bytes` bytes were written.
+    /// Counts the next `bytes` bytes as written to the socket.
     ///
     /// # Errors
     /// An error means that the connection has to be closed, for that reason.

@@ -13,7 +13,7 @@ use crate::protocol::frame::Refusal;
 pub(crate) enum End {
     /// One end refused the attach: this end if `by_us`, else the peer.
     Refused { by_us: bool, refusal: Refusal },
-    /// One end has adopted the epoch of the other, so both ends have to attach again.
+    /// One end has adopted the epoch of the other end, so both ends have to attach again.
     EpochAdopted,
     /// A decision about a stream no longer fits the state of the end for which it was made, so both
     /// ends have to attach again.
@@ -21,22 +21,22 @@ pub(crate) enum End {
     /// The peer did not repeat this end's nonce, so it did not prove that it is alive on this
     /// connection.
     NotFresh,
-    /// A newer connection of the link has replaced this one.
+    /// A newer connection of the same link has replaced the connection.
     Replaced,
     /// The views of the two ends contradict each other, so both ends keep all bytes until an
     /// operator decides.
     Quarantined,
     /// The peer closed its end in good order.
     Left,
-    /// The peer broke the protocol in this way.
+    /// The peer broke the protocol, as the contained violation says.
     Violation(Violation),
     /// The network failed, for the reason given.
     Broken(String),
 }
 
 impl End {
-    /// Returns the reason for a connection that ends because the peer broke the protocol in this
-    /// way.
+    /// Returns the reason why a connection ends if the peer has broken the protocol as `violation`
+    /// says.
     pub(super) fn violation(violation: impl Into<Violation>) -> Self {
         Self::Violation(violation.into())
     }
@@ -84,7 +84,8 @@ pub enum Violation {
     /// The peer has sent more without an acknowledgement than its ring and slab can hold.
     #[error("more messages are unread than its ring and slab can hold")]
     Overfull,
-    /// The peer's decision where a stream goes on does not follow from the views of the two ends.
+    /// The peer's decision at which position a stream continues does not follow from the views of
+    /// the two ends.
     #[error("its decision does not follow from the views of the two sides")]
     Decision,
     /// The frame or record that the text names is not allowed at this point of the connection.

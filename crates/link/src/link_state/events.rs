@@ -13,8 +13,9 @@ use super::end::End;
 pub enum Event {
     /// The link is attached, and records flow again.
     Attached {
-        /// Whether the peer's stream continues where it was on the last connection. If not, the
-        /// stream is the first one or a new one.
+        /// Whether the peer's stream continues at the position where it was on the last connection.
+        /// If not, this end receives the peer's stream for the first time, or the peer has begun a
+        /// new stream.
         resumed: bool,
     },
     /// The connection has ended; a client attaches again by itself.
@@ -27,13 +28,13 @@ pub enum Event {
         /// The reason why the attempt failed, as text for an operator.
         reason: String,
     },
-    /// Both ends are now in this epoch, or will be once they attach.
+    /// Both ends are now in the epoch with this number, or will be once they attach.
     Epoch {
         /// The number of the new epoch.
         epoch: u64,
     },
-    /// A later process has opened this end, and the peer has met it. So this process attaches no
-    /// more.
+    /// A later process has opened this end and has attached to the peer. So this process attaches
+    /// no more.
     Fenced,
     /// The stores of the two ends contradict each other: both keep all bytes until an operator
     /// decides.
@@ -47,8 +48,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether this is the event that the peer has closed its end in good order. Everything that
-    /// the peer had sent has arrived before this event.
+    /// Whether this event says that the peer has closed its end in good order. Everything that the
+    /// peer had sent has arrived before such an event.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
         matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
@@ -100,7 +101,7 @@ impl Events {
         self.queue.pop_front()
     }
 
-    /// The newest event in the queue, for tests.
+    /// Returns the newest event in the queue, so that a test can check it.
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn last(&self) -> Option<&Event> {
         self.queue.back()

@@ -94,8 +94,8 @@ impl FastPath {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // Two conditions need an acknowledgement, which the fast path never sends: an open batch
-        // carries one, or bytes of the peer's slab were consumed.
+        // In two cases this end has to send an acknowledgement, which the fast path never does: an
+        // open batch carries one, or bytes of the peer's slab were consumed.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -130,8 +130,9 @@ impl FastPath {
         *left > 0 || traffic.messages_sent > 0 || traffic.messages_received > 0
     }
 
-    /// Hands the work of the fast path to its owners: stores the received and acknowledged position
-    /// in the inbox and the durable state. Returns the traffic since the last call.
+    /// Stores the received and acknowledged position in the inbox and the durable state, whose
+    /// values are out of date while messages take the fast path. Returns the traffic since the last
+    /// call.
     pub(crate) fn settle(link: &mut LinkState) -> Traffic {
         let path = &mut link.fast_path;
         if let Some(reader) = &mut path.reader {
@@ -140,8 +141,8 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // The caller of `settle` that leaves the path open polls for the next record
-            // afterwards. It does so because the receiver has caught up with its sender.
+            // A caller that leaves the fast path open polls for the next record afterwards, because
+            // the receiver has caught up with its sender.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)
@@ -194,7 +195,7 @@ impl FastPath {
 
     /// Calls `read` with the message that [`copy_next`](Self::copy_next) copied, and acknowledges
     /// the message after `read` has returned. Returns the result of `read`, and whether the peer
-    /// may have to be notified; `None` while the fast path has no reader.
+    /// may have to be notified. Returns `None` if the fast path has no reader.
     #[inline(always)]
     pub(crate) fn read<R>(
         link: &mut LinkState,

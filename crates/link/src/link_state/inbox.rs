@@ -41,7 +41,7 @@ use partywall_reconcile::{
 use super::end::{End, Violation};
 use crate::protocol::frame::Window;
 
-/// A message that has arrived, for the queue of the inbox.
+/// A message that has arrived, in the form in which the caller adds it to the queue of the inbox.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) start: Position,
@@ -119,7 +119,7 @@ pub(super) struct Next<'a> {
     pub(super) payload: Payload<'a>,
 }
 
-/// The result of taking the record at the front of a socket's input.
+/// The result of taking the record at the front of the bytes that were read from a socket.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// The record is incomplete: it has this length in bytes once it has arrived.
@@ -142,8 +142,8 @@ pub(super) struct Inbox {
     /// Number of messages in the queue that were already delivered to the application.
     delivered: usize,
     slab_bytes: u64,
-    /// Number of bytes of the peer's slab that were consumed since the peer last got to know this
-    /// end's acked offset.
+    /// Number of bytes of the peer's slab that were consumed since the peer last learned this end's
+    /// acked offset.
     slab_unacked: u64,
 }
 
@@ -192,14 +192,14 @@ impl Inbox {
         self.incoming.received()
     }
 
-    /// Number of bytes of the peer's slab that were consumed since the peer last got to know this
-    /// end's acked offset.
+    /// Number of bytes of the peer's slab that were consumed since the peer last learned this end's
+    /// acked offset.
     pub(super) const fn slab_unacked(&self) -> u64 {
         self.slab_unacked
     }
 
-    /// Sets that number of slab bytes to 0, because the peer was sent the acked offset, or can read
-    /// it.
+    /// Sets the number that [`slab_unacked`](Self::slab_unacked) returns to 0, because the peer was
+    /// sent this end's acked offset, or can read it.
     pub(super) const fn slab_acked(&mut self) {
         self.slab_unacked = 0;
     }
@@ -236,8 +236,8 @@ impl Inbox {
         self.incoming.arrive(at, footprint)
     }
 
-    /// Notes that every record up to `position` arrived and was acknowledged, while the inbox held
-    /// no message.
+    /// Counts every record up to `position` as arrived and acknowledged, while the inbox holds no
+    /// message. The fast path has received these records.
     pub(super) fn passed(&mut self, position: Position) {
         debug_assert!(self.is_empty(), "messages are consumed in order");
         let received = self.received();
@@ -246,8 +246,8 @@ impl Inbox {
         debug_assert!(arrived.is_ok() && consumed.is_ok(), "positions only rise");
     }
 
-    /// Takes the record at the front of a socket's `input`, whose first word is `first`. `window`
-    /// has the sizes of the peer's ring and slab.
+    /// Takes the record at the front of `input`, the bytes read from a socket; `first` is the
+    /// record's first word. `window` has the sizes of the peer's ring and slab.
     ///
     /// # Errors
     /// The error is a violation of the peer: the connection has to be closed, and nothing of the
@@ -315,8 +315,8 @@ impl Inbox {
     fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
         let whole = record + slab;
         let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
-        // A message of the slab gets an allocation of its own. Its length then counts as bytes of
-        // the slab.
+        // A message in the slab gets a memory allocation of its own, so that its length can be
+        // counted as bytes of the slab.
         if whole <= LOGGED_MAX as usize && slab == 0 {
             let entry = self.log.append(|room| {
                 room.extend_from_slice(&input[before..whole]);
@@ -417,8 +417,7 @@ impl Inbox {
 
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
-        // An unused place of the queue is blank, so its fields `in_slab` and `own` are already
-        // unset.
+        // A new place of the queue is blank, so its fields `in_slab` and `own` need not be set.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -469,8 +468,8 @@ impl Inbox {
 
     #[inline(never)]
     fn digest_in_queue(&self, end: Position) -> Option<RecordDigest> {
-        // The caller usually looks for the first message of the queue, or for the last delivered
-        // one.
+        // The caller usually looks for the message at the front of the queue, or for the message
+        // that was delivered last. So these two places are tried first.
         let index = match self.messages.front() {
             Some(first) if first.end == end => (self.delivered > 0).then_some(0)?,
             _ => {
@@ -481,16 +480,17 @@ impl Inbox {
         Some(self.messages.get(index)?.digest)
     }
 
-    /// The acked offset that acknowledges the message that was delivered last; `None` if no message
-    /// was.
+    /// The acked offset that acknowledges the message that was delivered last; `None` if no
+    /// delivered message is unacknowledged.
     pub(super) fn last_delivered(&mut self) -> Option<AckedOffset> {
         self.queue_in_flight();
         let last = self.messages.get(self.delivered.checked_sub(1)?)?;
         Some(AckedOffset { stream: self.stream?, position: last.end, digest: last.digest })
     }
 
-    /// Drops all messages up to `acked_offset`, because they are acknowledged.
-    /// [`digest_at`](Self::digest_at) has returned the digest of this offset.
+    /// Drops all messages up to `acked_offset`, because they are acknowledged. The caller must have
+    /// obtained the digest in `acked_offset` from the inbox, for example from
+    /// [`digest_at`](Self::digest_at).
     #[inline(always)]
     pub(super) fn consume(&mut self, acked_offset: AckedOffset) {
         if self.incoming.consume(acked_offset.position).is_err() {
@@ -645,7 +645,8 @@ impl Log {
         &mut self.bytes
     }
 
-    /// The entry of the bytes that were appended since the log [ended](Self::end) at `end`.
+    /// The entry of the bytes that were appended to the log after it [ended](Self::end) at the
+    /// offset `end`.
     #[inline(always)]
     pub(super) fn since(&self, end: u64) -> Entry {
         Entry { at: end, len: as_usize(self.end() - end) }
@@ -663,7 +664,8 @@ impl Log {
         self.begin + self.bytes.len() as u64
     }
 
-    /// Drops the bytes that were appended since the log [ended](Self::end) at `end`.
+    /// Drops the bytes that were appended to the log after it [ended](Self::end) at the offset
+    /// `end`.
     pub(super) fn cut(&mut self, end: u64) {
         let kept = end.saturating_sub(self.begin);
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
@@ -798,8 +800,8 @@ pub(super) fn header_words(input: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*first), u64::from_le_bytes(*second)))
 }
 
-/// The length in bytes of the record at the front of `input`; as long as its header is incomplete,
-/// the length of the header.
+/// The length in bytes of the record at the front of `input`. While its header is incomplete, the
+/// length of the header, because the record's length is not known yet.
 fn needed(input: &[u8]) -> usize {
     let len = header_words(input).map_or(0, |(_, second)| second & 0xffff_ffff);
     HEADER + as_usize(len)
@@ -822,7 +824,7 @@ const UNUSED_MIN: usize = 16 << 10;
 const CAPACITY_KEPT: usize = 4 << 10;
 /// The queue moves its items to the front only if it has at least this number of blank places.
 const BLANK_MIN: usize = 64;
-/// Number of places that an empty queue keeps for later messages.
+/// Number of places for which an empty queue keeps memory, for later messages.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]
@@ -847,8 +849,8 @@ mod tests {
             } else {
                 kept.push_back((number, entry));
             }
-            // The log keeps at least one message in this test. So it gives bytes back only when
-            // they are the larger part.
+            // The log keeps at least one message in this test, so it is never cleared. It gives
+            // bytes back only when unused bytes are the larger part.
             while kept.len() > 1 + number as usize % 90 {
                 let (number, entry) = kept.pop_front().unwrap();
                 assert_eq!(log.get(entry), bytes(number), "message {number}");
@@ -886,8 +888,8 @@ mod tests {
         let mut random = 1_u64;
         for number in 0..100_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
-            // With this probability of an append, the queue grows, shrinks and becomes empty in
-            // turns.
+            // The probability of an append changes during the test, so that the queue grows,
+            // shrinks and becomes empty in turns.
             if (random >> 33) % 100 < 35 + number / 1000 % 30 {
                 let item = Rc::new(number);
                 let place = queue.push_back();

@@ -121,7 +121,7 @@ pub(crate) struct LinkState {
 }
 
 impl LinkState {
-    /// Takes over a store for a new owner: reads which records its ring holds, and the acked offset
+    /// Opens a store for its new owner: reads which records its ring holds, and the acked offset
     /// that earlier owners left.
     ///
     /// # Errors
@@ -172,8 +172,9 @@ impl LinkState {
         Ok(link)
     }
 
-    /// Returns the link file of this end, and what its owner records in it when it closes the file.
-    /// Nothing may change the file afterwards. `None` if the end is kept in memory.
+    /// Returns the link file of this end, and the record that its owner stores in it when it closes
+    /// the file. Nothing may change the file afterwards. Returns `None` if the end is kept in
+    /// memory.
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
         // From this commit on the state contains the acked offset, wherever it was stored before.
@@ -199,8 +200,8 @@ impl LinkState {
     /// Many files of one file system are written together.
     ///
     /// # Errors
-    /// Returns the first error. The files that it concerns are closed as if the process had been
-    /// killed.
+    /// Returns the first error. Files that could not be written are closed as if the process had
+    /// been killed.
     pub(crate) fn close_all(mut links: Vec<Self>) -> io::Result<()> {
         let mut of_devices: BTreeMap<u64, Vec<(&FileHandle, Closing)>> = BTreeMap::new();
         let mut closed = Ok(());
@@ -246,7 +247,8 @@ impl LinkState {
         self.store.commit();
     }
 
-    /// The base, acked position and tail of the outgoing stream, with this `base`.
+    /// Returns the position `base`, and the acked position and tail of the outgoing stream, as the
+    /// store keeps them.
     fn outgoing_from(&self, base: Position) -> Outgoing {
         let (stream, acked, tail) =
             (self.retained.stream(), self.retained.acked(), self.retained.tail());
@@ -304,7 +306,8 @@ impl LinkState {
         self.append(len_of(parts), |room| join(parts, room), carries)
     }
 
-    /// Publishes all messages of the open batch at once.
+    /// Publishes all messages of the open batch by one store, so that a reader sees all of them or
+    /// none.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.retained.publish();
@@ -314,8 +317,8 @@ impl LinkState {
         }
     }
 
-    /// Prepares ring memory for the next message. Callers do so only after they have notified the
-    /// peer of the last message.
+    /// Prepares the ring memory into which the next message will be written. Callers do so only
+    /// after they have notified the peer of the last message.
     #[inline]
     pub(crate) fn prepare_ahead(&mut self) {
         self.retained.prepare_ahead();
@@ -360,8 +363,8 @@ impl LinkState {
         self.append_any(len, fill, carries)
     }
 
-    /// Appends a message like [`append`](Self::append), as a record of any kind. If there is no
-    /// room, frees acknowledged records and tries again.
+    /// Appends a message as [`append`](Self::append) does, but as a record of any kind. If there is
+    /// no room, frees acknowledged records and tries again.
     #[inline(never)]
     fn append_any(
         &mut self,
@@ -442,7 +445,7 @@ impl LinkState {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
         // The delivery is recorded in the store before `take` runs, because the message may crash
-        // its receiver.
+        // its receiver. The seeded fault records it too late.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -508,7 +511,7 @@ impl LinkState {
         self.inbox.undeliver();
     }
 
-    /// Acknowledges the message that `token` names, and all messages before it.
+    /// Acknowledges the message that `token` names, and all messages before it in the same stream.
     #[inline(always)]
     pub(crate) fn ack_to(&mut self, token: &DeliveryId) -> Result<(), AckFault> {
         // The fields of the token are passed one by one, so that the compiler need not assemble
@@ -570,14 +573,15 @@ impl LinkState {
             .map_err(ReplyFault::Send)?;
         self.consumed(acked_offset);
         if self.peer_memory.is_some() {
-            // The peer may wait for room without reading the reply. So the consumed record shows it
-            // the acknowledgement, too.
+            // The peer may wait for room without reading the reply. So the acknowledgement is also
+            // stored in the consumed record, which the peer reads while it waits.
             self.store.consume(acked_offset);
         }
         Ok(end)
     }
 
-    /// The reason why a message that is not in the inbox cannot be acknowledged.
+    /// Returns the reason why the message that `token` names cannot be acknowledged. The message is
+    /// not in the inbox.
     #[cold]
     fn not_acked(&self, token: &DeliveryId) -> AckFault {
         let is_consumed =
@@ -711,7 +715,7 @@ impl LinkState {
         self.peer_memory.as_ref().is_some_and(|memory| memory.fault.is_some())
     }
 
-    /// Whether [`pull_present`](Self::pull_present) will find a message, or the end of the
+    /// Whether [`pull_present`](Self::pull_present) would now find a message, or the end of the
     /// connection. The check loads one word.
     #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
@@ -743,10 +747,10 @@ impl LinkState {
         memory.is_notify_due(tail, consumed)
     }
 
-    /// Whether three conditions hold: records are read from the peer's memory, none has arrived,
-    /// and the peer knows this end's acked offset.
+    /// Returns true if three conditions hold: records are read from the peer's memory, no record
+    /// has arrived, and the peer knows this end's acked offset.
     ///
-    /// Then only polling for the next record is left to do.
+    /// In this state, this end only has to poll for the next record.
     #[inline]
     pub(crate) fn is_caught_up(&self) -> bool {
         let Some((memory, at)) = self.next_pulled() else { return false };
@@ -794,7 +798,8 @@ impl LinkState {
         Ok(())
     }
 
-    /// Handles the frame or record at the front of `input`; `false` if it is incomplete.
+    /// Handles the frame or record at the front of `input`. Returns `false` if that frame or record
+    /// has not arrived completely.
     fn receive_one(
         &mut self,
         conn: &mut Conn,
@@ -831,8 +836,8 @@ impl LinkState {
             return Err(End::violation(Violation::OutOfPlace("a record")));
         };
         if self.attachment.active != Some(conn.id()) {
-            // A record may arrive only on the present connection; on any other it ends that
-            // connection.
+            // A record may arrive only on the present connection. A record on any other connection
+            // ends that other connection.
             return Err(End::Replaced);
         }
         match self.inbox.take_record(input, &window, first)? {
@@ -873,9 +878,9 @@ impl LinkState {
         end
     }
 
-    /// Takes all records that are left in the peer's memory, because every complete record there
-    /// was sent. Also reads the peer's acked offset once more. The peer's window bounds the number
-    /// of records.
+    /// Takes all records that are left in the peer's memory when the connection ends, because every
+    /// complete record there was sent. Also reads the peer's acked offset once more. The peer's
+    /// window bounds the number of records.
     fn pull_rest(&mut self) -> Result<(), End> {
         while self.pull_present()? {}
         self.poll_acked();
@@ -1027,8 +1032,8 @@ impl LinkState {
         self.attachment.finished_at == Some(received) && !self.has_next()
     }
 
-    /// Whether the peer [has finished](Self::has_finished). Returns true only once for each time
-    /// that the peer closed its end.
+    /// Whether the peer [has finished](Self::has_finished). For each time that the peer closed its
+    /// end, only one call returns true.
     pub(crate) fn take_finished(&mut self) -> bool {
         let has_finished = self.has_finished();
         if has_finished {
@@ -1076,7 +1081,8 @@ fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
     }
 }
 
-/// The peer's memory, if the present connection reads records from it.
+/// Returns the peer's memory if the present connection reads records from it; `None` if records
+/// come over the socket.
 #[inline]
 fn present<'a>(
     memory: &'a mut Option<PeerMemory>,
@@ -1095,10 +1101,11 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
 /// Where this end's acknowledgement is stored when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
-    /// In the record of the message. The record of a reply also stores the acked offset (SPEC
-    /// 12.5).
+    /// The record of the message carries the acknowledgement. The record of a reply also stores the
+    /// acked offset (SPEC 12.5).
     Message(Option<AckedOffset>),
-    /// In the consumed record, which the peer reads. So the message's own record can be compact.
+    /// The consumed record, which the peer reads, has the acknowledgement. So the message's own
+    /// record can be compact.
     ConsumedRecord,
 }
 
@@ -1124,7 +1131,7 @@ pub(crate) struct DeliveryId {
 pub(crate) struct Received {
     /// Whether the connection became the present one by these bytes.
     pub(crate) activated: bool,
-    /// Whether there are new messages, or a control frame was handled.
+    /// Whether the bytes brought new messages, or a control frame that was handled.
     pub(crate) has_progress: bool,
     /// Total length in bytes of the incomplete frame or record at the end of the input; 0 if
     /// nothing is left there.
@@ -1134,12 +1141,12 @@ pub(crate) struct Received {
 /// When this end has to notify a sleeping peer of its acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyDue {
-    /// Not at all: the peer was already notified of every acknowledgement.
+    /// This end need not notify the peer: the peer was already notified of every acknowledgement.
     Never,
-    /// When the application of this end is about to wait.
+    /// This end notifies the peer when its own application is about to wait.
     Idle,
-    /// When all received messages were delivered, because the peer waits for room or
-    /// acknowledgements.
+    /// This end notifies the peer once all received messages are delivered, because the peer waits
+    /// for room or acknowledgements.
     Drained,
     Now,
 }
@@ -1171,7 +1178,8 @@ pub(crate) enum AckFault {
     Stale,
 }
 
-/// Reason why a reply was not sent, and its request not acknowledged.
+/// Reason why a reply was not sent. The message to which it replies was then not acknowledged
+/// either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyFault {
     Ack(AckFault),
@@ -1189,8 +1197,9 @@ pub(crate) enum Damage {
     Ring(#[from] RingDamage),
 }
 
-/// The bit that is set in the first word of every record, and of no control frame.
+/// The bit that is set in the first word of every record, and clear in the first word of every
+/// control frame.
 const COMMITTED: u64 = 1;
-/// Number of files of one file system from which on the whole file system is written to the disk at
-/// once.
+/// If at least this number of files of one file system are closed together, the whole file system
+/// is written to the disk by one system call.
 const SYNCED_TOGETHER_MIN: usize = 64;

@@ -69,7 +69,7 @@ pub(crate) struct PeerMapping {
     view: Option<Arc<View>>,
 }
 
-/// Reason why the memory of a peer was not mapped.
+/// Reason why the memory of a peer was not mapped. The connection then uses the socket.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PeerMappingError {
     /// Another user owns the memory, and could change it.
@@ -258,8 +258,8 @@ impl PeerMemory {
     #[inline(always)]
     fn pull_next(&self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         let tag = record::tag(stream.0.get());
-        // At most two records are read. If the first is a PAD, the second is at the beginning of
-        // the ring, where no PAD can be.
+        // At most two records are read. If the first record is a PAD, the second record is at the
+        // beginning of the ring, where no PAD can be.
         for _ in 0..2 {
             let at = inbox.received();
             let Some(words) = self.words(at) else {
@@ -358,7 +358,7 @@ impl PeerMemory {
         let (ring, size) = (&self.ring, self.ring_size);
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(End::violation)?.ok_or_else(nothing)?;
-        // A PAD consists of its header only. Any other record lies within the ring, as the check of
+        // A PAD has no bytes but its header. Any other record lies within the ring, as the check of
         // its header has ensured.
         let is_pad = header.kind == Kind::Pad;
         let len = HEADER + if is_pad { 0 } else { header.len as usize };
@@ -552,7 +552,8 @@ impl Readable for View {
     }
 }
 
-/// What the check of a record has found, without the record's bytes.
+/// The values that the check of a copied record returns: its acknowledgement, its digest, and where
+/// its message is.
 #[derive(Clone, Copy)]
 struct Checked {
     ack: Ack,
@@ -560,17 +561,17 @@ struct Checked {
     place: Place,
 }
 
-/// The place of the message of a record.
+/// Where the message of a checked record is.
 #[derive(Clone, Copy)]
 enum Place {
-    /// The message is in the record, after this number of bytes.
+    /// The message is in the record, after the given number of bytes.
     Here(usize),
     InSlab {
         offset: u64,
         length: u64,
         crc: u32,
     },
-    /// The record has no message.
+    /// The record has no message: it is a PAD.
     Nowhere,
 }
 
@@ -596,7 +597,7 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-/// The flag `damage` of memory that cannot be truncated; it is never set.
+/// The flag `damage` of a sealed memfd. Such memory cannot be truncated, so the flag is never set.
 static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 /// How many bytes after the next record are prefetched. Channels use the same distance.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;

@@ -27,8 +27,8 @@ impl LinkState {
         Some(Delivery { bytes, token, attempt })
     }
 
-    /// Takes a message from the peer's memory if `conn` is the present connection. An error has
-    /// ended the connection.
+    /// Takes a message from the peer's memory if `conn` is the present connection. If the result is
+    /// an error, the connection has ended.
     pub(in crate::link_state) fn pull(&mut self, conn: &mut Conn) -> Result<bool, End> {
         if self.attachment.active != Some(conn.id()) {
             return Ok(false);
@@ -36,7 +36,8 @@ impl LinkState {
         self.pull_present().map_err(|end| self.ended(conn, end))
     }
 
-    /// Receives the bytes in `input`, for a test that ignores the results of bytes before an error.
+    /// Receives the bytes in `input`. If they end with an error, the results of the bytes before it
+    /// are dropped, because the test does not need them.
     pub(in crate::link_state) fn receive(
         &mut self,
         conn: &mut Conn,

@@ -58,8 +58,8 @@ pub fn body_bytes(header: &[u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameFault
     read_header(header).check().map(|(_, bytes)| bytes)
 }
 
-/// The length in bytes of the frame that begins at the start of `input`. If `input` is shorter than
-/// a header, the length of a header.
+/// Returns the length in bytes of the frame that begins at the start of `input`. If `input` is
+/// shorter than a header, returns the length of a header.
 ///
 /// # Errors
 ///
@@ -201,8 +201,8 @@ fn login_bytes(login: &[u8]) -> U32 {
     length(login)
 }
 
-/// The number of `bytes` as a 32-bit field. The caller has checked that `bytes` is short enough for
-/// such a field.
+/// Returns the length of `bytes` as a 32-bit field. The caller must have checked that `bytes` is
+/// short enough for such a field.
 fn length(bytes: &[u8]) -> U32 {
     U32::new(u32::try_from(bytes.len()).unwrap_or(u32::MAX))
 }
@@ -373,8 +373,9 @@ pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
     stream.map_or(0, |stream| stream.0.get())
 }
 
-/// Decodes the streams of a past epoch; `None` if there is no past epoch. `partywall_layout` has
-/// checked the fields before; fields with impossible values would give `None` too.
+/// Decodes the streams of a past epoch. Returns `None` if there is no past epoch.
+/// `partywall_layout` must have checked the fields; unchecked fields with impossible values also
+/// give `None`.
 pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;
@@ -430,7 +431,8 @@ pub(crate) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
     }
 }
 
-/// The contradiction that a number of SPEC 13.4 and 15.3 stands for; `None` for any other number.
+/// Returns the contradiction between two stores that `number` encodes (SPEC 13.4, 15.3). Returns
+/// `None` if `number` encodes no contradiction.
 pub(crate) fn impossible(number: u64) -> Option<Impossible> {
     match number {
         1 => Some(Impossible::ReceiverAhead),

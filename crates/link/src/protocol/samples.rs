@@ -13,13 +13,14 @@ use partywall_reconcile::{
 use proptest::option;
 use proptest::prelude::*;
 
-/// Positions from three ranges: small ones, which often coincide, the largest ones, and any.
+/// Generates positions from three ranges: small positions, which often coincide, the largest
+/// positions, and all positions.
 pub(crate) fn position() -> impl Strategy<Value = Position> {
     let slot = prop_oneof![0_u64..6, (u64::MAX / 64 - 2)..=u64::MAX / 64, 0..=u64::MAX / 64];
     slot.prop_map(|slot| Position(slot * 64))
 }
 
-/// Positions in ascending order.
+/// Generates `N` positions in ascending order.
 pub(crate) fn positions<const N: usize>() -> impl Strategy<Value = [Position; N]> {
     proptest::collection::vec(position(), N).prop_map(|mut positions| {
         positions.sort();
@@ -47,7 +48,8 @@ pub(crate) fn peer() -> impl Strategy<Value = Peer> {
     })
 }
 
-/// A skip within one stream, or from one stream into another, of an epoch up to `last`.
+/// Generates a skip, a range of positions that a sender passed over, of an epoch up to `last`. The
+/// skip lies within one stream, or leads from one stream into another.
 pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     (0..=last, stream(), option::of(stream()), range(), position()).prop_map(
         |(epoch, of, into, range, resume)| {
@@ -76,7 +78,7 @@ pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     )
 }
 
-/// Any valid [`Attach`]: an identity with views of its epoch.
+/// Generates any valid [`Attach`]: an identity with views of its epoch.
 pub(crate) fn sides() -> impl Strategy<Value = Attach> {
     prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
         let epoch = Epoch(epoch);

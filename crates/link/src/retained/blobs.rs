@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Each BLOB begins at a multiple of 64 and is contiguous. The place of the next BLOB follows from
-//! the kept ones, so a walk over the records finds the same places again ([`put`](Blobs::put)).
+//! the places of the kept BLOBs. So a walk over the records finds the same places again
+//! ([`put`](Blobs::put)).
 //!
 //! # Invariants
 //!
@@ -65,7 +66,8 @@ impl Blobs {
         (taken <= first.offset).then_some(0)
     }
 
-    /// Records a BLOB at `offset`; `false`, and nothing changed, if no BLOB can begin at `offset`.
+    /// Records a BLOB at `offset`. Returns `false`, and changes nothing, if no BLOB can begin at
+    /// `offset`.
     ///
     /// The first BLOB may begin anywhere, because the BLOBs before it were freed.
     #[must_use]

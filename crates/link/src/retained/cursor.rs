@@ -55,7 +55,7 @@ impl SendCursor {
     ///
     /// # Errors
     ///
-    /// [`Stuck`]: the connection has to be closed.
+    /// [`Stuck`] if the cursor cannot advance; the caller must close the connection.
     pub fn slices<'a>(
         &self,
         retained: &'a Retained,
@@ -87,7 +87,7 @@ impl SendCursor {
     ///
     /// # Errors
     ///
-    /// [`Stuck`]: the connection has to be closed.
+    /// [`Stuck`] if the cursor cannot advance; the caller must close the connection.
     pub fn advance(&mut self, retained: &Retained, bytes: usize) -> Result<(), Stuck> {
         self.check_kept(retained)?;
         let mut sent = self.sent.checked_add(bytes as u64).ok_or(Stuck::Beyond)?;
@@ -138,7 +138,8 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// A record as a socket carries it: the bytes in the ring, then those of its BLOB in the slab.
+/// The bytes of one record, as a socket carries them: first the bytes in the ring, then the bytes
+/// of its BLOB in the slab.
 struct Pieces<'a> {
     header: RecordHeader,
     parts: [&'a [u8]; 2],

@@ -10,8 +10,9 @@
 //!   │ valid record of another stream, at the base 0 ─▶    a new stream that has no record yet
 //! ```
 //!
-//! This user's own process wrote the bytes, but memory may have decayed, or a faulty version have
-//! written them: each is checked like a peer's byte. The check changes nothing.
+//! A process of this user wrote the bytes. But the memory may have decayed, or a faulty version of
+//! this code may have written them. So each byte is checked as if a peer had written it. The check
+//! changes nothing.
 //!
 //! # Invariants
 //!
@@ -58,8 +59,8 @@ pub enum Flaw {
 }
 
 impl Damage {
-    /// Whether the damage is only that whole records fill the ring, without the slot that ends the
-    /// stream.
+    /// Whether the only damage is that whole records fill the ring and leave no slot for the end of
+    /// the stream.
     pub(crate) fn is_without_end(&self) -> bool {
         self.what == Flaw::NoEnd
     }
@@ -87,7 +88,7 @@ impl std::error::Error for Damage {}
 ///
 /// # Errors
 ///
-/// [`Damage`] at the first invalid record; the check changes nothing.
+/// [`Damage`] names the first invalid record; the check changes nothing.
 pub(super) fn walk(
     ring: &OwnMem,
     size: RingSize,
@@ -101,7 +102,7 @@ pub(super) fn walk(
     Ok((boundaries, blobs, tail))
 }
 
-/// The part of a stream, from its base on, whose records are whole.
+/// The result of [`proven`]: the part of a stream, from its base on, whose records are whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
     /// The end of the last whole record. What follows it is free room, damage, or a record that is
@@ -179,8 +180,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Checks one record; `false` at the end of the stream. Each step passes at least one slot, so
-    /// the ring bounds the number of steps.
+    /// Checks one record. Returns `false` at the end of the stream. Each call passes at least one
+    /// slot, so the size of the ring bounds the number of calls.
     fn step(&mut self, base: Position) -> Result<bool, Damage> {
         let position = self.next;
         let damage = |what| Damage { position, what };
@@ -220,8 +221,8 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    /// Whether the first slot holds a complete record of another stream. Then the owner died after
-    /// the commit that named this stream, and before `begin` zeroed the slot (see [`super`]).
+    /// Whether the first slot holds a complete record of another stream. If it does, the owner died
+    /// after the commit that named this stream, and before `begin` zeroed the slot (see [`super`]).
     fn is_of_a_former_stream(&self, bytes: &[u8]) -> bool {
         let word = |start: usize| {
             let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());

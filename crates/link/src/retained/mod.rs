@@ -23,7 +23,7 @@
 //! The memory is a ring and a slab. These files know no link files, sockets or peers, and they
 //! store only records: the owner commits base, `acked` and the stream id in its state (SPEC 13.4).
 //! A DATA or BLOB record carries the acknowledgement of the opposite direction, a compact record
-//! does not; the caller knows which kind is needed.
+//! does not. The caller decides which kind is needed.
 //!
 //! # Killed between any two stores
 //!
@@ -148,8 +148,8 @@ impl Retained {
 
     /// Recovers the stream that this memory holds from `base` on, as the owner's state names it.
     ///
-    /// If the state's `acked` lies beyond the recovered tail, the state is damaged too:
-    /// [`acknowledged`](Self::acknowledged) fails then.
+    /// This call does not check the `acked` of that state. If it lies beyond the recovered tail,
+    /// the state is damaged, and [`acknowledged`](Self::acknowledged) returns an error for it.
     ///
     /// # Errors
     ///
@@ -237,7 +237,8 @@ impl Retained {
     }
 
     /// Appends a message, given in parts, to the open batch; returns the position where its record
-    /// ends. `ack` is the acked offset of the opposite direction at this message.
+    /// ends. `ack` is the acked offset of the opposite direction, which the record carries to the
+    /// peer.
     ///
     /// # Errors
     ///
@@ -253,7 +254,7 @@ impl Retained {
     }
 
     /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller has stored `ack` in the consumed slots before.
+    /// possible. The caller must have stored `ack` in the consumed slots before the call.
     ///
     /// # Errors
     ///
@@ -269,8 +270,8 @@ impl Retained {
     }
 
     /// Appends a short message at the place that [`place_short_compact`](Self::place_short_compact)
-    /// returned. `fill` writes every byte of the message. Nearly all messages take this path while
-    /// two processes exchange them in step.
+    /// returned. `fill` writes every byte of the message. While two processes exchange short
+    /// messages in turn, nearly all messages take this path.
     #[inline(always)]
     pub fn append_short_compact(
         &mut self,
@@ -299,7 +300,7 @@ impl Retained {
         ack: Option<AckedOffset>,
     ) -> Position {
         // A receiver that spins for a short message polls its cache line all the time, and would
-        // take the line away between two stores. So the whole record is copied at once.
+        // take the line away between two stores. So the whole record is copied in one step.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
             Place::CompactRecord if len <= SHORT_MAX => {
@@ -416,14 +417,15 @@ impl Retained {
         if has_room { Ok(Some(begin)) } else { Err(Refused::Full) }
     }
 
-    /// Whether a record at position `begin`, perhaps after a PAD, may be compact. If not, a record
-    /// with a prefix fits at the same place too, because it is longer.
+    /// Whether a record at position `begin` may be compact; `begin` is where the compact record
+    /// would lie, perhaps after a PAD. If the record may not be compact, a record with a prefix
+    /// gets the same place: it is longer, so it needs the PAD too.
     #[inline(always)]
     fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
     }
 
-    /// Publishes all messages of the open batch at once.
+    /// Publishes all messages of the open batch together, by one store.
     #[inline]
     pub fn publish(&mut self) {
         self.producer.publish();
@@ -467,7 +469,7 @@ impl Retained {
         self.boundaries.trim_to(self.acked)
     }
 
-    /// Frees the records below `base`, which the caller has committed in the state.
+    /// Frees the records below `base`. The caller must have committed `base` in the state.
     ///
     /// # Panics
     ///
@@ -481,8 +483,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// The record digest at `position`; `None` unless `position` is the base or the end of a kept
-    /// record.
+    /// Returns the record digest at `position`. Returns `None` unless `position` is the base or the
+    /// end of a kept record.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -498,15 +500,16 @@ impl Retained {
         digest.filter(|_| next == position)
     }
 
-    /// A cursor that starts sending at `from`; `None` unless `from` is the base, the tail, or the
-    /// end of a record between them.
+    /// Returns a cursor that starts sending at `from`. Returns `None` unless `from` is the base,
+    /// the tail, or the end of a record between them.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))
     }
 
-    /// The acked offset of `stream`, of the opposite direction, in the last published record that
-    /// carries one, for [`recover`](partywall_reconcile::recover). Compact records carry none.
+    /// Returns the acked offset of `stream`, the stream of the opposite direction, from the last
+    /// published record that carries an acked offset. [`recover`](partywall_reconcile::recover)
+    /// uses the result. Compact records carry no acked offset.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -526,8 +529,8 @@ impl Retained {
         last
     }
 
-    /// Whether the records of this stream and of `next` have different tags. If not, with a
-    /// probability of 1 in 2³², the caller draws another id.
+    /// Whether the records of this stream and of `next` have different tags. If the tags are equal
+    /// (with a probability of 1 in 2³²), the caller must draw another id.
     #[must_use]
     pub const fn is_distinct_from(&self, next: StreamId) -> bool {
         self.tag != record::tag(next.0.get())
@@ -551,7 +554,8 @@ impl Retained {
         }
     }
 
-    /// Begins the stream `next` after [`end`](Self::end), once its id is committed.
+    /// Begins the stream `next`. The caller must have called [`end`](Self::end), and then have
+    /// committed the id of `next`.
     pub fn begin(&mut self, next: StreamId) {
         self.producer.restart();
         self.stream = next;
@@ -580,7 +584,8 @@ impl Retained {
     }
 }
 
-/// Reserved room for one message.
+/// Reserved room for one message, which [`Retained::reserve`] returns. The caller writes the
+/// message into the room, and then commits it.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     retained: &'a mut Retained,
@@ -588,7 +593,7 @@ pub struct Reservation<'a> {
     place: Place,
 }
 
-/// The kind of place for a message.
+/// Where the bytes of a message lie, and in what kind of record.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In a ring record whose prefix carries an acknowledgement.
@@ -823,7 +828,7 @@ impl Boundaries {
     }
 }
 
-/// The digest of a record that was checked before; `None` for a PAD.
+/// Returns the digest of a record, which the caller must have checked; `None` for a PAD.
 fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
         Kind::CompactRecord => Some(RecordDigest(header.stream)),
@@ -831,7 +836,8 @@ fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     }
 }
 
-/// The prefix of a record that was checked before; `None` for a PAD or a compact record.
+/// Returns the prefix of a record, which the caller must have checked; `None` for a PAD or a
+/// compact record.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     if matches!(kind, Kind::Pad | Kind::CompactRecord) {
         return None;
@@ -857,8 +863,8 @@ const fn as_usize(value: u64) -> usize {
     value as usize
 }
 
-/// Maximum length in bytes of a message that is assembled in private memory and then copied at
-/// once.
+/// Maximum length in bytes of a message that is assembled in private memory and then copied in one
+/// step.
 const SHORT_MAX: usize = 104;
 const GATHERED_BYTES: usize = PREFIX + SHORT_MAX;
 const PREFIX: usize = as_usize(PREFIX_BYTES);

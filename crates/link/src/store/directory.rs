@@ -111,8 +111,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether the list names the link of `key` as one whose file existed in another boot than
-    /// `boot`.
+    /// Whether `links.list` says that the link of `key` had a file in another boot than `boot`.
     pub(crate) fn was_listed_before(
         &self,
         key: &Key,
@@ -124,7 +123,7 @@ impl Directory {
         Ok(list.boot(key.hash()).is_some_and(|listed| listed != u128::from_be_bytes(boot)))
     }
 
-    /// Appends a line to the list: the link of `key` has a file in the boot `boot`. When this
+    /// Appends a line to `links.list`: the link of `key` has a file in the boot `boot`. When this
     /// function returns, the line and the file's name are on the disk.
     pub(crate) fn list_link(&self, key: &Key, boot: [u8; 16]) -> Result<(), StorageError> {
         let (boot, mut list) = (u128::from_be_bytes(boot), self.list());
@@ -169,7 +168,8 @@ impl Directory {
         })
     }
 
-    /// Links the unnamed file into the directory as `name`; `false` if a file of that name exists.
+    /// Gives the unnamed file the name `name` in the directory. Returns `false` if a file of that
+    /// name exists.
     pub(crate) fn name(&self, file: &UnnamedFile, name: &str) -> Result<bool, StorageError> {
         match self.kept.name(file, name) {
             Ok(()) => Ok(true),

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! - `write` restores every field that `read` takes, except fields that have no meaning in the
+//! - `write` writes back every field that `read` reads, except fields that have no meaning in the
 //!   given state.
 //! - No report vanishes silently: a report is kept, merged into another one, or counted in
 //!   `reports_dropped`.
@@ -324,7 +324,7 @@ fn report_fields(report: &Report) -> ReportFields {
     }
 }
 
-/// The indices of the first two reports that can be merged.
+/// Returns the indices of the first two reports that can be merged; `None` if no two reports can.
 fn alike(reports: &[Report]) -> Option<(usize, usize)> {
     let kind = |report: &Report| (report.direction, report.cause, report.epoch, report.stream);
     reports.iter().enumerate().find_map(|(older, one)| {

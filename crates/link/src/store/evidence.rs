@@ -14,12 +14,12 @@ pub struct Evidence {
     pub messages: u64,
     /// Position at which the first kept message begins.
     pub from: u64,
-    /// Position at which the last of those whole messages ends.
+    /// Position at which the last of the whole messages ends.
     pub to: u64,
     /// Position up to which this end acknowledged received messages; an older position if the page
-    /// with the latest one was lost.
+    /// with the latest position was lost.
     pub consumed: u64,
-    /// Why the link cannot continue even with those whole messages; `None` if it can.
+    /// Why the link cannot continue even with the whole messages alone; `None` if it can.
     pub damage: Option<String>,
     /// Whether the file still holds everything that its last owner had stored in it.
     pub(super) is_whole: bool,

@@ -176,8 +176,8 @@ const _: () = {
     assert!(ASLEEP_RECORDS == LINE_BYTES);
 };
 
-/// A weak reference to an owned file, for opening further descriptors; it does not keep the file
-/// owned.
+/// A weak reference to an owned file, through which further descriptors of the file are opened. The
+/// reference does not keep the file owned.
 #[derive(Debug)]
 pub struct FileHandle(Weak<Ownership>);
 
@@ -205,8 +205,8 @@ impl FileHandle {
         Ok(ownership.file().metadata()?.dev())
     }
 
-    /// Writes into the owner record that this owner has left, and writes `closing`: what the file
-    /// then holds. The caller has synced those contents before.
+    /// Writes into the owner record that this owner has left the file, together with `closing`,
+    /// which describes the file's last contents. The caller must have synced those contents before.
     pub(crate) fn close(&self, closing: Closing) -> io::Result<()> {
         self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.close(closing)
     }
@@ -235,7 +235,7 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     /// Opens the link file, or creates it if the directory has none. The last value of the result
-    /// says whether the list names the file as one of an earlier boot, although it is missing.
+    /// says whether `links.list` names a file of an earlier boot that is now missing.
     fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
         let name = self.key.file_name();
         let mut is_missing = false;
@@ -404,7 +404,8 @@ fn system(path: &Path, what: &'static str, source: io::Error) -> StorageError {
     StorageError::System { path: path.to_owned(), what, cause: source }
 }
 
-/// Converts a size to `usize`: the size was checked before, or `mmap` refuses it.
+/// Converts a size in bytes to `usize`. Either the size was checked before, or `mmap` later refuses
+/// a mapping of that size.
 #[expect(clippy::cast_possible_truncation, reason = "64-bit machines")]
 const fn size(bytes: u64) -> usize {
     bytes as usize
@@ -414,7 +415,7 @@ const fn size(bytes: u64) -> usize {
 const ATTEMPTS_MAX: u32 = 16;
 
 /// The longest time that another opener may take between locking the file and writing its owner
-/// record. Those are three system calls.
+/// record. These steps take three system calls.
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between two checks whether another opener has written its owner record.

@@ -85,7 +85,7 @@ pub struct Owner {
     pub pid: u32,
     /// The time when the process became the owner.
     pub since: SystemTime,
-    /// Whether that process still owns the file.
+    /// Whether the process `pid` still owns the file.
     pub status: OwnerStatus,
 }
 
@@ -126,7 +126,7 @@ pub struct PreviousStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuarantineSnapshot {
-    /// `receiver ahead`, `no boundary` or `other record`.
+    /// The contradiction as text: `receiver ahead`, `no boundary` or `other record`.
     pub why: &'static str,
     /// Whether the contradiction concerns the stream that this end receives, not the one that it
     /// sends.
@@ -137,13 +137,14 @@ pub struct QuarantineSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportSnapshot {
-    /// `gap`, `lost`, `undelivered` or `quarantined`.
+    /// The kind of the report as text: `gap`, `lost`, `undelivered` or `quarantined`.
     pub kind: &'static str,
     /// Whether the range belongs to the stream that this end receives, not the one that it sends.
     pub is_receiving: bool,
-    /// Whether all messages of the range were dropped. Otherwise perhaps only some of them were.
+    /// Whether all messages of the range were dropped; if false, perhaps only some of them were
+    /// dropped.
     pub is_exact: bool,
-    /// Whether the end of the range is unknown; then the end is at least `to`.
+    /// Whether the end of the range is unknown. An unknown end is at least `to`.
     pub is_open: bool,
     /// The epoch in which the range was sent.
     pub epoch: u64,
@@ -249,9 +250,9 @@ fn inspect_open_file(
 /// Whether the acked-offset record (`consumed`) that was read from the file is still in force, or
 /// was in force until recently.
 ///
-/// The owner may have replaced the record since it was read. Then the count that was read with it
-/// may belong to a newer record (SPEC 13.5). The remaining inaccuracy is acceptable: operators read
-/// the result, and no decision follows from it.
+/// The owner may have replaced the record since it was read. In that case the count that was read
+/// with the record may belong to a newer record (SPEC 13.5). The remaining inaccuracy is
+/// acceptable: operators read the result, and no decision follows from it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;

@@ -11,7 +11,8 @@
 //!
 //! Lines are only appended, each by one write, so several processes may append at a time. Of two
 //! lines with the same hash, the later line holds. A line of another form is ignored: a power loss
-//! may have torn the last line. The file of a torn line was not used yet.
+//! may have torn the last line. An owner uses its file only after the line is on the disk, so the
+//! file of a torn line was never used.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(list.boot(299), Some(899 << 64 | 7));
         assert_eq!(list.boot(99), Some(999 << 64 | 7));
         assert_eq!(list.boot(300), None);
-        // As after a power loss, the end of the list's last line is missing.
+        // Input: a list whose last line lacks its end, as after a power loss.
         file.set_len(999 * 50 + 20).unwrap();
         let mut list = List::default();
         list.refresh(&file).unwrap();

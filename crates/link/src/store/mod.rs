@@ -100,8 +100,8 @@ pub(crate) struct Export {
 /// The source of the descriptor that this end sends to a peer.
 #[derive(Debug)]
 pub(crate) enum ExportSource {
-    /// A file, opened again for each connection, so that thousands of links keep no second
-    /// descriptor open.
+    /// A link file. It is opened again for each connection, so that thousands of links keep no
+    /// second descriptor open.
     File(FileHandle),
     /// A memfd descriptor through which nothing can be written.
     Descriptor(Arc<OwnedFd>),
@@ -196,8 +196,8 @@ pub(crate) struct Store {
     /// The state as this process has changed it; [`commit`](Self::commit) puts this state in force.
     pub(crate) durable: DurableState,
     state: StateSlots,
-    /// The acked offset as a receiver. Each change is in force at once, without a commit of the
-    /// state.
+    /// The acked offset as a receiver. A change of this offset is in force immediately, without a
+    /// commit of the state.
     pub(crate) consumed: ConsumedSlots,
     exported: Option<ExportedWords>,
 }
@@ -256,8 +256,8 @@ impl Store {
         }
     }
 
-    /// Publishes the id of the stream in the ring. The caller does so before it writes the first
-    /// record of a new stream.
+    /// Publishes the id of the stream in the ring. The caller must call this before it writes the
+    /// first record of a new stream.
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());

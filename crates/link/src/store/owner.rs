@@ -22,9 +22,9 @@
 //! written finds record n no longer in force, and begins again. So there is never a second owner.
 //!
 //! One case remains. An opener is killed between lock and record (three system calls), and another
-//! thread of the opener forked in just that time. The child then holds byte n + 1 without a record,
-//! and [`StorageError::Opening`] lasts until the child ends. Skipping a locked byte on a guess
-//! could make a second owner.
+//! thread of the opener forked a child between those two steps. In this case the child holds byte n
+//! + 1 without a record, and [`StorageError::Opening`] lasts until the child ends. Skipping a
+//! locked byte on a guess could make a second owner.
 //!
 //! # Invariants
 //!
@@ -73,9 +73,9 @@ impl Ownership {
         &self.file
     }
 
-    /// Writes into the owner record that this owner has left, and writes `closing`: what the file
-    /// then holds. Those contents are on the disk already. Afterwards the caller stores nothing
-    /// more in the file, and syncs it.
+    /// Writes into the owner record that this owner has left the file, together with `closing`,
+    /// which describes the file's last contents. The caller must have synced those contents before.
+    /// After this call the caller must store nothing more in the file, and must sync it.
     pub(super) fn close(&self, closing: Closing) -> io::Result<()> {
         let mut has_left = self.has_left.lock().unwrap_or_else(PoisonError::into_inner);
         if self.maker.is_child() || std::mem::replace(&mut *has_left, true) {
@@ -118,7 +118,7 @@ pub(super) enum Attempt {
     Opening(File),
 }
 
-/// Checks that the owner named in `record` is gone for good.
+/// Checks that the owner named in `record` can never use the file again.
 ///
 /// # Errors
 /// [`StorageError::Busy`] if that owner may be alive.
@@ -162,9 +162,9 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
     })
 }
 
-/// Tries to become the next owner after the owner that the record `seen` names, which is gone.
-/// `prepare` is called once no other process can become the owner, and before this process does. If
-/// `prepare` fails, nothing has changed.
+/// Tries to become the next owner after the owner that the record `seen` names. That owner must be
+/// gone. `prepare` is called once no other process can become the owner, and before this process
+/// does. If `prepare` fails, nothing has changed.
 ///
 /// The new owner record is on the disk when this function returns. So no later change of the file
 /// can reach the disk without the new record, and the previous owner's closing no longer holds.
@@ -233,7 +233,8 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes the slot that is not in force: first the body, then the seal that puts the slot in force.
+/// Writes an owner record into the slot that is not in force: first the body, then the seal that
+/// puts the slot in force.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;
     let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;

@@ -33,8 +33,8 @@ use super::evidence::Evidence;
 use super::file::Cut;
 use crate::retained::{Boundary, Proven, proven};
 
-/// What to do with a link file that was last owned in another boot, unless its owner closed it and
-/// everything that it closed is there.
+/// What to do with a link file that was last owned in another boot. The policy does not apply if
+/// the owner closed the file and all its contents are still there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterReboot {
@@ -44,7 +44,7 @@ pub enum AfterReboot {
     Refuse,
     /// Continue with what the file proves: the whole messages, from the first kept one on. The
     /// events [`LossPossible`](crate::Event::LossPossible) and
-    /// [`RepeatPossible`](crate::Event::RepeatPossible) report it.
+    /// [`RepeatPossible`](crate::Event::RepeatPossible) tell the application of this.
     AdoptProven,
 }
 

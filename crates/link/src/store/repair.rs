@@ -12,9 +12,10 @@
 //!                                                 from the start, or behind a reported gap
 //! ```
 //!
-//! Reset and adopt end the quarantine of the local end, which attaches to no peer while it lasts.
-//! The peer's end also needs a reset or adopt. Neither changes the protocol: if the two stores
-//! still contradict each other, both ends go into quarantine again, and nothing is lost.
+//! Reset and adopt end the quarantine of the local end, which attaches to no peer while its
+//! quarantine lasts. The peer's end also needs a reset or adopt. Neither changes the protocol: if
+//! the two stores still contradict each other, both ends go into quarantine again, and nothing is
+//! lost.
 //!
 //! # Forgetting an acked offset
 //!
@@ -60,7 +61,7 @@ use super::slots::{ConsumedSlots, StateSlots};
 use crate::retained::Retained;
 use partywall_sys::nonce;
 
-/// The effect of [`reset`], done or only computed.
+/// The effect that [`reset`] had, or would have had, if `is_real` was false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
@@ -78,7 +79,7 @@ pub struct Reset {
     pub forgotten: Option<u64>,
 }
 
-/// The effect of [`adopt`], done or only computed.
+/// The effect that [`adopt`] had, or would have had, if `is_real` was false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
@@ -89,8 +90,8 @@ pub struct Adopted {
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
     pub forgotten: Option<u64>,
-    /// The acked offset could not be forgotten, because a kept record of this end contains it: the
-    /// operator has to reset the peer's end.
+    /// Whether the acked offset could not be forgotten, because a kept record of this end contains
+    /// it. If so, the operator has to reset the peer's end.
     pub needs_reset: bool,
 }
 
@@ -141,7 +142,7 @@ pub enum RepairError {
 /// `is_real`, this function only computes the effect.
 ///
 /// # Errors
-/// [`RepairError`]; nothing but the owner record was changed.
+/// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
 pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let quarantine = taken.quarantine();
@@ -175,7 +176,7 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 /// computes the effect.
 ///
 /// # Errors
-/// [`RepairError`]; nothing but the owner record was changed.
+/// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
     let mut taken = Taken::over(directory, key)?;
     let Some(quarantine) = taken.quarantine() else {
@@ -302,7 +303,7 @@ impl Taken {
     }
 }
 
-/// Draws a stream id whose tag differs from that of the records in the ring.
+/// Draws a stream id whose tag differs from the tag of the records in the ring.
 fn other_stream(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();

@@ -118,7 +118,7 @@ impl<W: Words> ConsumedSlots<W> {
         self.publish(position);
     }
 
-    /// Puts a new record in force, whose word counts 0 bytes.
+    /// Puts a new record in force in the other slot. The word of that slot then counts 0 bytes.
     #[inline(never)]
     fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;
@@ -148,7 +148,8 @@ impl<W: Words> ConsumedSlots<W> {
     }
 
     /// Records the position up to which messages of `stream` are delivered to the application.
-    /// Redelivered messages do not lower it. Only the count of delivery attempts depends on it.
+    /// Redelivered messages do not lower the position. Only the count of delivery attempts depends
+    /// on the position.
     #[inline(always)]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
@@ -169,7 +170,8 @@ impl<W: Words> ConsumedSlots<W> {
         self.line.publish(index(DELIVERED), 0);
     }
 
-    /// Publishes the word that the living peer reads. The next owner does not read this word.
+    /// Publishes `position` in the word that the living peer reads. The next owner of the file does
+    /// not read this word.
     #[inline]
     pub fn publish(&mut self, position: u64) {
         self.line.publish(index(CONSUMED), position);

@@ -32,7 +32,8 @@ impl SyncScope {
     }
 }
 
-/// What the disk holds of the files that this thread synced, for tests of a power loss.
+/// Records what the disk holds of each file that this thread synced, so that tests can simulate a
+/// power loss.
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod observed {
     use std::cell::RefCell;
@@ -51,7 +52,7 @@ pub(crate) mod observed {
         SYNCED.set((true, Vec::new()));
     }
 
-    /// Stops recording the synced files, or continues to record them.
+    /// Stops recording the synced files if `is_paused`, and otherwise continues to record them.
     pub(crate) fn pause(is_paused: bool) {
         SYNCED.with_borrow_mut(|(is_noting, _)| *is_noting = !is_paused);
     }

@@ -16,13 +16,14 @@
 //! - Another task that changes a link notifies its futures after the change (`Notices::acted`).
 //! - An operation on a link without a connection makes a turn of the group by itself. That turn may
 //!   consume what the driver task would have found: ready descriptors, the doorbell, timers, links
-//!   for a server. The operation nudges the driver task afterwards, and the task checks everything.
-//!   Only the driver task removes links from the group's list, and it reads the next timer after
-//!   such a turn.
+//!   for a server. The operation then nudges the driver task (`GroupShared::nudge`), and the task
+//!   checks everything. Only the driver task removes links from the group's list, and it reads the
+//!   next timer after such a turn.
 //! - Closing a link (`shutdown.rs`) uses a thread that drives until all bytes are out. Meanwhile
 //!   the task checks at intervals, and the thread nudges the task at the end.
-//! - The group's doorbell is notified for an acknowledgement to settle, for a link to arm, and for
-//!   a link with events that the task did not find.
+//! - The group's doorbell is notified if a link has an acknowledgement to send, or has to announce
+//!   to its peer that it sleeps. It is also notified if a link has events that the task did not
+//!   find.
 //!
 //! The runtime reports the descriptor only once when it becomes ready. It does not report readiness
 //! that is left after a turn, for example if more was ready than one turn handles. So the task
@@ -41,7 +42,8 @@ use tokio::task::yield_now;
 use super::group::GroupShared;
 use partywall::tokio::watch_readable;
 
-/// Spawns the driver task of a group that has at least one hold.
+/// Spawns the driver task of a group. The caller must have made a hold of the group (`Hold` in
+/// `group.rs`), because the task ends without one.
 pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     let clock = Clock::new()?;
     let mut drive = Drive {
@@ -72,7 +74,8 @@ struct Drive {
     set_to: Option<Instant>,
 }
 
-/// A guard: when the driver task ends, it wakes all futures of the group.
+/// A guard of the driver task. When the task ends, the guard is dropped and wakes all futures of
+/// the group.
 struct Over(Arc<GroupShared>);
 
 impl Drop for Over {

@@ -396,7 +396,7 @@ impl Link {
     ///
     /// One of the runtime's blocking threads waits until the last bytes have gone out.
     ///
-    /// Cancel-safe: if the future is dropped before it is ready, the link is closed at once, as
+    /// Cancel-safe: if the future is dropped before it is ready, the link is closed immediately, as
     /// [`Link::close`](crate::Link::close) does when its deadline passes.
     ///
     /// # Errors
@@ -502,8 +502,8 @@ impl Handle {
         }
     }
 
-    /// Whether a receiving call of the link can return a message or the end without a turn of the
-    /// group.
+    /// Returns `Ok` if a receiving call can return a message, or the end of the peer's stream,
+    /// without a turn of the group.
     fn check_for_next(&self) -> Result<(), TryRecvError> {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());

@@ -185,7 +185,8 @@ impl Notices {
     }
 }
 
-/// Difference between two snapshots.
+/// The difference between the last reported snapshot of a link and the present snapshot, by which
+/// [`Notices`] decides which futures to notify.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,

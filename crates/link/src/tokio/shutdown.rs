@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Only the blocking call reports when all bytes have gone out, so a blocking thread of the runtime
-//! makes that call. The rejected alternative, a future of its own, would need a second set of rules
-//! for leaving.
+//! makes that call. A future that leaves the peer without a thread was rejected: it would need a
+//! second set of rules for leaving.
 
 use std::io;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ fn can_leave(seen: &Observation) -> bool {
     seen.snapshot.is_attached || seen.snapshot.acked >= seen.tail
 }
 
-/// Guard: closes the link at once when the future is dropped.
+/// Guard of the future that closes a link. If the future is dropped before it is ready, the guard
+/// closes the link immediately.
 struct Closing<'a> {
     notices: &'a Notices,
     phase: Phase,
@@ -58,8 +59,8 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         match self.phase {
             Phase::Waiting => {
-                // The deadline has passed already, so `close_unsynced` returns at once. Nothing
-                // depends on its result.
+                // The deadline has passed already, so `close_unsynced` returns without waiting.
+                // Nothing depends on its result.
                 let _ = self.notices.observer.close_unsynced(Some(Instant::now()));
             }
             Phase::Leaving => {

@@ -122,7 +122,7 @@ fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
     // The first kind of fault runs twice: its first run creates the descriptors that the process
-    // keeps for good, so only later runs compare counts.
+    // keeps until it ends. So only later runs compare counts.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);

@@ -9,8 +9,9 @@ use crate::support_retained;
 use partywall_reconcile::{AckedOffset, Position, RecordDigest, StreamId};
 use support_retained::{all_messages, message, stream};
 
-/// Appends messages of many lengths over several laps of the ring, and checks where each record
-/// begins and whether it is compact.
+/// Rule: a compact record never begins at the start of the ring. The test appends messages of many
+/// lengths over several laps of the ring, and checks where each record begins and whether it is
+/// compact.
 #[test]
 fn a_compact_record_never_begins_with_the_ring() {
     let (mut retained, memory, mut state) = stream(1024, 1024);

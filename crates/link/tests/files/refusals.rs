@@ -222,8 +222,9 @@ fn a_file_that_was_never_owned_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The test changes any byte of any page of a link file. Either the file is refused and stays
-    /// unchanged, or it is opened with the same state and only its owner page changed.
+    /// Rule: a link file with one changed byte, in any page, is either refused or opened with the
+    /// same state. A refused file stays unchanged, and an opened file changes only in its owner
+    /// page.
     #[test]
     fn a_changed_byte_is_refused_or_means_nothing(index in 0_usize..16_384, change in 1_u8..) {
         let directory = directory();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
-/// The test goes on until the killed child processes have made more commits than this number.
+/// The test continues until the killed child processes have made more commits than this number.
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
@@ -111,8 +111,8 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
     let mut commits = 0;
     let deadline = Instant::now() + 4 * TIMEOUT;
     for round in 1.. {
-        // On a busy machine a child process makes few commits before the test kills it: then more
-        // rounds follow.
+        // On a busy machine a child process makes few commits before the test kills it. So the test
+        // runs more rounds until there were enough commits.
         if round > ROUNDS && commits > COMMITS {
             break;
         }

@@ -33,8 +33,8 @@ impl Random {
     }
 }
 
-/// The words that differ between two images, those of the ring first, in the order of their
-/// offsets.
+/// The words that differ between two images (copies of all bytes of ring and slab). The words of
+/// the ring come first; words are in the order of their offsets.
 fn differences(before: &Image, after: &Image) -> Vec<(bool, usize)> {
     let words = |before: &[u8], after: &[u8], in_ring: bool| {
         let starts = (0..before.len()).step_by(8);
@@ -209,8 +209,8 @@ impl World {
         self.image = after;
     }
 
-    /// The sender prepares ring memory, as it does after it has notified the peer. The peer may
-    /// have acknowledged everything by then: the zeroing must not destroy a kept message.
+    /// A step: the sender prepares ring memory, as it does after it has notified the peer. By that
+    /// time the peer may have acknowledged everything. The zeroing must not destroy a kept message.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();
@@ -246,7 +246,7 @@ impl World {
         self.changed_nothing();
     }
 
-    /// The sender is killed, and the next owner opens the stream.
+    /// A step: the sender is killed, and the next owner opens the stream.
     fn restart(&mut self) {
         let (found, memory) = self.image.found(self.state).unwrap();
         self.retained = Some(found.with_inline_max(150));
@@ -305,8 +305,8 @@ fn killed_between_any_two_stores() {
     assert!(seen.kills > 100_000 && seen.zeros_ahead > 100, "{seen:?}");
 }
 
-/// Complete records of the former stream lie at the positions of the new stream, and only the tag
-/// in a record shows that they are stale. They must never count as messages.
+/// Input: complete records of the former stream lie at the positions of the new stream. Only the
+/// tag in each record shows that the record is stale. Rule: stale records never count as messages.
 #[test]
 fn former_stream_never_comes_back() {
     let image = Image::zeroed(1024, 64);
@@ -335,8 +335,9 @@ fn former_stream_never_comes_back() {
     assert!(image.found(next).is_err());
 }
 
-/// A dropped reservation has overwritten part of a freed record, at the offset where the next
-/// stream begins. The next owner must still find either stream undamaged.
+/// Input: a dropped reservation has overwritten part of a freed record, at the offset where the
+/// next stream begins. Rule: whichever of the two streams the state names, the next owner finds
+/// that stream undamaged.
 #[test]
 fn half_a_record_is_not_left_where_the_next_stream_begins() {
     let image = Image::zeroed(1024, 64);

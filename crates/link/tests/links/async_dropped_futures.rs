@@ -18,8 +18,8 @@ use support_link_async::{
 };
 use tokio::task::JoinSet;
 
-/// The number of scheduler turns after which the test drops a future; the number varies with the
-/// round.
+/// The number of scheduler turns after which the test drops a future. The number varies with the
+/// round, so that futures are dropped at different awaits.
 fn timeout(round: u64) -> usize {
     usize::try_from(round * 7 % 5).unwrap()
 }
@@ -237,7 +237,7 @@ fn close_future_that_is_dropped_closes_at_once() {
         let served = server.open("alice", "orders").unwrap();
         served.send(b"kept, too").await.unwrap();
         assert!(for_turns(20, served.close()).await.is_none());
-        // After the dropped `close` futures, both ends can be opened again at once, with the
+        // After the dropped `close` futures, both ends can be opened again immediately, with the
         // messages that they keep.
         let served = server.open("alice", "orders").unwrap();
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
@@ -262,7 +262,8 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         (client, link)
     };
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
-    // From this point on no thread drives the server, so the socket to the server fills up.
+    // From this point on no thread drives the server, so the socket from the client to the server
+    // fills up.
     awake.block_on(within(async {
         while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());

@@ -58,7 +58,7 @@ fn borrowed_message_without_ack_is_received_again() {
             link.send(&message(number, *len)).unwrap();
         }
         // Bytes go out only while a thread uses the sender's link, and this thread uses the
-        // receiver's.
+        // receiver's link.
         let sends = thread::spawn(move || link.wait_acked(soon()));
         // Input of each round: the index up to which earlier rounds acknowledged messages, and the
         // index up to which this round acknowledges.

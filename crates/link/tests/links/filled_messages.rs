@@ -74,7 +74,7 @@ fn fill_without_room_is_not_called() {
             let until = Instant::now() + Duration::from_millis(20);
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
-            // Exactly the messages that were sent arrive. Meanwhile another thread calls
+            // Expected result: exactly the sent messages arrive. Meanwhile another thread calls
             // `wait_acked` on the sender's link, to drive that link.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
@@ -147,8 +147,9 @@ fn fill_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // The link's lock is not yet biased after 1 message, and is biased towards this thread
-            // after 100 messages.
+            // The test covers both states of the link's lock: after 1 message the lock is not yet
+            // biased, and after 100 messages it is biased towards this thread, which then locks
+            // cheaply.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();

@@ -53,8 +53,8 @@ fn messages_of_every_length_come_back() {
             }
             link.wait_acked(soon()).unwrap();
         });
-        // A file is rounded up to whole pages, and its slab gets the additional bytes: a message is
-        // too long only beyond them.
+        // A file is rounded up to whole pages, and its slab gets the additional bytes. So only a
+        // message that exceeds the enlarged slab is too long.
         let too_long = vec![0; 2 * SLAB as usize];
         let error = link.send(&too_long).unwrap_err();
         assert!(matches!(error, SendError::TooLarge { max: SLAB.., .. }), "{error}");

@@ -97,8 +97,8 @@ fn spinning_ends_pass_messages_on() {
     }
 }
 
-/// Whether a message can be received at once. The reader that this check passes panics, so the
-/// message stays unacknowledged.
+/// Whether a message can be received without waiting. The reader that this check passes panics, so
+/// the message stays unacknowledged.
 fn is_there(served: &Link) -> bool {
     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
     catch_unwind(fails).is_err()
@@ -142,8 +142,9 @@ fn message_whose_reader_panics_is_received_next_again() {
                     expect(number, len);
                 }
                 _ => {
-                    // The receiver takes the message again and holds it without acknowledging.
-                    // Later, reading the next message in place acknowledges both.
+                    // The receiver takes the message again and holds it without acknowledging it.
+                    // Later, reading the next message in place acknowledges the held message and
+                    // the next one.
                     let held = served.recv_deadline(soon()).unwrap().unwrap();
                     assert!(held == message(number, len), "{len} bytes");
                     let fails = AssertUnwindSafe(|| served.recv_with_deadline(panics, soon()));

@@ -52,8 +52,9 @@ fn read_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // The link's lock is not yet biased after 1 message, and is biased towards this thread
-            // after 100 messages.
+            // The test covers both states of the link's lock: after 1 message the lock is not yet
+            // biased, and after 100 messages it is biased towards this thread, which then locks
+            // cheaply.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();

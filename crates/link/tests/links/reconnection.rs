@@ -58,8 +58,8 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
         let waited = served.recv_with_deadline(|_| panic!("nothing was sent"), until);
         assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         if !ground.is_kept() {
-            // The client's end was in memory and no longer exists, so a new client would send
-            // another stream.
+            // The client's end was in memory and no longer exists, so a new client would begin
+            // another stream, and the test cannot continue this one.
             continue;
         }
         let again = ground.client(config());
@@ -288,8 +288,8 @@ fn ack_is_sent_although_its_thread_does_not_come_back() {
         let served = scope.spawn(|| server.accept_deadline(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
         let served = served.join().unwrap();
-        // The accepting thread drives the server's group as its leader, while it waits for another
-        // event.
+        // The accepting thread polls for the whole group of the server (as its leader), while it
+        // waits for another event.
         scope.spawn(|| server.accept_deadline(soon()).unwrap());
         for n in 0..100 {
             link.send_deadline(&message(n, 8), soon()).unwrap();
@@ -364,7 +364,7 @@ fn file_has_one_owner_and_a_served_link_one_handle() {
     link.send(b"kept").unwrap();
     link.wait_attached(soon()).unwrap();
     drop(served);
-    // After its handle is dropped, the server keeps the link with the messages that arrived.
+    // After the link's handle is dropped, the server keeps the link with the messages that arrived.
     let served = server.open("alice", "orders").unwrap();
     assert_eq!(served.recv_deadline(soon()).unwrap().unwrap(), b"kept");
 }

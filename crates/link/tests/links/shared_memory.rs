@@ -133,8 +133,8 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the descriptor wakes this event loop in time: the deadline is the limit of the
-            // test.
+            // Only the descriptor wakes this event loop in time: the deadline is so late that the
+            // test would fail.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();
@@ -143,8 +143,9 @@ fn external_event_loop_learns_of_messages_and_room() {
     });
 }
 
-/// The case: one thread, the group's leader, sleeps for a link that receives nothing. Messages
-/// arrive on a second link, which another thread reads after each poll of the group.
+/// The case: one thread, which polls for the whole group (its leader), sleeps for a link that
+/// receives nothing. Messages arrive on a second link, which another thread reads after each poll
+/// of the group.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -173,8 +174,8 @@ fn leader_asleep_for_another_link_notifies_the_group() {
         });
         let mut next = 0;
         while next < 3_000 {
-            // The polling thread sleeps as a follower, or leads the group. In both cases only an
-            // event of a link wakes it.
+            // The polling thread either polls for the whole group (as its leader), or sleeps while
+            // another thread does. In either case only an event of a link wakes it.
             assert!(group.poll(Some(soon())).unwrap() > 0);
             let _ = group.ready();
             while let Ok(Some(found)) = busy.try_recv() {

@@ -23,7 +23,8 @@ pub enum Via {
     Tcp,
 }
 
-/// What the links of one test use: the directory, the transport and the kind of storage.
+/// The conditions of one run of a test: the directory, the transport and the kind of storage that
+/// its links use.
 pub struct Ground {
     directory: tempfile::TempDir,
     pub via: Via,
@@ -40,7 +41,7 @@ impl Ground {
         self.is_kept
     }
 
-    /// One ground for each combination of a transport and a kind of storage.
+    /// Returns one `Ground` for each combination of a transport and a kind of storage.
     pub fn all() -> Vec<Self> {
         let vias = [Via::SharedMemory, Via::Unix, Via::Tcp];
         vias.iter().flat_map(|via| [Self::new(*via, false), Self::new(*via, true)]).collect()

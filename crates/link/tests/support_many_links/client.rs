@@ -19,7 +19,7 @@ pub const LINKS: &str = "PARTYWALL_LINKS_LINKS";
 pub const KEPT: &str = "PARTYWALL_LINKS_KEPT";
 pub const SHARED: &str = "PARTYWALL_LINKS_SHARED";
 
-/// The main function of the second process, which returns at once in any other process. It runs
+/// The main function of the second process, which returns immediately in any other process. It runs
 /// until the first process closes the control connection.
 pub fn main() {
     let Some(path) = variable(GROUND) else { return };

@@ -6,7 +6,8 @@ use super::many::Kind;
 use std::fmt;
 use std::time::Duration;
 
-/// Figures of one run, for a given number and kind of links.
+/// Figures of one run, for a given number and kind of links. The tests compare the figures of a run
+/// with few links and of one with many.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub links: u64,

@@ -43,7 +43,8 @@ impl Ground {
     }
 }
 
-/// The configuration with the smallest possible sizes, in one group.
+/// A configuration of the links: the smallest possible sizes, so that many links fit into memory,
+/// and one group for all links.
 pub fn config(group: &Group, kind: Kind) -> Config {
     let policy =
         if kind.is_shared { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
@@ -129,7 +130,8 @@ impl ManyLinks {
         Holdings::now().since(self.before)
     }
 
-    /// Leaves all links idle for `time`, and returns the counts of both processes in that time.
+    /// Leaves all links idle for `time`. Returns the counts of turns, sleeps and events of both
+    /// processes in that time.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
         // Both processes take the events of attaching in a first period, whose counts are
         // discarded.

@@ -16,7 +16,8 @@ use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
 
-/// The outgoing stream in the terms of a state image.
+/// The fields of a state image that describe the outgoing stream, from which the next owner
+/// recovers the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     pub stream: StreamId,
@@ -54,7 +55,8 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// The stream that the next owner finds in this image, or the damage.
+    /// Recovers the stream from this image, as the next owner does. Returns the stream and its
+    /// memory, or the damage that the owner finds.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;
@@ -63,7 +65,7 @@ impl Image {
     }
 }
 
-/// The memory of a living owner, as the test reads it.
+/// The ring and slab of a living owner, mapped once more so that the test can read them.
 #[derive(Debug)]
 pub struct Memory {
     ring: PeerMem,
@@ -138,7 +140,8 @@ impl RingReader {
         Self { tag, size, next: from, received, bytes: Vec::new(), messages: Vec::new() }
     }
 
-    /// The connection was cut: the next connection resumes after the last complete message.
+    /// Simulates a cut of the connection: the receiver drops an incomplete message, and the next
+    /// connection resumes after the last complete message.
     pub fn cut(&mut self) {
         self.bytes.clear();
         self.next = self.received.position;

@@ -186,8 +186,9 @@ impl Act {
         view
     }
 
-    /// One more allowed state if the peer lives: the peer may acknowledge received messages before
-    /// it learns of the new epoch.
+    /// Returns one more state that is allowed after the act if the peer lives. In that case the
+    /// peer may acknowledge received messages before it learns of the new epoch. Returns `None` if
+    /// the act begins no epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
@@ -200,8 +201,8 @@ impl Act {
             |line: &Line| matches!(line, Line::Peer(of, Liveness::Handed) if *of == number);
         match self {
             // A worker that is killed while it opens the file may have counted the previous owner's
-            // delivery, without having erased that owner's note. So one attempt may be counted
-            // twice, but none may be missed.
+            // delivery, without having erased that owner's delivered position. So one attempt may
+            // be counted twice, but none may be missed.
             _ if self.script().iter().any(is_handed) => (2, if self.opens() { 3 } else { 2 }),
             Self::Receive | Self::Read => (1, 2),
             _ => (1, 1),

@@ -6,7 +6,8 @@ use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
 use partywall_link::{Event, Link, ReportSnapshot};
 
-/// One end of the link after a death, with what this end has received.
+/// One end of the link after a death of the worker, and the messages that this end has received
+/// since.
 pub struct Conversation<'a> {
     link: &'a Link,
     is_worker: bool,

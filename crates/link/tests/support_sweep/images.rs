@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// The bytes of the worker's file and of the peer's file; empty while a file does not exist.
 pub type Image = [Vec<u8>; 2];
 
-/// The images of both files at each boundary.
+/// The images (all bytes) of both link files at each boundary between two instructions of the
+/// worker.
 pub struct Images {
     paths: [PathBuf; 2],
     files: [Option<File>; 2],

@@ -21,7 +21,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the judge has learned from all images so far.
+/// What the judge has learned from all images so far. It compares each later image with these
+/// facts.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
@@ -65,7 +66,8 @@ impl Judge {
         }
     }
 
-    /// Judges one image. The caller passes the images in the order of their boundaries.
+    /// Judges one image: the contents of both link files at one boundary. The caller must pass the
+    /// images in the order of their boundaries.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {

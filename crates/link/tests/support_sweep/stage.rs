@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A temporary directory with a subdirectory for each end.
 pub struct Ground(tempfile::TempDir);
 
-/// The indices of the two ends, in every array of files and images.
+/// The indices of the two ends, `WORKER` and `PEER`, in every array of files and images.
 pub const WORKER: usize = 0;
 pub const PEER: usize = 1;
 

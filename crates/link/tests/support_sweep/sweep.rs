@@ -28,7 +28,7 @@ pub struct Settings {
     pub kills: usize,
 }
 
-/// Counters of a sweep.
+/// Counters of a sweep, which the test prints and compares with minimum values.
 #[derive(Debug)]
 pub struct Figures {
     act: Act,
@@ -112,7 +112,7 @@ struct Path {
 }
 
 /// A boundary that another worker can reach: the number of system calls before it, and the number
-/// of instructions after the last of them.
+/// of instructions after the last of those calls.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     calls: u64,
@@ -120,8 +120,8 @@ struct Moment {
 }
 
 impl Path {
-    /// Finds the places in the act where a file changes between two successive system calls. Each
-    /// place is named by the number of system calls before it.
+    /// Finds the places in the act where a link file changes between two successive system calls.
+    /// Each place is named by the number of system calls before it.
     fn calls(act: Act) -> Result<HashSet<u64>, String> {
         let (stage, stepper) = Stage::set(act)?;
         let mut images = Images::new(stage.files()).map_err(text)?;

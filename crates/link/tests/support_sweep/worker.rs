@@ -36,8 +36,8 @@ pub fn start(stage: &Stage, part: &str) -> Second {
     Second::start("sweep_worker", &[(PART, part), (ACT, &act), (GROUND, ground)])
 }
 
-/// The main function of a worker: plays the part that the environment names. Returns at once if the
-/// environment names no part.
+/// The main function of a worker: plays the part that the environment names. Returns immediately if
+/// the environment names no part.
 pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
@@ -126,8 +126,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// The report of the next owner about the worker's end: its part of the view, and each received
-/// message. `None` until the report exists.
+/// Reads the report of the next owner of the worker's end: what that owner found in its link file,
+/// and each received message. `None` until the report exists.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();

@@ -8,10 +8,12 @@
 
 use partywall_testkit::pattern;
 
-/// The indices of the two ends of a link, in every array with one element for each end.
+/// The indices of the two ends of a link, `CLIENT` and `SERVER`, in every array with one element
+/// for each end.
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
-/// The number that stands for a message that is too short to contain its number.
+/// The value that [`name`] returns as the number of a message that is too short to contain its
+/// number.
 pub const UNNAMED: u64 = u64::MAX;
 /// Messages of at least this length contain their number.
 pub const NAMED_BYTES: usize = 16;

@@ -43,8 +43,8 @@ impl Round {
             self.held_up = Duration::ZERO;
             let at = Instant::now();
             if !self.relay.harm(harm, time) {
-                // No connection exists now: an end that begins an epoch ends its connection, and
-                // the client connects again without help. No cut is counted.
+                // No connection exists now, so this round of the loop counts no cut: an end that
+                // begins an epoch ends its connection, and the client connects again without help.
                 continue;
             }
             let possible = match harm {

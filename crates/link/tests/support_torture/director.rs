@@ -43,7 +43,7 @@ pub fn run(settings: &Settings) -> Figures {
 ///
 /// # Panics
 ///
-/// For the reasons of [`run`].
+/// If a round violates a rule, as for [`run`].
 pub fn cut(settings: &Settings) -> Figures {
     let start = Instant::now();
     let round_trip = cuts::round_trip();

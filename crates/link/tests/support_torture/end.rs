@@ -31,8 +31,8 @@ pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
 /// server listens.
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// Name of the file that the director creates when the ends may send no new message and must
-/// settle.
+/// Name of the file that the director (the controlling process) creates when the ends may send no
+/// new message and must settle.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {
@@ -300,7 +300,7 @@ impl End {
         }
     }
 
-    /// Acknowledges all held messages at once.
+    /// Acknowledges all held messages together.
     fn commit(&mut self) {
         let Some((last, epoch)) = self.held.pop() else { return };
         let words = [last.position(), epoch];
@@ -376,8 +376,8 @@ impl End {
         self.next - 1
     }
 
-    /// The length for a message of this end. Until this owner has an anchor in `epoch`, the message
-    /// is long enough to contain its number.
+    /// The length for a message of this end. Until this owner has certainly sent a message with a
+    /// number in `epoch`, the message is long enough to contain its number.
     fn anchored(&self, len: usize, epoch: u64) -> usize {
         if self.anchor == Some(epoch) { len } else { len.max(NAMED_BYTES) }
     }

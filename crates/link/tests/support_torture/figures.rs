@@ -12,7 +12,7 @@ pub struct Figures {
     pub rounds: u64,
     /// The number of kills, by the operation that the end was making when it was killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// The number of kills of both ends at once, and of kills of an end that had not yet recovered
+    /// The number of kills of both ends together, and of kills of an end that had not yet recovered
     /// from its previous kill.
     pub both: u64,
     pub again: u64,
@@ -32,7 +32,8 @@ pub struct Figures {
     /// For runs of cuts: times from the instant at which a new connection is possible, until a
     /// message arrives over one.
     pub recoveries: Vec<Recovery>,
-    /// Round-trip time through the relay, without links.
+    /// Round-trip time through the relay, without links. A recovery should take at most 50 ms
+    /// longer.
     pub round_trip: Duration,
 }
 
@@ -43,7 +44,8 @@ pub struct Recovery {
     pub circumstances: Circumstances,
 }
 
-/// What else than the cut may have delayed a recovery.
+/// What else than the cut may have delayed a recovery. The figures list the recovery times for each
+/// variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,

@@ -14,12 +14,12 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The kind of a note. The comment of each variant lists the words of the note that follow the
-/// kind.
+/// The kind of a note, which is a 64-byte entry of the journal. The comment of each variant lists
+/// the data words that follow the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum What {
-    /// The end has opened its link. The note has no words.
+    /// The end has opened its link. The note carries no words: the seven words are 0.
     Opened = 1,
     /// A connection was attached. Words: 1 if the stream continued, else 0; 1 if the connection
     /// uses shared memory, else 0.
@@ -61,7 +61,8 @@ pub enum What {
     /// The end has acknowledged everything that arrived. Words: epoch, unacknowledged bytes that
     /// this end has sent.
     Idle,
-    /// The end has failed; the file `failed` contains the reason. The note has no words.
+    /// The end has failed; the file `failed` contains the reason. The note carries no words: the
+    /// seven words are 0.
     Failed,
 }
 

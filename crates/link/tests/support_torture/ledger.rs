@@ -31,8 +31,8 @@ pub struct Ledger {
     /// The index of a message of which it is not known whether it, with all messages before it, is
     /// acknowledged.
     pub doubt: Option<usize>,
-    /// The number of the receiving end's owner, and the index of the last message that was
-    /// delivered to that owner.
+    /// The number of the receiving end's last owner that received a message, and the index of the
+    /// last message that was delivered to that owner.
     last: Option<(u64, usize)>,
     epoch: u64,
     pub got: u64,

@@ -9,7 +9,7 @@ use super::ledger::{Effect, Got, Ledger};
 use super::reports::{Report, ReportSet};
 use std::collections::VecDeque;
 
-/// The operation that an end was making when it was killed.
+/// The operation that an end was making when it was killed. The kills are counted by this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Starting,
@@ -38,7 +38,8 @@ impl Moment {
 pub struct Oracle {
     /// One ledger for each end, of the messages that this end sent.
     ledgers: [Ledger; 2],
-    /// For each end, one of its requests whose reply is in doubt, and that reply.
+    /// For each end, a request that this end sent, and the reply to it. It is in doubt whether that
+    /// reply was sent.
     asked: [Option<(usize, usize)>; 2],
     reported: ReportSet,
     pub ends: [EndState; 2],

@@ -124,7 +124,8 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         // Shutting down the listening socket wakes the thread that polls it. A Unix socket that is
-        // shut down accepts nothing, without an error, so without the flag that thread would spin.
+        // shut down accepts nothing, without an error, so without the flag `is_over` that thread
+        // would spin.
         self.shared.is_over.store(true, Ordering::Release);
         let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
         let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);
@@ -144,8 +145,8 @@ impl Shared {
             let until = Mutex::new([Instant::now(); 2]);
             let loses = self.loses_every.is_some_and(|every| number % every == every - 1);
             let pair = Arc::new(Pair { sockets: [client, server], until, loses });
-            // The relay lists the connection before it relays any byte, because a thread that
-            // learns of a relayed byte may cut the connection.
+            // The relay lists the connection before it relays any byte. A thread that learns of a
+            // relayed byte may ask the relay to cut the connection, which must then be in the list.
             self.pairs.lock().unwrap().push(Arc::clone(&pair));
             for to in [0, 1] {
                 let pair = Arc::clone(&pair);

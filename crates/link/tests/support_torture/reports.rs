@@ -5,7 +5,8 @@
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
-/// The reports of both ends. Each report is stored once, however often an end returned it.
+/// The reports of both ends, which the oracle checks after a round. Each report is stored once,
+/// however often an end returned it.
 #[derive(Default)]
 pub struct ReportSet(HashSet<Report>);
 

@@ -25,6 +25,7 @@ pub struct Round {
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
     /// The longest time between two polls of the director's thread, since the value was last reset.
+    /// A long time shows that the machine was busy.
     pub(super) held_up: Duration,
 }
 
@@ -115,21 +116,22 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // In this case there is no pause: the next disturbance or kill follows at once.
+            // The draw 0 means no pause: the next disturbance or kill follows immediately.
             0 => Ok(()),
-            // In these cases the pause has a random length, whose order of magnitude is random too.
+            // The draws 1 to 3 mean a pause of random length, whose order of magnitude is random
+            // too.
             1..4 => {
                 let time = Duration::from_micros(self.chance.size(20_000) as u64);
                 let until = Instant::now() + time;
                 self.watch(until, |_| Instant::now() >= until)
             }
-            // In these cases the pause lasts until some messages have arrived.
+            // The draws 4 and 5 mean a pause until some messages have arrived.
             4..6 => {
                 let side = self.receiver();
                 let count = self.oracle.ends[side].got + 1 + self.chance.size(60) as u64;
                 self.wait("no message comes", |oracle| oracle.ends[side].got >= count)
             }
-            // In the remaining cases the pause lasts until an end begins a certain operation.
+            // Any other draw means a pause until an end begins a certain operation.
             _ => {
                 let (side, moment) = self.act();
                 let notes = self.oracle.ends[side].notes + 1 + self.chance.size(40) as u64;

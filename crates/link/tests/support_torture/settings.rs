@@ -4,14 +4,15 @@
 use partywall_testkit::{Random, variable};
 use std::time::Duration;
 
-/// Settings that the environment variables give.
+/// The settings of a torture run, which environment variables give.
 pub struct Settings {
     pub kills: u64,
     /// Number of cuts in rounds without kills. In a long run the recovery times are checked, too.
     pub cuts: u64,
     pub is_long_of_cuts: bool,
     pub seed: u64,
-    /// If given, the run begins new rounds until this time has passed, whatever `kills` is.
+    /// The time for which the run begins new rounds, whatever `kills` is; `None` if `kills` limits
+    /// the run.
     pub time: Option<Duration>,
 }
 

@@ -54,8 +54,8 @@ pub enum TrustPolicy {
     /// as this process's namespace numbers it. A process without a descriptor from the kernel is
     /// not trusted.
     OwnUser,
-    /// Trust the peer like the own user: received messages are views of memory that the peer could
-    /// change.
+    /// Trust every peer as if it ran as the same user: received messages are views of memory that
+    /// the peer could change.
     Trusted,
     /// Do not trust the peer: every message is copied before it is checked and returned.
     Untrusted,

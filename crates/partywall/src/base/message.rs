@@ -147,7 +147,8 @@ impl fmt::Debug for View {
 
 /// Mapped memory of the peer that holds blocks. The memory stays mapped while any view of it lives.
 pub(crate) trait BlockMemory: Send + Sync {
-    /// Returns the bytes of a block. The bounds were checked when the view was made.
+    /// Returns the bytes of a block. The caller must have checked that the block lies within the
+    /// mapped memory.
     fn slice(&self, offset: usize, len: usize) -> &[u8];
 
     /// Returns a block to the peer.
@@ -198,8 +199,8 @@ impl AsRef<[u8]> for Message {
 impl Buf for Message {
     fn remaining(&self) -> usize {
         match &self.payload {
-            // A buffer knows its total length, so its pieces need not be copied into one to count
-            // the bytes.
+            // A buffer knows the total length of its message, so a message of several pieces need
+            // not be copied into one piece to count its bytes.
             Payload::Buffer(buffer) => buffer.len() - self.advanced,
             _ => self.as_slice().len(),
         }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 /// How far this side trusts the process of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Trusted like a process of the own user: received messages are views of the peer's memory.
-    /// The peer cannot write this side's memory. The peer could change a message during reading, as
-    /// it could with a debugger.
+    /// This side trusts the peer like a process of its own user: received messages are views of the
+    /// peer's memory. The peer cannot write this side's memory. The peer could change a message
+    /// while this side reads it, as it could with a debugger.
     Trusted,
-    /// Not trusted: every message is copied to private memory before it is checked and returned,
-    /// and the two sides notify each other over the socket.
+    /// This side does not trust the peer: it copies every message to private memory before it
+    /// checks and returns the message. The two sides notify each other over the socket.
     Untrusted,
 }
 
@@ -33,10 +33,11 @@ pub enum Distrust {
     NoCredentials,
     /// The peer runs as another user, or as a user without a number in this user namespace.
     OtherUser,
-    /// The peer lives in another pid namespace, as in a container: [`TrustPolicy::OwnUser`] trusts
-    /// it.
+    /// The peer lives in another pid namespace, as in a container. The policy
+    /// [`TrustPolicy::OwnUser`] trusts such a peer.
     OtherPidNamespace,
-    /// The peer lives in another user namespace: [`TrustPolicy::OwnUser`] trusts it.
+    /// The peer lives in another user namespace. The policy [`TrustPolicy::OwnUser`] trusts such a
+    /// peer.
     OtherUserNamespace,
     /// The peer's namespaces cannot be read: `/proc` is not mounted, or denies the access.
     UnknownNamespaces,

@@ -70,7 +70,8 @@ pub(super) fn wait_for<T>(
     }
 }
 
-/// Interval between two polls of a thread that has lost its waker.
+/// Interval between two polls of a thread without a waker: the thread is ending, and its
+/// thread-local waker is destroyed already.
 const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// Polls an operation once, without waiting. Returns `None` if it is not ready.

@@ -27,7 +27,9 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Starts the thread of a session. The returned handle must be dropped before the `ThreadHandle`.
+/// Starts the thread of a session. The caller must drop the returned `Handle` before the
+/// `ThreadHandle`, whose drop waits for the thread: the thread ends only after the last `Handle`
+/// was dropped.
 pub(super) fn start(
     established: Established,
     config: &Config,
@@ -69,7 +71,7 @@ impl Drop for ThreadHandle {
     }
 }
 
-/// A waker that ends the thread's `poll(2)` through a doorbell.
+/// The waker of a session's thread. It notifies a doorbell, which ends the `poll(2)` of the thread.
 struct ThreadWaker {
     doorbell: Doorbell,
 }
@@ -85,7 +87,7 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// The state of a session's thread.
+/// The state of a session's thread: the driver that it runs, how it waits, and its waker.
 struct DriverThread {
     driver: Driver,
     idle: IdlePolicy,

@@ -179,8 +179,8 @@ impl Receiver {
         }
     }
 
-    /// Handles `try_recv` without a message. Some of these calls check whether the sender lives,
-    /// because a receiver that never blocks would not notice the sender's death.
+    /// Handles a call of `try_recv` that found no message. In some of these calls it checks whether
+    /// the sender lives, because a receiver that never blocks would not notice the sender's death.
     #[cold]
     fn try_recv_at_end(&mut self) -> Result<Option<Message>, TryRecvError> {
         if !self.end.notice_end()? {
@@ -202,7 +202,7 @@ fn at_end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
     }
 }
 
-/// The peer died or hung up without finishing.
+/// The error of a direction whose peer died or hung up without finishing.
 struct Disconnected;
 
 impl From<Disconnected> for RecvError {

@@ -32,7 +32,8 @@ use std::time::Instant;
 pub struct Sender {
     pub(super) end: Option<AnySender>,
     pub(super) space: Arc<dyn SpaceWaiter>,
-    /// The progress snapshot before the last attempt that found no space, for comparison in `arm`.
+    /// A snapshot of the space that the receiver has freed, taken before the last attempt that
+    /// found no space. `arm` compares it with a new snapshot.
     seen: ProgressSnapshot,
     wait: Wait,
     spinner: Spinner,
@@ -200,7 +201,7 @@ impl Sender {
     }
 
     /// Waits until the kernel has accepted all bytes of messages sent over a socket. Over shared
-    /// memory there are no such bytes, and the call returns at once.
+    /// memory there are no such bytes, and the call returns immediately.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.
@@ -256,22 +257,21 @@ impl Sender {
         self.end.as_ref().map(|end| end.stats()).unwrap_or_default()
     }
 
-    /// Returns the sending end of the transport. Only a sender that `shared` has converted has no
-    /// sending end.
+    /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
-            // The caller dropped or leaked the batch without committing it, so its messages are
-            // discarded.
+            // A batch borrows the sender, so the caller has dropped or leaked an open batch without
+            // committing it. Its messages are discarded.
             self.batch_open = false;
             end.abort_batch();
         }
         Ok(end)
     }
 
-    /// Repeats an attempt to send that found no space, after taking the snapshot that
-    /// [`arm`](Self::arm) compares.
+    /// Repeats an attempt to send that found no space. Takes a snapshot before the attempt, with
+    /// which [`arm`](Self::arm) detects space that was freed since.
     #[cold]
     pub(super) fn try_again<T>(
         &mut self,

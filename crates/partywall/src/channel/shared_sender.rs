@@ -42,11 +42,14 @@ struct State {
     /// had already converted.
     end: Option<AnySender>,
     wait: Wait,
-    /// The spinner. A thread that waits on the doorbell takes it out, so it is `None` meanwhile.
+    /// Spins before a thread blocks on the doorbell. `None` while a thread waits on the doorbell,
+    /// because that thread has taken the spinner.
     spinner: Option<Spinner>,
-    /// Whether a thread is sending a message in pieces. Then no other thread may send.
+    /// Whether a thread is sending a message in pieces. While this is `true`, no other thread may
+    /// send.
     in_pieces: bool,
-    /// Number of times that reserved memory was freed without being sent.
+    /// Number of times that reserved memory was freed without being sent. A thread that waits for
+    /// space compares this number to detect such memory.
     returned: u64,
 }
 
@@ -106,14 +109,14 @@ impl SharedSender {
             let added = payloads.iter().try_for_each(|payload| end.add_to_batch(payload));
             let sent = added.and_then(|()| end.commit_batch());
             if sent.is_err() {
-                // A message was not added, or the batch was not committed. The messages added so
-                // far are discarded, so that no other thread commits them.
+                // If a message could not be added, or the batch could not be committed, the
+                // messages added so far are discarded. Otherwise another thread would commit them.
                 end.abort_batch();
             }
             sent
         })?;
         // Over a socket, the kernel may not have accepted all bytes of the batch yet. `flush` waits
-        // for that.
+        // until it has.
         match self.shared.policy {
             BackPressure::Error => Ok(()),
             _ => self.flush(None),
@@ -205,8 +208,9 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // A thread that waits for space has taken the spinner. The receiver did not free this
-            // memory and sends no notification, so this thread notifies the waiting thread.
+            // If the spinner is missing, another thread has taken it and waits for space. The
+            // receiver did not free this memory and sends no notification, so this thread notifies
+            // the waiting thread.
             self.shared.space.notify_self();
         }
     }
@@ -288,8 +292,8 @@ impl SharedSender {
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // Another thread waits on the doorbell, so this thread waits on the condition
-                // variable.
+                // If the spinner is taken, another thread waits on the doorbell, so this thread
+                // waits on the condition variable.
                 state = shared.queue(state, deadline)?;
                 continue;
             };

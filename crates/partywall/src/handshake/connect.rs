@@ -72,8 +72,9 @@ pub(crate) fn establish(
     }
     let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(address, deadline)?;
-    // A negotiation of another protocol may be complete already, or this side has to send the next
-    // bytes. Partywall's own handshake awaits the peer's answer first.
+    // The negotiation of another protocol is driven before the first wait: it may be complete
+    // already, or this side may have to send first. Partywall's own handshake only awaits the
+    // peer's answer.
     let is_foreign = protocol.is_some();
     let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
     if is_foreign {
@@ -134,8 +135,8 @@ mod tests {
 
     #[test]
     fn every_address_of_a_name_is_tried() {
-        // An address where nothing listens: port 1, which is privileged. Another process could bind
-        // a freed port before the connect.
+        // Input: port 1, an address where nothing listens. Only privileged processes can bind it.
+        // Another process could bind a port that this test had freed.
         let gone = SocketAddr::from(([127, 0, 0, 1], 1));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();

@@ -31,7 +31,8 @@ impl Pending {
         self.is_acceptor && self.recognition(found).is_some()
     }
 
-    /// Returns the protocol that begins with these bytes, or `Some(None)` if more bytes are needed.
+    /// Returns `Some(Some(protocol))` if `found` begins a connection of that protocol, `Some(None)`
+    /// if more bytes are needed to decide, and `None` if no served protocol begins so.
     fn recognition(&self, found: &[u8]) -> Option<Option<Arc<dyn Protocol>>> {
         let mut is_open = false;
         for protocol in &self.protocols {
@@ -68,8 +69,8 @@ impl Pending {
         let name = protocol.name();
         self.admit()?;
         self.stop_passing_pidfd();
-        // The process number may have been reused. In that case the peer has died, and its
-        // connection is closed, so no other process gets its trust.
+        // The kernel may have given the peer's process number to another process. In that case the
+        // peer has died and its connection is closed, so the other process gains no trust.
         let known = self.credentials.filter(|who| who.is_pid_visible());
         let by_number = |who: Credentials| PidFd::of_pid(who.pid).ok();
         let process = self.process.take().or_else(|| known.and_then(by_number));

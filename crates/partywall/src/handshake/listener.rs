@@ -339,8 +339,8 @@ impl Listener {
         result
     }
 
-    /// Accepts waiting connections, up to the limit of handshakes. The number per call is bounded,
-    /// because connections whose handshakes fail at once never reach that limit.
+    /// Accepts waiting connections, up to the limit of handshakes. The number per call is bounded
+    /// too, because connections whose handshakes fail immediately never reach that limit.
     fn admit(&mut self) -> Result<(), AcceptError> {
         for _ in 0..ADMITTED_MAX {
             let silent = if self.is_full() { self.oldest_silent() } else { None };
@@ -439,8 +439,8 @@ impl Listener {
         }
     }
 
-    /// Returns the index of each handshake whose peer has sent no byte, after the time before which
-    /// that handshake is not refused.
+    /// Returns each handshake whose peer has sent no byte: the earliest time at which the handshake
+    /// may be refused for another connection, and its index.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {

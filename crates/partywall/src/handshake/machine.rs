@@ -108,7 +108,7 @@ impl Machine {
         hello::parse(&frame).and_then(|frame| self.turn(&frame)).map(Some)
     }
 
-    /// Checks that the peer has sent nothing after the frame that was taken last.
+    /// Checks that the peer has sent no byte after the frame that `next_frame` returned last.
     pub(crate) fn check_no_rest(&self) -> Result<(), Violation> {
         let found = self.frame.len() as u64;
         if found == 0 {
@@ -118,7 +118,8 @@ impl Machine {
         }
     }
 
-    /// Checks that the frame is of the awaited kind, and moves on to the next kind.
+    /// Checks that the frame is of the kind that must come next, and sets the kind that must follow
+    /// it.
     fn turn(&mut self, frame: &Frame<'_>) -> Result<Received, Violation> {
         let (received, next) = match (self.awaiting, frame) {
             (Awaiting::Hello, Frame::Hello(hello)) => {

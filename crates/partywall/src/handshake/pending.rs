@@ -4,7 +4,7 @@
 //! ```text
 //!   progress ─▶ read bytes ─▶ machine.rs returns a frame ─▶ act checks the frame, creates the
 //!                                                          region, answers (terms.rs: limits)
-//!   result of progress: None, as the handshake goes on; or Established; or an error
+//!   progress returns None while the handshake is under way, then Established or an error
 //! ```
 //!
 //! A listener drives many pending handshakes at a time, a connecting side one; both enforce the
@@ -183,8 +183,9 @@ impl Pending {
             if let Some(frame) = frame {
                 match self.act(frame)? {
                     Some(established) => return Ok(Some(established)),
-                    // An acceptor has sent its answer. The connector's READY takes a round trip, so
-                    // no frame is there yet.
+                    // If READY was sent and no connection was returned, this side is an acceptor
+                    // that has just sent its answer. The connector's READY arrives a round trip
+                    // later, so nothing is read now.
                     None if self.is_ready_sent => return Ok(None),
                     None => continue,
                 }
@@ -249,7 +250,7 @@ impl Pending {
         }
     }
 
-    /// Makes the region of a connector and sends its first two frames.
+    /// Makes the region of a connector, and sends its first two frames, HELLO and OFFER.
     fn open(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
             // This side does not know yet whether the acceptor may be trusted. If not, the
@@ -398,7 +399,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Makes the region of an acceptor, and sends its three frames.
+    /// Makes the region of an acceptor, and sends its three frames: HELLO, OFFER and READY.
     fn answer(&mut self, known: &mut Known) -> Result<(), HandshakeError> {
         self.offered = match &known.accepted {
             Err(reason) => Err(*reason),
@@ -592,8 +593,8 @@ impl Pending {
             return Ok(Err(reason.unwrap_or(FallbackReason::Policy)));
         }
         if self.is_acceptor && offer.region_size.get() > self.config.map_max_effective() {
-            // The connector made its region before it knew this limit, so exceeding the limit is no
-            // violation.
+            // The connector made its region before it knew how much memory this side maps, so a
+            // region above that limit is no violation.
             return Ok(Err(FallbackReason::Limits));
         }
         let region = match claimed.region {
@@ -669,8 +670,9 @@ impl Pending {
             Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
             None if !attached => Ok((own, Doorbells::Byte)),
             None => {
-                // The peer holds this side's doorbells but will not notify them. It could make a
-                // notification of them block, so this side replaces them by new doorbells.
+                // The peer holds this side's doorbells, although the two sides notify each other
+                // over the socket. The peer could make a notification of these doorbells block, so
+                // this side replaces them by new ones.
                 let doorbell =
                     || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
                 Ok(((doorbell()?, doorbell()?), Doorbells::Byte))

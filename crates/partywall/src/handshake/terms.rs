@@ -10,8 +10,8 @@ use partywall_sys::nonce;
 use partywall_sys::socket::Family;
 use zerocopy::little_endian::{U32, U64};
 
-/// Default bound of this side's blocks in flight. The tables about blocks are private memory that
-/// is allocated at once, so the peer's offer alone must not determine their size.
+/// Default bound of this side's blocks in flight. The tables about blocks are private memory,
+/// allocated at the start of a connection, so the peer's offer alone must not determine their size.
 const BLOCKS: u64 = 1024;
 /// Upper bound of this side's blocks in flight, whatever both sides offer.
 const BLOCKS_MAX: u64 = 1 << 16;

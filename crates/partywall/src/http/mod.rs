@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   axum.rs    axum::serve with Incoming              tonic.rs   both ends of gRPC
-//!   hyper/     serve, and a Connector for clients     below      tokio/: Incoming, Pool, StreamIo
+//!   hyper/     serve, and a Connector for clients     all use    tokio/: Incoming, Pool, StreamIo
 //! ```
 //!
 //! An adapter only connects a framework to streams; it implements nothing that a framework does.

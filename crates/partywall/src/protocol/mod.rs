@@ -136,7 +136,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
     fn open(&mut self) -> Result<u32, TrySendError>;
 
     /// Sends a whole message of at least one byte. On an error, no byte of it was sent. Bytes that
-    /// the kernel does not accept at once are buffered, and [`flush`](Self::flush) writes them.
+    /// the kernel does not accept immediately are buffered, and [`flush`](Self::flush) writes them.
     ///
     /// # Errors
     /// Returns [`TrySendError`] if the connection did not accept the operation.
@@ -207,12 +207,12 @@ pub trait ConnectionSender: fmt::Debug + Send {
 
 /// The object on which a sender waits for room.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
-    /// Returns numbers that change once there is more room. They may come from memory that the peer
-    /// writes.
+    /// Returns numbers that change once there is more room; a waiting sender compares them with
+    /// earlier ones. They may come from memory that the peer writes.
     fn snapshot(&self) -> [u64; 3];
 
     /// Whether the kernel reports that the socket accepts bytes, or that it never will again. The
-    /// snapshot does not cover the socket.
+    /// numbers of [`snapshot`](Self::snapshot) do not change when the socket accepts bytes.
     fn is_writable(&self) -> bool;
 
     /// Returns a descriptor that becomes readable when there may be room. If the protocol does not
@@ -230,8 +230,8 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     fn find(&mut self) -> Result<ConnectionEvent, ProtocolError>;
 
     /// Prepares for a sleep. From now on [`descriptor`](Self::descriptor) becomes readable when an
-    /// event arrives. Returns `true` if an event is there already. A driver that is `quiet` polls
-    /// at intervals as well.
+    /// event arrives. Returns `true` if an event is there already. `quiet` says that the driver
+    /// also polls at intervals while it sleeps.
     ///
     /// # Errors
     /// Returns [`ProtocolError`] if the protocol failed.
@@ -247,8 +247,8 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
         true
     }
 
-    /// Checks whether the peer has gone. A driver that only polls calls it at intervals. Returns
-    /// `true` if there may be an event.
+    /// Checks whether the peer has gone. A driver that never sleeps calls this method at intervals.
+    /// Returns `true` if there may be an event.
     ///
     /// # Errors
     /// Returns [`ProtocolError`] if the protocol failed.

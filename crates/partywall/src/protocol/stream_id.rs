@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn sequential_ids_and_ids_that_differ_in_high_bits_do_not_collide() {
-        // With a single round, about one secret in a hundred would be weak, so 1,000 tables would
-        // show such a secret.
+        // The test uses 1,000 random secrets. If the hash had one round only, about one secret in a
+        // hundred would be weak, and the test would fail.
         for _ in 0..1000 {
             let secrets = StreamIdSecrets::default();
             for step in [1_u32, 1 << 8, 1 << 16] {
@@ -96,7 +96,8 @@ mod tests {
         }
     }
 
-    /// Counts the distinct places of 128 ids in a table of 256 buckets with tags of 7 bits.
+    /// Hashes 128 ids at distances of `step`, and counts their distinct places in a table of 256
+    /// buckets. Ids in one bucket have distinct places if their tags of 7 bits differ.
     fn places(secrets: &StreamIdSecrets, step: u32) -> usize {
         let mixed = |index: u32| secrets.hash_one(index.wrapping_mul(step));
         let places = (0..128).map(|index| (mixed(index) & 0xff, mixed(index) >> 57));

@@ -132,9 +132,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The properties under test, however messages, credits and their delays interleave: an
-        /// honest sender is never refused, and the unread bytes are bounded. A sender whose
-        /// messages were all taken may always send another.
+        /// Rule: an honest sender is never refused, and the unread bytes are bounded, however
+        /// messages, credits and their delays interleave. A sender whose messages were all taken
+        /// may always send another.
         #[test]
         fn honest_senders_are_neither_refused_nor_stuck(
             window in 0u64..2000,

@@ -128,8 +128,8 @@ impl Driver {
         if count > 0 {
             return Turn::Busy;
         }
-        // The driver checks whether the peer lives: one that never blocks would otherwise not learn
-        // of the peer's death.
+        // The driver checks here whether the peer lives, because a driver that never blocks would
+        // not learn of the peer's death otherwise.
         match self.wire.notice_end() {
             Ok(false) => Turn::Idle,
             Ok(true) => Turn::Busy,
@@ -169,7 +169,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Prepares for blocking. A driver that is `quiet` also polls at intervals.
+    /// Prepares for blocking. `quiet` says that the driver also polls at intervals while it blocks.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
         if self.wire.arm(quiet)? {
             return Ok(Sleep::No);
@@ -358,8 +358,8 @@ mod tests {
         assert!(matches!(unsent, NotSent::Full), "{unsent:?}");
     }
 
-    /// A peer that never reads leaves no room for the last records. With a linger time of 0, the
-    /// driver must end in its next turn instead of waiting.
+    /// Input: a peer that never reads, so the last records of the session find no room, and a
+    /// linger time of 0. Expected: the driver ends in its next turn instead of waiting.
     #[test]
     fn peer_that_never_reads_is_not_waited_for_after_the_end() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -374,8 +374,8 @@ mod tests {
         }
     }
 
-    /// The peer resets a stream that is not in the driver's table yet, and the session ends before
-    /// the driver's next turn. Expected: no violation is reported.
+    /// Input: the peer resets a stream that is not in the driver's table yet, and the session ends
+    /// before the driver's next turn. Expected: no violation is reported.
     #[test]
     fn closing_right_after_opening_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -399,8 +399,9 @@ mod tests {
         }
     }
 
-    /// A waiter for room unlocks the outbox before it wakes the driver. A driver that finds room
-    /// between the two steps must wake the waiter, instead of turning for ever.
+    /// Input: a user that waits for room unlocks the outbox and has not yet woken the driver; the
+    /// driver finds room in between. Expected: the driver wakes the user, instead of turning for
+    /// ever.
     #[test]
     fn waiter_for_room_is_woken_before_it_wakes_the_driver() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {
@@ -422,8 +423,9 @@ mod tests {
         }
     }
 
-    /// The session is closed while an answer of the peer waits to be received. The driver has not
-    /// noticed the close yet, and must not take the answer for a violation.
+    /// Input: the session is closed while an answer of the peer waits to be received, and the
+    /// driver has not noticed the close yet. Expected: the driver does not take the answer for a
+    /// violation.
     #[test]
     fn answer_during_close_is_no_violation() {
         for policy in [TransportPolicy::SharedMemory, TransportPolicy::Socket] {

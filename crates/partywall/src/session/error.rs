@@ -270,7 +270,8 @@ pub(crate) fn assert_application_code(code: u32) {
     );
 }
 
-/// Names a code that is reserved for the protocol, as the end of a sentence; empty for other codes.
+/// Returns the name of a code that is reserved for the protocol, as the end of a sentence, or an
+/// empty text for other codes.
 const fn code_name(code: u32) -> &'static str {
     match code {
         REFUSED => ", refused: it was never accepted, and may be opened elsewhere",

@@ -57,7 +57,7 @@ pub(crate) struct SendHalf {
 /// would cost more time than the rest of a reservation.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// The cost of the message, once it was charged against credit.
+    /// The cost that was charged against credit for the message; `None` before it was charged.
     charged: Option<u64>,
     progress: Progress,
     ticket: Option<u64>,
@@ -399,8 +399,8 @@ impl RecvHalf {
             // this side waits.
             state.credit_pending |= state.recv_credit.took(cost(message.len()));
             let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
-            // The pending END of the stream may be written once the application has taken the last
-            // message.
+            // Once the application has taken the last message, the pending END of the stream may be
+            // written, so the pending records are sent now.
             let must_report =
                 is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
             drop(state);

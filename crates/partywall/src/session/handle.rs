@@ -32,7 +32,7 @@ impl Drop for Handle {
     }
 }
 
-/// The resources of a stream that is being opened.
+/// The resources of a stream that is being opened. Dropping the `Opening` frees them.
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     stream: Option<(Arc<SessionShared>, Arc<StreamShared>)>,
@@ -51,7 +51,8 @@ impl Drop for Opening {
 }
 
 impl Handle {
-    /// Makes the first handle of a session. The session counts its first user from the beginning.
+    /// Makes the first handle of a session. A new session already counts its first user, so `new`
+    /// does not count one.
     pub(crate) const fn new(shared: Arc<SessionShared>) -> Self {
         Self { shared }
     }
@@ -128,7 +129,7 @@ impl Handle {
     }
 
     /// Completes when the driver has ended. In a forked child, where no driver runs, the call
-    /// completes at once.
+    /// completes immediately.
     pub(crate) fn poll_finished(&self, context: &Context<'_>) -> Poll<()> {
         if self.shared.check_process().is_err() {
             return Poll::Ready(());

@@ -363,8 +363,8 @@ mod tests {
             if !seen.insert(world.clone()) {
                 continue;
             }
-            // Once both sides have ended both directions, writing and receiving alone must free the
-            // number. No record of the stream may then be on its way to the opener.
+            // Rule: once both sides have ended both directions, writing and receiving alone must
+            // free the number. No record of the stream may then be on its way to the opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };

@@ -45,7 +45,8 @@ pub(crate) struct Outbox {
     pub(super) farewell: Option<(u32, Arc<str>)>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
-    /// The progress snapshot before the last attempt to send that found no room.
+    /// A snapshot of the room that the peer has freed, taken before the last attempt to send that
+    /// found no room. `may_have_room` compares it with a new snapshot.
     seen: ProgressSnapshot,
     /// Number of streams for which this side wrote END since the outbox was last unlocked.
     pub(super) ended: usize,
@@ -123,8 +124,8 @@ impl Outbox {
         mut attempt: impl FnMut(&mut AnySender) -> Result<(), NotSent>,
     ) -> Result<(), NotSent> {
         if self.is_closed {
-            // The record that ends this side's sending direction was written. A later message would
-            // count as sent although the peer never receives it.
+            // After the record that ends this side's sending direction, a message would count as
+            // sent although the peer never receives it.
             return Err(NotSent::Closed(Closed::Disconnected));
         }
         self.flush()?;
@@ -261,7 +262,8 @@ impl Outbox {
             || self.farewell.is_some()
     }
 
-    /// Notes an error after which nothing more can be sent.
+    /// Notes if the result is an error after which nothing more can be sent, and returns the
+    /// result.
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
         if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {

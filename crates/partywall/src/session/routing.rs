@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Bytes of a first fragment that hold the message's total length, before the payload.
 const TOTAL_BYTES: usize = size_of::<u64>();
 
-/// Entry of the driver's table of streams.
+/// An entry of the driver's table of streams: the state of one stream index.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Slot {
     /// No stream has this index: it was never opened, or has ended and its number is free.

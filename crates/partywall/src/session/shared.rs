@@ -334,8 +334,8 @@ impl SessionShared {
 
     /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // Locking the outbox waits for a thread that has written OPEN and has not listed its stream
-        // yet.
+        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has
+        // listed the stream. Locking the outbox here waits for that thread.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }

@@ -28,7 +28,8 @@ impl Backoff {
         whole / 2 + (whole / 2).mul_f64(fraction(random()))
     }
 
-    /// Notes how long a connection lasted. One that lasted at least `max` resets the wait to `min`.
+    /// Notes how long a connection lasted. A connection that lasted at least `max` resets the wait
+    /// to `min`.
     pub(super) fn after(&mut self, lived: Duration) {
         if lived >= self.max {
             self.next = self.min;

@@ -137,7 +137,7 @@ impl DriverTask {
         Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
     }
 
-    /// Whether the time for writing the last records is over.
+    /// Whether the time is over in which an ended session may write its last records.
     fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         let Some(deadline) = self.driver.linger_until() else { return Ok(false) };
         let leaving = match &mut self.leaving {

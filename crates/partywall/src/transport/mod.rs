@@ -140,8 +140,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         false
     }
 
-    /// Prepares for blocking until there is space to send. A caller that is `quiet` also polls at
-    /// intervals.
+    /// Prepares for blocking until there is space to send. `quiet` says that the caller also polls
+    /// at intervals while it blocks.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
     /// Consumes notifications for which no thread waited, before a caller polls the descriptor for
@@ -214,7 +214,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     ) -> Result<Waited, Fault>;
 
     /// Prepares for polling the receiver's descriptor. Returns `true` if a record is there already.
-    /// A caller that is `quiet` polls at intervals as well; the peer notifies such a caller only
+    /// `quiet` says that the caller also polls at intervals. The peer notifies such a caller only
     /// before the peer itself waits for it.
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault>;
 

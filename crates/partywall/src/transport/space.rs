@@ -21,7 +21,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// unwritten bytes of a socket belong to the parent.
     fn is_inherited(&self) -> bool;
 
-    /// Returns numbers that differ once there is more space. For a socket they never differ.
+    /// Returns numbers that change when space is freed. A thread that waits for space compares them
+    /// with an earlier snapshot. For a socket they never change.
     fn snapshot(&self) -> ProgressSnapshot {
         ProgressSnapshot([0; 3])
     }
@@ -50,7 +51,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
-/// Numbers that a thread compares while it waits for space, until one of them differs.
+/// Numbers that change when space is freed. A thread that waits for space takes snapshots, until
+/// one differs from its first snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 
@@ -63,8 +65,9 @@ pub(crate) enum Waited {
     TimedOut,
 }
 
-/// Blocks until a snapshot would differ from `seen`. The closure `with` gives access to the sender.
-/// For a shared sender it takes the lock, which is not held while the thread waits.
+/// Blocks until there may be space, which a snapshot that differs from `seen` shows. The closure
+/// `with` gives access to the sender. For a shared sender it takes the lock, which is not held
+/// while the thread waits.
 pub(crate) fn wait_for_space(
     space: &dyn SpaceWaiter,
     seen: ProgressSnapshot,

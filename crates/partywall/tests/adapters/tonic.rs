@@ -109,8 +109,8 @@ async fn one_stream_carries_a_million_messages() {
     assert_eq!(answers.message().await.unwrap(), None);
     let sent = pair.session.stats();
     eprintln!("{COUNT} messages both ways: {:.1?}; {sent:?}", start.elapsed());
-    // Expected: the messages were sent through shared memory. Each takes five bytes of gRPC, a tag
-    // and at least one byte of the number.
+    // Expected: the messages were sent through shared memory. Each message takes five bytes of gRPC
+    // framing, a tag and at least one byte of the number.
     assert!(
         pair.session.transport() == partywall::Transport::SharedMemory && sent.bytes > 7 * COUNT
     );
@@ -138,7 +138,8 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         assert_eq!(stream.message().await.unwrap(), Some(Number::new(0)));
         streams.push(tokio::spawn(async move { stream.message().await }));
     }
-    // Waits until the calls of both kinds have reached the server.
+    // Waits until all calls, with one response and with a stream of responses, have reached the
+    // server.
     let mut asking = client.clone();
     soon("calls under way", async {
         while asking.call("/test.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}

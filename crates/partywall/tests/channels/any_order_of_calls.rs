@@ -13,13 +13,13 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call of the random sequence. The numbers in a call are random, and are reduced to the sides
-/// and lengths that exist.
+/// One call of the random sequence. Its arguments are random numbers, which the test reduces to the
+/// sides and lengths that exist.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
-    /// Sends with a deadline that has passed: a message that would wait fails, perhaps after some
-    /// fragments.
+    /// Sends with a deadline that has passed. If the message would have to wait, the call fails,
+    /// perhaps after it has sent some fragments.
     Send(usize),
     Reserve(usize, usize, SendOutcome),
     Batch(Vec<usize>, bool),

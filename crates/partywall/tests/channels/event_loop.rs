@@ -190,8 +190,8 @@ fn a_hang_up_reaches_a_sender_without_room() {
 #[test]
 fn a_receiver_that_left_reaches_a_sender_without_room() {
     for kind in Kind::ALL {
-        // If the peer drops its receiver, this is not visible on a socket, because the other
-        // direction is still open.
+        // On a socket, this side cannot see that the peer dropped its receiver, because the peer
+        // still keeps its sender open.
         if !kind.is_shared_memory() {
             continue;
         }

@@ -139,7 +139,7 @@ fn a_handshake_may_take_for_ever() {
     }
 }
 
-/// Each refused peer connects again at once, so the listener always has events to handle.
+/// Each refused peer connects again immediately, so the listener always has events to handle.
 #[test]
 fn a_flood_of_callers_does_not_hold_up_a_deadline() {
     let directory = tempfile::tempdir().unwrap();

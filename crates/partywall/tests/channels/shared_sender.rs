@@ -152,8 +152,8 @@ fn who_times_out_strands_nobody() {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // One after the other, the thread that waits on the doorbell times out. Another thread
-            // must then wait on the doorbell in its place.
+            // Only one of these seven threads waits on the doorbell at a time. When that thread
+            // times out, another thread must wait on the doorbell in its place.
             for thread in 0..7 {
                 let (sender, timed_out) = (sender.clone(), &timed_out);
                 scope.spawn(move || {

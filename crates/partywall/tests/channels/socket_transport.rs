@@ -58,7 +58,7 @@ fn write(socket: &Socket, bytes: &[u8]) {
 }
 
 /// `try_recv` makes a bounded number of reads, and may stop exactly at the end of a message. The
-/// receiver must not take that for the end of the stream.
+/// receiver must not treat this stop as the end of the stream.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);

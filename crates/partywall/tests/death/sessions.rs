@@ -143,8 +143,8 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 10..count {
         received += one_death(kind, &listener, &log, seed).await;
     }
-    // On a busy machine most processes die before they have sent much. More are killed then, until
-    // enough messages were received or the test's time limit is reached.
+    // On a busy machine most processes die before they have sent much. So the test kills further
+    // processes until enough messages were received or the test's time limit is reached.
     let mut seed = count;
     while received <= 10 * count {
         received += one_death(kind, &listener, &log, seed).await;

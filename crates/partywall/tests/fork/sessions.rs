@@ -144,8 +144,8 @@ fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
                 assert!(in_a_fork(is_refused), "{name} over {}", kind.name());
             }
         }
-        // In a child, `finished` completes at once: there is no driver to wait for, and it returns
-        // no error.
+        // In a child, `finished` completes without waiting, because no driver runs there. It
+        // returns no error.
         let client = &ends.sessions.0;
         assert!(in_a_fork(|| now(client.finished()).is_some()), "finished over {}", kind.name());
         ends.go_on();
@@ -215,7 +215,7 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
             (session, stream)
         });
         stream.try_send(&pattern(8 << 20, 3)).unwrap();
-        // Gives the peer time to read the bytes that the kernel had accepted.
+        // Gives the peer time to read all bytes that the kernel has accepted so far.
         std::thread::sleep(Duration::from_millis(50));
         let mut all = Some((session, stream));
         assert!(in_a_fork(|| {

@@ -87,7 +87,7 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
-        // Exhausts the memory for large messages. The ring is not full afterwards.
+        // Exhausts the memory for large messages. The ring still has room for short messages.
         while channel.try_send(&[0; 300_000]).is_ok() {}
         let mut round = 0;
         let act = |foe: &mut Foe| {

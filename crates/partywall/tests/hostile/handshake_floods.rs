@@ -159,7 +159,8 @@ fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // The peer sends one byte, so that it counts as an attempt, and hangs up.
+                    // The peer sends one byte, so that the listener counts the connection as an
+                    // attempt, and hangs up.
                     if let Ok(socket) = connect_unix_path(&path, Some(within(millis(50)))) {
                         let _ = socket.write(&[IoSlice::new(b"P")], true);
                     }

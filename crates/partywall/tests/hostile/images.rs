@@ -7,8 +7,8 @@
 //!   ring     a foe connects, publishes honest records up to `from`, then the image
 //!   socket   a foe connects without shared memory, and writes the bytes
 //! ```
-//! Images of frames are tested in `handshake.rs`, because their meaning depends on the frames
-//! before them.
+//! An image is a file of bytes that break a rule, and `from` is a field of its row. Images of
+//! frames are tested in `handshake.rs`, because their meaning depends on the frames before them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -42,7 +42,8 @@ fn reader() -> Config {
     Config::default().message_max(64 << 10).map_max(256 << 10).segments_max(2)
 }
 
-/// One row of `spec/hostile/INDEX.md`, with the bytes of the image file that it names.
+/// A hostile image: one row of `spec/hostile/INDEX.md`, with the bytes of the file that the row
+/// names. The bytes are a region, ring records or a socket stream that break a rule.
 struct Image {
     name: String,
     from: u64,
@@ -50,7 +51,7 @@ struct Image {
     bytes: Vec<u8>,
 }
 
-/// Reads all images of one kind: region, ring or socket.
+/// Reads all hostile images of one kind: `region`, `ring` or `socket`.
 fn images(kind: &str) -> Vec<Image> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
     let index = fs::read_to_string(directory.join("INDEX.md")).unwrap();

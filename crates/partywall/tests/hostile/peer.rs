@@ -271,8 +271,8 @@ fn consumed_and_released_that_go_back_are_named() {
     assert_eq!(symptom(&mut channel).code(), 10);
 }
 
-/// Returns a random value for a word: one that has broken programs before, or one that is nearly
-/// right.
+/// Returns a random value for a word of the foe's region: an extreme value, a value close to a
+/// correct one, or any value.
 fn value(random: &mut Random, position: u64) -> u64 {
     let near = position.wrapping_add(random.below(8) * 64).wrapping_sub(random.below(4) * 64);
     match random.below(14) {
@@ -309,7 +309,8 @@ fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     }
 }
 
-/// Publishes a record of a random kind, whose body is often nearly right.
+/// As the foe, publishes a record of a random kind. Its body is random, or has the fields of its
+/// kind with random values.
 fn publish_anything(foe: &mut Foe, random: &mut Random) {
     let kinds = [1, 2, 3, 4, 5, 6, 7, 8, 10, 31];
     let kind = Kind::from_number(kinds[random.below(10) as usize]).unwrap();

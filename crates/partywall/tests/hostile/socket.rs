@@ -145,7 +145,7 @@ fn a_flood_of_doorbells_only_wakes() {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
-        // At its fifth sleep, the receiver makes the epoll set on which it sleeps from then on.
+        // At its fifth sleep, the receiver makes an epoll set, and all later sleeps use this set.
         for _ in 0..5 {
             let result = channel.recv_deadline(within(millis(1)));
             assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
@@ -209,8 +209,8 @@ fn full_blocking_doorbells_of_an_untrusted_peer_never_block_us() {
         assert_eq!(holders(doorbell), 1, "only itself holds its doorbells");
         fill_and_block(doorbell);
     }
-    // Before each message the peer arms both sleepers again, and it never reads a doorbell byte. So
-    // the control socket fills up.
+    // Before each message the peer declares again that it sleeps, for records and for room. It
+    // never reads a doorbell byte, so the control socket fills up.
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
@@ -375,7 +375,8 @@ fn announced_but_unsent_bytes_take_no_memory() {
         assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
         all.push((foe, channel));
     }
-    // Over shared memory, a first fragment announces a long message too.
+    // Case: over shared memory, the peer announces a long message by its first fragment, and never
+    // sends the rest.
     for _ in 0..20 {
         let (mut foe, mut channel) = meet(&Config::default(), BOTH);
         foe.publish(Kind::FragmentFirst, &(64_u64 << 20).to_le_bytes());

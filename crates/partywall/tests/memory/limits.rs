@@ -196,8 +196,8 @@ fn as_many_blocks_as_the_receiver_can_hold() {
     }
 }
 
-/// Returns how many segments are mapped in this process, which is both sides of the channel:
-/// writable and read-only mappings.
+/// Returns how many segments this process has mapped writable, and how many read-only. This process
+/// is both sides of the channel.
 fn segments() -> (usize, usize) {
     let of = |write: char| {
         let is_one = |range: &&MappedRange| {

@@ -23,8 +23,8 @@ use std::time::Duration;
 /// Number of connections that the traced process opens. During the first opening, the process also
 /// reads what it keeps for later ones.
 const OPENINGS: usize = 8;
-/// Upper bound of the system calls of one side in one opening, in the best opening after the first
-/// one.
+/// Upper bound of the system calls of one side in the opening with the fewest calls, the first
+/// opening excluded.
 const CALLS_MAX: usize = 40;
 /// Upper bound of the system calls of one side in any opening. The first opening of a process needs
 /// more calls than later ones.

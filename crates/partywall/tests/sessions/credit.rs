@@ -14,8 +14,8 @@ const WINDOW: u64 = 64 << 10;
 /// messages is due, but may wait for a message of the other direction.
 const LEN: usize = 6000;
 const DUE: usize = 6;
-/// Number of messages that the peer sends afterwards. Without the credit for the first `DUE`
-/// messages, the peer could send only four.
+/// Number of messages that the peer sends after this side has received the first `DUE`. Without the
+/// credit for those, the peer could send only four.
 const MORE: usize = 10;
 
 /// The method that sends the message which carries the credit.
@@ -57,7 +57,8 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     hogs
 }
 
-/// The peer waits for credit, which only the one message sent by the method `way` carries.
+/// Sends one message by the method `way`, which must carry the pending credit: without this credit,
+/// the peer could not send its next `MORE` messages.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
     let mut theirs = server.accept().await.unwrap().unwrap();
@@ -91,7 +92,7 @@ fn credit_goes_along_with_messages_of_every_kind() {
 fn credit_goes_along_with_messages_in_pieces() {
     run("credit along with pieces", TIMEOUT, async {
         // The peer is trusted. From an untrusted peer, messages are copied, and their memory is
-        // released at once.
+        // released immediately.
         let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.stream_window(WINDOW).memory_max(256 << 10);
             config.back_pressure(BackPressure::Overflow)

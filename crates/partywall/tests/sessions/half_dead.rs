@@ -17,8 +17,8 @@ const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 const WINDOW: u64 = 4000;
 /// Upper bound of the streams that this side may open at a time.
 const STREAMS_MAX: u32 = 40;
-/// Upper bound of the time until this side learns of the peer's death. It learns at once, except on
-/// a busy machine.
+/// Upper bound of the time until this side learns of the peer's death. It learns of the death
+/// immediately, except on a busy machine.
 const PROMPT: Duration = Duration::from_secs(10);
 const MESSAGES: u64 = 6000;
 const STOPPED: Duration = Duration::from_secs(5);

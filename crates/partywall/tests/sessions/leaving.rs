@@ -180,7 +180,7 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     }
 }
 
-/// Length in bytes of a message that a Unix socket does not accept at once, within the foe's
+/// Length in bytes of a message that a Unix socket does not accept with one write, within the foe's
 /// credit.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";

@@ -105,7 +105,7 @@ fn one_who_reads_bytes_one_by_one() {
     });
 }
 
-/// Messages without bytes fill no buffer, so one read of bytes takes many messages.
+/// Empty messages fill no buffer, so a single read of bytes may take many of them without waiting.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
     run_alone("empty", TIMEOUT, async {
@@ -141,8 +141,8 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// A peer on another runtime sends messages without end. A timer of the receiving runtime must fire
-/// nevertheless.
+/// A peer on another runtime sends messages without end. During this flood, a timer of the
+/// receiving runtime must still fire.
 #[test]
 fn a_timer_fires_amid_a_flood() {
     let flooding =

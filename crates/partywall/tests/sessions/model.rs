@@ -81,7 +81,7 @@ impl Direction {
     }
 }
 
-/// The plan of one run, shared by both ends.
+/// The plan of one run, shared by the client and the server.
 struct World {
     seed: u64,
     size_max: u64,

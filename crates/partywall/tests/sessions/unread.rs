@@ -155,7 +155,8 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             let mut used = client.open(b"used").await.unwrap();
             let mut other = server.accept().await.unwrap().unwrap();
             for round in 0..500u32 {
-                // Between two requests, the stuck stream sends as much as credit allows.
+                // Between two requests on the stream `used`, the sender of the unread stream sends
+                // as much as credit allows.
                 while sent <= 10 * WINDOW / 1024 {
                     match stuck.try_send(&[1; 1024]) {
                         Ok(()) => sent += 1,
@@ -208,8 +209,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     });
 }
 
-/// The driver must write the bytes that the kernel did not accept at once, even while other
-/// messages are sent.
+/// The kernel accepts only some bytes of a message. The driver must write the other bytes later,
+/// even while other messages are sent.
 #[test]
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {

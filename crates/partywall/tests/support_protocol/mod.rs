@@ -146,8 +146,8 @@ impl ConnectionSender for Sender {
     }
 
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError> {
-        // Only even lengths are reserved in a buffer, so that tests cover messages with and without
-        // a buffer.
+        // Only messages of even length get a buffer, so that tests cover messages with a buffer and
+        // without one.
         Ok((len % 2 == 0).then(|| Box::new(Lending(vec![0; len])) as Box<dyn SendBuffer>))
     }
 

@@ -44,8 +44,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds from which the others derive: two messages of the client, one of the server, a
-    /// window of two records, two connections, no fault.
+    /// The bounds from which the bounds of all explorations are derived: two messages of the
+    /// client, one of the server, a window of two records, two connections, no fault.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -69,7 +69,8 @@ impl Bounds {
     }
 }
 
-/// A seeded fault: what a world does that leaves out one safeguard of SPEC 12.
+/// A seeded fault: one safeguard of SPEC 12 is left out. The model must find the invariant that
+/// then breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Seeded fault: a side believes a position without comparing its digest.

@@ -30,7 +30,8 @@ pub struct Record {
     pub ack: Position,
 }
 
-/// One entry of the ghosts ledger and log: where and when a message was sent or consumed.
+/// One entry of a ghost, which is `ledger` or `log`: the epoch, stream and position at which a
+/// message was sent or consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub epoch: Epoch,
@@ -108,7 +109,8 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// The past that this side would store if it left the present epoch now.
+    /// The state of the present epoch's streams, as this side would store it if it left that epoch
+    /// now.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -136,7 +138,7 @@ impl File {
         Some(record)
     }
 
-    /// Adds to the ghost log that the application has consumed a record.
+    /// Adds a record to the ghost `log`, because the application has consumed that record.
     pub fn note(&mut self, acked_offset: AckedOffset, record: Record) {
         self.log.push(Entry {
             epoch: self.epoch,

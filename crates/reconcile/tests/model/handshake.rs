@@ -179,7 +179,8 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // If the client has consumed more since it made its view, it has to send an ACK at once.
+        // If the client has consumed more since it made its view, it has to send an ACK
+        // immediately.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -269,8 +270,8 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // If one of these three safeguards is left out, the receiver applies the decision
-            // without any check.
+            // If the seeded fault leaves out one of these three safeguards, the receiver applies
+            // the decision without any check.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);
@@ -345,8 +346,8 @@ impl World {
         life.attaching = life.attaching.filter(|attaching| *attaching != link);
     }
 
-    /// The sender resumes at the position that it decided, or at its base if it has trimmed further
-    /// since.
+    /// Makes `side` resume as a sender: at the position that it decided, or at its base if it has
+    /// trimmed further since.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {

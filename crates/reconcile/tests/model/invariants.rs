@@ -55,7 +55,7 @@ fn broken(world: &World) -> Option<Invariant> {
         .find_map(|side| direction_broken(world, side).or_else(|| consumer_broken(world, side)))
 }
 
-/// Checks the direction that `side` sends.
+/// Returns the invariant that the direction from `side` to its peer breaks, if there is one.
 fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;
@@ -88,7 +88,7 @@ fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
     (received > out.tail() || life.consumed() > received).then_some(Invariant::Chain)
 }
 
-/// Checks the messages that `side` consumed and reported.
+/// Returns the invariant that the messages consumed or reported by `side` break, if there is one.
 fn consumer_broken(world: &World, side: usize) -> Option<Invariant> {
     let file = &world.sides[side].file;
     for (index, entry) in file.log.iter().enumerate() {
@@ -151,7 +151,8 @@ fn covers(report: &Report, stream: partywall_reconcile::StreamId, position: Posi
         && report.span.to.is_none_or(|to| position < to)
 }
 
-/// Runs a copy of the world without faults until no event is left, and checks the end.
+/// Lets a copy of the world run without further faults until no event is left. Returns the
+/// invariant that its last state breaks, if there is one.
 fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     let mut world = world.clone();
     if !settle(&mut world, bounds) {
@@ -170,7 +171,7 @@ fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     [CLIENT, SERVER].into_iter().find_map(|side| end_broken(&world, side))
 }
 
-/// Checks at the end of the run the messages that `side` sent.
+/// Checks the messages that `side` sent, at the end of a run without further faults.
 fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;

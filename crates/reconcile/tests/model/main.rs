@@ -66,8 +66,8 @@ use invariants::{Invariant, judge};
 use steps::Step;
 use world::World;
 
-/// The worlds within some bounds. The function names a state to search for; without it the search
-/// is for a broken invariant.
+/// An exploration of all worlds within the bounds. It searches for a world for which the function
+/// returns true or, without a function, for a broken invariant.
 pub(crate) struct Explored(pub Bounds, Option<fn(&World) -> bool>);
 
 impl Model for Explored {

@@ -8,8 +8,8 @@ use crate::bounds::{Bounds, Fault};
 use crate::explore;
 use crate::invariants::Invariant;
 
-/// Explores `bounds` without the safeguard of `fault`, and demands that exactly `invariant` breaks
-/// first.
+/// Explores `bounds` with the seeded fault `fault`, and demands that `invariant` is the first
+/// invariant that breaks.
 fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
     let verdict = explore(Bounds { fault: Some(fault), ..bounds });
     let Some((found, steps)) = verdict.broken else {

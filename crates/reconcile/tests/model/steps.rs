@@ -6,8 +6,8 @@
 //!   take     one step, and everything that follows from it at once
 //! ```
 //!
-//! Sending on a connection is not a step of its own: a side sends at once, and a cut may lose any
-//! sent frame.
+//! Sending on a connection is not a step of its own: a side sends within the step that makes the
+//! frame, and a cut may lose any sent frame.
 
 use partywall_reconcile::{AckedOffset, Incarnation, Prepared, RecordDigest};
 

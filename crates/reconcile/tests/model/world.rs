@@ -201,7 +201,8 @@ impl Side {
         Self { file, copy: None, life, fenced: false, damaged: false }
     }
 
-    /// The acked offset of a side: that of its process or, without a process, that of its file.
+    /// Returns the acked offset of this side: from its process if one runs, otherwise from its
+    /// file.
     pub fn acked_offset(&self) -> Option<AckedOffset> {
         self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.acked_offset)
     }
@@ -282,7 +283,8 @@ impl World {
         }
     }
 
-    /// The active connection, if both sides consider the same one attached.
+    /// Returns the number of the active connection, if the client and the server consider the same
+    /// connection attached.
     pub fn attached(&self) -> Option<usize> {
         let [client, server] = &self.sides;
         let link = client.life.as_ref()?.active?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A biased lock: the favoured thread enters without the mutex, and other threads revoke the bias.
-//! Two threads never hold the lock at the same time: loom's cell, the protected value, reports a
-//! violation.
+//! Rule: two threads never hold the lock at the same time. The protected value is a cell of loom,
+//! which panics if two threads use it at the same time.
 //!
 //! | model | threads | acquisitions | preemptions | executions |
 //! |---|---|---|---|---|
@@ -51,8 +51,8 @@ impl Lock {
         }
     }
 
-    /// Uses the protected value. Loom's cell panics if another thread uses the value at the same
-    /// time, or if no happens-before relation orders the two uses.
+    /// Uses the protected value, a cell of loom. The cell panics if another thread uses the value
+    /// at the same time, or if no happens-before relation orders the two uses.
     fn use_value(&self) {
         self.value.with_mut(|_| ());
     }

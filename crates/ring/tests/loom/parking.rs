@@ -11,9 +11,10 @@
 //!
 //! A doorbell is a level, as an eventfd is: it stays notified until it is drained. The reader
 //! reports its progress after each eighth of the ring and before it sleeps, and at no other time.
-//! In the picture, `check` looks at the peer's sleeper word, and notifies a peer that sleeps. In
-//! the table, `after 6` means six records before the concurrent part. No thread spins: a poll that
-//! finds nothing leads to sleep.
+//! In the picture, `arm` stores in this side's sleeper word that this side sleeps. `check` looks at
+//! the peer's sleeper word, and notifies a peer that sleeps. A quiet reader has asked not to be
+//! notified of each record. In the table, `after 6` means six records before the concurrent part.
+//! No thread spins: a poll that finds nothing leads to sleep.
 //!
 //! | model | ring | threads | concurrent records | preemptions | executions |
 //! |---|---|---|---|---|---|
@@ -86,7 +87,7 @@ fn sleeper() -> (Waiting, Waking) {
 
 impl Waiting {
     /// Arms the sleeper word, and then waits for the doorbell, unless `found` returns that there is
-    /// something to do.
+    /// something to do. If `quiet`, the peer need not notify of each record.
     fn sleep(&mut self, quiet: bool, found: impl FnOnce() -> bool) {
         self.doorbell.drain();
         self.sleeper.arm(quiet);
@@ -158,7 +159,8 @@ impl Writer {
     }
 
     fn wait_for_room(&mut self, words: usize) {
-        // A quiet reader must be notified, because the writer is about to wait for it to free room.
+        // The writer is about to wait until the reader frees room. So the writer notifies even a
+        // quiet reader, which is not notified of each record.
         self.records.wake_before_wait();
         let (producer, reader) = (&mut self.producer, &self.records.waker);
         self.room.sleep(false, || producer.has_room(words * 8).unwrap() || reader.is_gone());
@@ -166,7 +168,8 @@ impl Writer {
 }
 
 impl Reader {
-    /// Receives record `number`, which has `words` words.
+    /// Receives record `number`, which has `words` words of payload. While the record is missing,
+    /// the reader sleeps; if `quiet`, it is not notified of each record.
     fn receive(&mut self, number: u32, words: usize, quiet: bool) {
         while !take(&mut self.consumer, number, words) {
             // The reader reports its remaining progress before it waits, because the writer may
@@ -186,7 +189,7 @@ impl Reader {
         }
     }
 
-    /// The reader leaves: it never reads again, and wakes a writer that waits for room.
+    /// Ends the reader: it never reads again, and wakes a writer that waits for room.
     fn leave(&mut self) {
         self.records.sleeper.leave();
         self.room.wake();
@@ -209,8 +212,9 @@ fn writer_and_reader_wake_each_other() {
     });
 }
 
-/// The writer also notifies before it publishes a record, which wakes the reader needlessly or too
-/// early. Such a notification never replaces the one that is due after the record.
+/// The writer of this model also notifies before it publishes a record, which wakes the reader
+/// needlessly or too early. Rule: the early notification never replaces the one that is due after
+/// the record is published.
 #[test]
 fn early_notification_loses_no_wakeup() {
     explore("early_notification_loses_no_wakeup", 3, || {
@@ -228,14 +232,14 @@ fn early_notification_loses_no_wakeup() {
     });
 }
 
-/// The reader reports its progress before it sleeps, and after each eighth of the ring, which is
-/// two small records in this model.
+/// Rule: the reader's reports always wake a writer that waits for room. The reader reports its
+/// progress before it sleeps, and after each eighth of the ring: here, two small records.
 #[test]
 fn progress_reported_every_eighth_wakes_writer() {
     explore("progress_reported_every_eighth_wakes_writer", 3, || {
         let (mut writer, mut reader) = sides(1024);
-        // The records take 64 or 192 bytes of a ring of 1024 bytes: after the first six the ring is
-        // full.
+        // Each record takes 64 or 192 bytes of the ring's 1024 bytes. The first six records fill
+        // the ring.
         let sizes = [1, 22, 22, 22, 22, 1, 1, 1];
         for (number, words) in (0..6).zip(sizes) {
             assert!(writer.send(number, words));
@@ -252,9 +256,9 @@ fn progress_reported_every_eighth_wakes_writer() {
     });
 }
 
-/// A quiet reader polls at intervals, so it is not notified of each record, but a writer that waits
-/// for room notifies it. The reader of this model never polls by itself: only that notification
-/// wakes it.
+/// A quiet reader polls at intervals, so the writer does not notify it of each record. Rule: a
+/// writer that is about to wait for room notifies a quiet reader. The reader of this model never
+/// polls by itself: only that notification wakes it.
 #[test]
 fn writer_short_of_room_wakes_quiet_reader() {
     explore("writer_short_of_room_wakes_quiet_reader", 3, || {
@@ -290,9 +294,9 @@ fn writer_learns_that_reader_left() {
     });
 }
 
-/// The writer waits for memory. On the reader's side one thread reports progress and another
-/// returns a block of the slab, and both share one waker. A notification by one thread must not
-/// suppress that of the other.
+/// The writer waits until the reader's side frees memory. On that side one thread reports progress
+/// and another returns a block of the slab, and both share one waker. Rule: a notification by one
+/// thread does not suppress a notification by the other thread that the writer needs.
 #[test]
 fn waker_shared_by_two_threads_loses_no_wakeup() {
     explore("waker_shared_by_two_threads_loses_no_wakeup", 4, || {

@@ -27,8 +27,8 @@ use partywall_ring::{AppendError, Consumer, Producer};
 /// The records of a batch: the number of payload words of each.
 type Batch = &'static [usize];
 
-/// One model: sends the batch `warm_up` in one thread, and then `batches` from a second thread.
-/// Checks every record that arrives.
+/// Runs one model: sends the batch `warm_up` in one thread, and then `batches` from a second
+/// thread. Checks every record that arrives.
 fn run(ring_bytes: u64, warm_up: Batch, batches: &'static [Batch]) {
     let (mut producer, mut consumer) = one_way::ring(ring_bytes);
     let mut first = 0;
@@ -87,7 +87,8 @@ fn batch_is_visible_as_a_whole() {
     });
 }
 
-/// The batch begins with a PAD, so the word that the producer stores last belongs to the PAD.
+/// Rule: a batch that begins with a PAD becomes visible as a whole. The word that the producer
+/// stores last belongs to the PAD.
 #[test]
 fn batch_after_pad_is_visible_as_a_whole() {
     explore("batch_after_pad_is_visible_as_a_whole", 5, || {
@@ -110,7 +111,8 @@ fn aborted_batch_is_never_visible() {
                 append_when_free(&mut producer, number, 2);
             }
             producer.abort();
-            // Record 6 ends exactly where the second record of the aborted batch began.
+            // Record 6 ends exactly where the second record of the aborted batch began. That record
+            // must not become visible.
             append_when_free(&mut producer, 6, 1);
             producer.publish();
             append_when_free(&mut producer, 7, 2);

@@ -179,6 +179,7 @@ fn aborted_batch_leaves_no_ghost_records() {
             run.abort();
             run.read_all();
             // The appended record ends exactly where the second record of the aborted batch began.
+            // The aborted record must not become visible.
             assert!(run.append(first, 1));
             run.publish();
             run.read_all();

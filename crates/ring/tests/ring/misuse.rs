@@ -46,8 +46,9 @@ fn batch_beyond_half_of_ring_panics() {
     let _ = producer.append(Kind::Data, 0, &[]);
 }
 
-/// A batch that fills half of a full ring gets one more record. `Full` would make the caller wait
-/// for ever: the consumer cannot free the slots of a batch that is not published.
+/// Mistake: the caller appends one more record to a batch that fills half of a full ring. The call
+/// panics instead of returning `Full`. `Full` would make the caller wait for ever: the consumer
+/// cannot free the slots of a batch that is not published.
 #[test]
 #[should_panic(expected = "a batch is half the ring")]
 fn batch_beyond_half_of_full_ring_panics() {
@@ -71,7 +72,8 @@ fn close_within_batch_panics() {
     producer.close(Kind::CloseWrite, 0);
 }
 
-/// A full ring is closed twice. A second closing record would overwrite an unread record.
+/// Mistake: the caller closes a full ring twice. The second call panics, because a second closing
+/// record would overwrite an unread record.
 #[test]
 #[should_panic(expected = "the ring was closed before")]
 fn second_close_of_full_ring_panics() {

@@ -117,8 +117,8 @@ proptest! {
                 own.store(forged.slot as usize * 64, forged.first);
                 own.store(forged.slot as usize * 64 + 8, forged.second);
             }
-            // The consumer may have reported a violation before. Even then no call may panic,
-            // although a correct caller stops reading after a violation.
+            // A correct caller stops reading after a violation. This test continues, because no
+            // call may panic even then.
             let _ = read_all(&mut consumer);
             prop_assert!(consumed_seen.peek(0) <= consumer.position().0);
         }

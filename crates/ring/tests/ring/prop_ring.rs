@@ -203,8 +203,8 @@ proptest! {
         }
     }
 
-    /// The reader reports its progress only after each eighth of the ring. The writer still gets
-    /// room for a batch of any allowed size.
+    /// Rule: the writer eventually gets room for a batch of any allowed size, although the reader
+    /// reports its progress only after each eighth of the ring.
     #[test]
     fn any_batch_fits_eventually(
         power in 8u32..13,

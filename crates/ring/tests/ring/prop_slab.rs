@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Step {
     Allocate(usize),
-    /// Shorten the message of a reserved block: which block, and the new length.
+    /// Shorten the message of a reserved block. The first number selects the block, the second is
+    /// the new length.
     Truncate(usize, usize),
     Commit(usize),
     Free(usize),

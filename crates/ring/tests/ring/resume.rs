@@ -8,8 +8,8 @@ use partywall_layout::record_ring::{Kind, word0};
 use partywall_layout::{Position, RingSize, Violation};
 use partywall_ring::{AppendError, Consumer, OwnMem, PeerMem, Producer, mem};
 
-/// The ring of a process that ended. Each slot has a word that is a valid record header at its
-/// position of the lap that begins at `records_at`.
+/// Creates the ring of a process that has ended. Each slot has a word that is a valid record header
+/// at its position of the lap that begins at `records_at`.
 fn old_ring(records_at: Position) -> (OwnMem, PeerMem, RingSize) {
     let (mut ring, seen) = mem::pair(512);
     for slot in 0..8 {
@@ -63,8 +63,8 @@ fn room_of_resumed_ring_follows_set_consumed() {
     assert_eq!(producer.append(Kind::Data, 0, b""), Err(AppendError::Full));
 }
 
-/// The producer writes a payload ahead, but never appends the record. The payload must not appear
-/// at the word that the consumer polls.
+/// The producer writes a payload into the ring before it appends the record, and then never appends
+/// it. The consumer must not read a record header at a word of that payload.
 #[test]
 fn abandoned_payload_ahead_is_no_record() {
     let (ring, seen) = mem::pair(1024);

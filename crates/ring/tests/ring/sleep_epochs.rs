@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sleeper is notified once per sleep, an awake side never, a quiet sleeper only before a wait.
+//! A sleeper is notified once per sleep, an awake side never, a quiet sleeper only before a wait. A
+//! quiet sleeper has asked not to be notified of each record. It is notified only before the waker
+//! itself waits.
 #![cfg(not(loom))]
 
 use partywall_layout::segment;
@@ -34,8 +36,9 @@ fn each_sleep_is_notified_once() {
     }
 }
 
-/// A notification before publishing counts for the sleeper's current epoch. The check after
-/// publishing does not notify again, unless the sleeper woke and armed again in between.
+/// Each arming of the sleeper begins an epoch. If the waker notifies before it publishes, its check
+/// after publishing does not notify again in the same epoch. It notifies again if the sleeper woke
+/// and armed again between the two calls.
 #[test]
 fn early_notification_counts_for_its_epoch() {
     let (mut sleeper, waker) = sides();
@@ -49,8 +52,8 @@ fn early_notification_counts_for_its_epoch() {
     assert_ne!(waker.check_early(), Wake::Notify);
 }
 
-/// A sleeper that arms twice, without a check of the waker in between, begins two epochs. The waker
-/// notifies in each of them.
+/// Each arming begins an epoch, even if the sleeper does not disarm in between. The waker notifies
+/// in each epoch.
 #[test]
 fn armed_twice_is_notified_twice() {
     let (mut sleeper, waker) = sides();

@@ -163,8 +163,8 @@ pub struct MemoryRules {
 }
 
 impl MemoryRules {
-    /// Rules that allow regions of up to `size_max` bytes, in files below `/dev/shm` that belong to
-    /// `owner`.
+    /// Creates rules that allow regions of up to `size_max` bytes, in files below `/dev/shm` that
+    /// belong to `owner`. Memory without seals is guarded against truncation.
     pub fn new(size_max: u64, owner: Option<u32>) -> Self {
         Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner, is_guarded: true }
     }

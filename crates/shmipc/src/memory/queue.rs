@@ -167,7 +167,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// The value of a counter that only this side stores, or of memory that is not in use yet.
+    /// Returns the value of the counter at offset `at`. The caller names a counter that only this
+    /// side stores, or one in memory that is not in use yet.
     fn counter(&self, at: usize) -> u64 {
         let [low, high] = [0, 4].map(|part| self.map.load(self.base + at + part));
         u64::from(high) << 32 | u64::from(low)
@@ -282,7 +283,7 @@ impl Producer {
         self.ring.capacity
     }
 
-    /// A handle for a sender that waits for room in the ring without holding the producer.
+    /// Returns a handle for a sender that waits for room in the ring without holding the producer.
     pub fn room_watch(&self) -> RoomWatch {
         let head = self.ring.base + self.ring.layout.head;
         RoomWatch { map: Arc::clone(&self.ring.map), head }
@@ -315,7 +316,8 @@ impl FillWatch {
     }
 }
 
-/// Reads whether the peer has taken elements.
+/// A handle by which a waiting sender detects that the peer has taken elements, so that the ring
+/// may have room.
 #[derive(Clone, Debug)]
 pub struct RoomWatch {
     map: Arc<SharedMap>,
@@ -323,8 +325,8 @@ pub struct RoomWatch {
 }
 
 impl RoomWatch {
-    /// The low word of the peer's counter. Its value changes when the peer takes elements, which
-    /// frees room in the ring.
+    /// Returns the low word of the peer's counter. A waiting sender compares it with an earlier
+    /// value: if they differ, the peer has taken elements, and the ring may have room.
     pub fn snapshot(&self) -> u32 {
         self.map.load(self.head)
     }
@@ -411,8 +413,8 @@ impl Consumer {
         self.ring.map.store(self.ring.flag(), 1);
     }
 
-    /// Like [`set_idle`](Self::set_idle) if the ring is empty. If it has elements, the flag stays
-    /// set, and the call returns `true`.
+    /// Clears the flag, and checks the ring again as [`set_idle`](Self::set_idle) requires. If the
+    /// ring has elements, sets the flag again and returns `true`.
     ///
     /// # Errors
     ///
@@ -437,7 +439,8 @@ impl Consumer {
     }
 }
 
-/// The consumer stores its head for the peer after this fraction of the ring: an eighth.
+/// The consumer stores its head for the peer after it has taken this fraction of the ring's
+/// elements: one part in `PUBLISHED_PARTS`.
 const PUBLISHED_PARTS: u32 = 8;
 
 #[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]

@@ -41,8 +41,8 @@ pub fn create_buffer(
     Ok(region)
 }
 
-/// The buffer region in the memory `given`, shared with other sessions of this process that use
-/// that memory. The region is guarded if any of them needs a guard.
+/// Returns the buffer region in the memory `given`. Sessions of this process that use the same
+/// memory share its state. The region is guarded if any of these sessions needs a guard.
 ///
 /// # Errors
 ///
@@ -51,8 +51,9 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
     open_or(given, || Ok(BufferRegion::map(given.map()?)?))
 }
 
-/// Keeps the file of `given`, which a client named. The file is removed with its last session in
-/// this process. `None` if this process may not remove the file.
+/// Returns the value that keeps the file of `given`, which a client named. Each session that uses
+/// the file holds the value. The file is removed when the last of these sessions drops it. Returns
+/// `None` if this process may not remove the file.
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();

@@ -81,7 +81,8 @@ pub struct SessionManager {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Number of calls of `get_stream` so far.
+    /// Number of calls of `get_stream` so far, from which the pool calculates the session whose
+    /// turn it is.
     asked: AtomicUsize,
     /// The supervisor's task, which ends when the last manager is dropped.
     _supervisor: JoinSet<()>,

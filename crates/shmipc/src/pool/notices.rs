@@ -41,7 +41,8 @@ impl Notices {
         std::mem::take(&mut self.lock())
     }
 
-    /// Puts back the notices of a connection that the supervisor does not know yet.
+    /// Puts the notices `early` of connection `number` back into the table. The supervisor calls
+    /// this function if it does not know that connection yet.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
@@ -49,7 +50,7 @@ impl Notices {
         notice.is_ended |= early.is_ended;
     }
 
-    /// Makes the supervisor check the notices again.
+    /// Wakes the supervisor, which then checks the notices of all connections.
     pub(super) fn call(&self) {
         self.came.notify_one();
     }
@@ -102,7 +103,7 @@ impl PoolObserver {
         Self { number, notices, connection: Mutex::default() }
     }
 
-    /// Returns the observed connection, from when it is established until it ends.
+    /// Returns the observed connection; `None` before it is established, and after it has ended.
     pub(super) fn connection(&self) -> Option<Arc<Control>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }

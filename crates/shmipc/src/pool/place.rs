@@ -7,6 +7,8 @@
 //!   keep ◀─ quiet, no message of the session used the socket, fewer than max_stream_num idle
 //! ```
 //!
+//! A stream is quiet if it has nothing to receive: neither a message nor the end of the stream.
+//!
 //! # Invariants
 //!
 //! - An idle stream has nothing unread and is open both ways. The pool checks that again when it

@@ -4,7 +4,7 @@
 //! ```text
 //!   clean ─ try_recv: nothing ─▶ expecting ─ received ─▶ clean
 //!     │                             └─ sends ─▶ dirty
-//!     └─ a send or recv that failed, or whose future was dropped ─▶ dirty, for good
+//!     └─ a send or recv that failed, or whose future was dropped ─▶ dirty to its end
 //!
 //!   put_back: clean ─▶ idle          drop, or put_back otherwise ─▶ closed
 //! ```
@@ -38,7 +38,8 @@ pub struct PooledStream {
 #[derive(Debug)]
 struct Use {
     place: Arc<Place>,
-    /// How many messages of the session had used the socket when the stream was handed out.
+    /// Number of messages of the session that had used the socket when the stream was handed out.
+    /// If the number has changed since, the stream is not reused.
     fallbacks: u64,
     condition: Condition,
 }

@@ -58,11 +58,13 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) live: Vec<Option<Arc<Place>>>,
-    /// Number of attempts to connect that have begun so far.
+    /// Number of attempts to connect that have begun so far. A caller remembers the number at its
+    /// request, and ignores failures of these attempts.
     pub(super) begun: u64,
     /// Number and error of the last failed attempt; `None` after a successful one.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
-    /// Whether a caller waits for a session because there is none.
+    /// Whether a caller waits for a session because there is none. In that case the supervisor
+    /// connects without waiting for `rebuild_interval`.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
     /// Whether the supervisor has ended.
@@ -84,7 +86,8 @@ pub(super) struct Supervisor {
     shmipc: Shmipc,
     naming: Naming,
     epoch: u64,
-    /// Time until which hot restarts with the current epoch are followed.
+    /// The time until which the pool reacts to announced hot restarts with the current epoch. Later
+    /// announcements with that epoch are ignored.
     followed_until: Option<Instant>,
     migrator: Migrator,
     attempts: JoinSet<(u64, Result<Connected, ConnectError>)>,
@@ -243,8 +246,8 @@ impl Supervisor {
                 }
                 let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
                 if is_of_epoch || (!is_same && is_following) {
-                    // The old process still accepts connections, or one hot restart follows
-                    // another: the pool retries after a delay.
+                    // The pool retries after a delay. Either the old process still accepts
+                    // connections, or one hot restart follows another at a short interval.
                     self.migrator.failed(number, now);
                 } else {
                     self.move_on(number);

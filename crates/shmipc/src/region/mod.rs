@@ -68,7 +68,8 @@ pub(crate) struct Shared {
     role: Role,
     /// Whether slices may be lost, so that new sessions do not use the region.
     is_retired: AtomicBool,
-    /// Number of sessions of this process that use the region.
+    /// Number of sessions of this process that use the region. It determines how many slices each
+    /// session may cache.
     sessions: AtomicUsize,
 }
 

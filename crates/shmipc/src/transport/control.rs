@@ -38,8 +38,8 @@ pub(crate) struct Control {
     rings: (FillWatch, FillWatch),
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
-    /// Whether the peer has sent its first Polling message. A peer that has sent one has finished
-    /// what it does right after a handshake.
+    /// Whether the peer has sent its first Polling message. By then the peer has finished its setup
+    /// after the handshake, so it can be notified of a hot restart.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }
@@ -162,8 +162,8 @@ impl Control {
         }
     }
 
-    /// Identifies the region of buffers of the connection. The connections of one pool share a
-    /// region.
+    /// Returns a number that identifies the connection's region of buffers. The connections of one
+    /// pool may share a region, which the pool's metrics then count once.
     #[cfg(feature = "tokio")]
     pub(crate) fn region(&self) -> usize {
         self.counters.region()

@@ -163,7 +163,7 @@ impl ConnectionCounters {
         counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
     }
 
-    /// Identifies the region of buffers of the connection.
+    /// Returns a number that identifies the connection's region of buffers.
     #[cfg(feature = "tokio")]
     pub(super) fn region(&self) -> usize {
         Arc::as_ptr(self.region.shared()) as usize

@@ -127,8 +127,9 @@ impl Outlet {
     }
 
     /// Whether the peer has everything that was written, so that hanging up loses nothing. On a
-    /// Unix socket the answer is whether the peer has read everything. Over TCP it is only known
-    /// once the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter) detects.
+    /// Unix socket, returns whether the peer has read everything. Over TCP, this side learns that
+    /// only when the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter)
+    /// detects.
     pub(super) fn is_taken(&self) -> bool {
         self.is_closed || self.family() == Family::Unix && self.has_arrived()
     }

@@ -295,8 +295,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // A quiet sleep needs no wake-up, neither by ring nor by socket: the next call reads
-            // both.
+            // A quiet caller polls again by itself, so it needs no wake-up by the ring or the
+            // socket. Its next call reads the ring and the socket.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }

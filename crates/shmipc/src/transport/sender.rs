@@ -36,7 +36,8 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<SpaceWaiter>,
-    /// Time since which reservations have found no free slice.
+    /// The time at which a reservation first found no free slice, since a reservation last found
+    /// one; `None` if the last reservation found a slice.
     scarce_since: Option<Instant>,
     counters: Arc<ConnectionCounters>,
 }
@@ -72,8 +73,9 @@ impl Sender {
         )
     }
 
-    /// The error of a send for which there is no room. If the peer has hung up, or shut down its
-    /// write direction, there will never be room again.
+    /// Returns the error for a message for which there is no room: `Closed` if the peer has hung up
+    /// or shut down its write direction, otherwise `Full`. In the first case there will never be
+    /// room again.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -266,8 +268,8 @@ fn damaged(damage: Damage) -> TrySendError {
     TrySendError::Broken(ProtocolError::Violation { what: damage.to_string() })
 }
 
-/// Time to wait for a slice before a message is written to private memory and copied. It is about
-/// the time that copying the largest messages takes, and that of two polls of a sleeping sender.
+/// Time to wait for a slice before a message is written to private memory and copied. Copying one
+/// of the largest messages takes about as long. A sleeping sender polls twice in that time.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
 /// Statuses of elements: data, and the close of a stream.

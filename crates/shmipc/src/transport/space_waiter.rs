@@ -57,9 +57,9 @@ impl SpaceWaiter {
         let _ = self.watch(false);
     }
 
-    /// Whether the peer has hung up or shut down its write direction; then the peer takes no more
-    /// messages. A waiting sender must check that, because the receiving end does not read the
-    /// socket while too many bytes are unread.
+    /// Whether the peer has hung up or shut down its write direction. In either case the peer takes
+    /// no more messages. A waiting sender must call this function, because the receiving end does
+    /// not read the socket while too many bytes are unread.
     pub(super) fn has_hung_up(&self) -> bool {
         self.shows(PollFlags::RDHUP)
     }

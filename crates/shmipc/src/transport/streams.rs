@@ -19,7 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether the data of any stream of the connection uses or has used the socket.
+    /// Whether the data of any stream of the connection uses or has used the socket. While it is
+    /// `false`, a sender needs no lock to learn that a stream's data uses the ring.
     has_fallen: AtomicBool,
 }
 

@@ -56,8 +56,9 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     })
 }
 
-/// Orders in which the sessions of client and server end. The first value of a pair says whether
-/// the client's session ends, the second whether it is only dropped instead of closed.
+/// Orders in which the sessions of client and server end. Each pair stands for one session. Its
+/// first value is `true` for the client's session, its second if that session is only dropped
+/// instead of closed.
 const ORDERS: [&[(bool, bool)]; 6] = [
     &[(true, false), (false, false)],
     &[(false, false), (true, false)],

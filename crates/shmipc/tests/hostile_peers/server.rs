@@ -192,7 +192,8 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     assert_eq!(name(&foe), name(&other), "sessions share their buffers");
     let mut stream = first.open(&[]).unwrap();
     stream.send(&[7; 10_000]).unwrap();
-    // The hostile server has taken the element, keeps its slices, and then hangs up.
+    // The hostile server takes the element without freeing its slices, and then hangs up. So the
+    // region is retired.
     assert!(foe.memory.consumer.pop().unwrap().is_some());
     let spoilt = name(&foe);
     foe.wire.socket.shutdown_both().unwrap();
@@ -202,7 +203,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     let (third, another) = den.pair();
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
-    // The second session, which uses the retired region already, keeps that region.
+    // The second session used the region before it was retired, and must still be able to use it.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));

@@ -90,9 +90,9 @@ fn elements_that_name_no_message_end_the_session_and_say_so() {
 fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
     let _alone = alone();
     let home = Home::new();
-    // The client puts the same message into the ring many times before the server reads it. From
-    // the second time on, its slice is free or in use. The server must never use the slice for two
-    // messages.
+    // The client puts the same message into the ring many times before the server reads it. When
+    // the server takes the second and later elements, the message's slice is free or in use. The
+    // server must never use the slice for two messages.
     for _ in 0..50 {
         let mut foe = begin(&home);
         let offset = foe.memory.message(&[7; 4096]);
@@ -142,8 +142,8 @@ fn counters_of_the_ring_that_cannot_be_end_the_session() {
         let end = end_after(&home, |foe| {
             foe.memory.queue_map.store(at, value);
             foe.wire.send(&encode::polling(3));
-            // The server echoes the message on the socket through the ring, so it reads the ring's
-            // corrupted counters then.
+            // The server echoes the message on the socket through the ring, and for that it reads
+            // the ring's corrupted counters.
             foe.wire.send(&[&encode::fallback_header(3, 2, 1)[..], b"x"].concat());
         });
         assert!(end.contains("more elements than it can"), "{value:#x} at {at}: {end}");

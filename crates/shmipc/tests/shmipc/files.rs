@@ -229,7 +229,7 @@ fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
     let second = connected(&home, &config);
     let found = files(&home, "_buffer");
     assert!(found.len() == 1 && found != removed);
-    // The first session, which uses the removed file, continues.
+    // The first session uses the removed file, and must still work.
     let mut stream = first.open(&[]).unwrap();
     stream.send(b"still").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"still");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handshakes of this crate equal recordings of published implementations, byte by byte, in
-//! both roles and both versions. That covers the messages, and the descriptors with their byte, in
-//! their order, up to the first wake-ups.
+//! both roles and both versions. The comparison covers the messages, and the descriptors with the
+//! byte that carries them. It includes their order, and ends after the first wake-ups.
 //!
 //! ```text
 //!   our client  ◀── lines of the recorded server      our server  ◀── lines of the recorded client

@@ -215,8 +215,9 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
     std::thread::scope(|scope| {
-        // The first sender sleeps already when the peer shuts down writing; the second sends
-        // afterwards. Both must learn of it.
+        // The peer shuts down its write direction while the first stream's sender sleeps. The
+        // second stream's sender sends after that. Each send must fail because of the shutdown,
+        // before its deadline.
         let later = soon() + A_WHILE;
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);

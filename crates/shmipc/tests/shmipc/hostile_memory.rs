@@ -101,7 +101,8 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
     let region = BufferRegion::create(ours, &classes).unwrap();
     let held = region.reserve(60).unwrap();
-    // The peer makes an allocated slice the head of the list, as a stale head after ABA would do.
+    // The peer makes an allocated slice the head of the list. A delayed thread of a peer has the
+    // same effect when it installs a stale head (the ABA problem).
     let list = region.geometry().lists()[0];
     theirs.store(list.header as usize + 8, 0);
     theirs.store_byte(list.area() as usize + 16, 1);

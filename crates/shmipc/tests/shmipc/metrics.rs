@@ -36,8 +36,8 @@ impl Monitor for Notes {
     }
 }
 
-/// Whether the queues are empty on both sides, and the side `there` has read every wake-up that the
-/// side `here` sent.
+/// Returns whether the queues are empty on both sides, and the side `there` has read every wake-up
+/// that the side `here` sent.
 fn is_settled(here: &PerformanceMetrics, there: &PerformanceMetrics) -> bool {
     let pending = |one: &PerformanceMetrics| one.send_queue_count + one.receive_queue_count;
     let is_read = there.receive_sync_event_count == here.send_sync_event_count;
@@ -71,7 +71,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
     // The consumer stores the head only when the ring is empty, and may read a wake-up after the
-    // message that it announced. So the figures need a moment.
+    // message that it announced. So the test waits until the figures are final.
     until("empty queues, and a wake-up read", || {
         is_settled(&manager.stats().total.performance, &shmipc.metrics()[0].performance)
     })

@@ -160,8 +160,8 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // The client adds an element while its flag in the ring is set already, as if by another of its
-    // threads. That thread sends the wake-up a little later.
+    // The ring's flag is set before the client adds the element, as if another thread of the client
+    // had set it. That thread sends the wake-up a little later.
     foe.memory.producer.mark_working();
     let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -189,9 +189,9 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
     drop(foe);
 }
 
-/// More bytes are unread than the limit allows, so the server does not read the socket, and the
-/// ring is full. A sender of the server that waits for room still learns that the client has hung
-/// up.
+/// State: more bytes are unread than the limit allows, so the server does not read the socket. The
+/// ring is full, too. Rule: a sender of the server that waits for room still learns that the client
+/// has hung up.
 #[test]
 fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -254,8 +254,9 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     (session, Foe { wire, memory })
 }
 
-/// On a Unix socket everything written has arrived. But a sender may write a message in two parts,
-/// and add the close of the stream to the ring between them.
+/// Rule: the receiver reports a close from the ring only after the stream's last message on the
+/// socket. On a Unix socket everything written has arrived. But a sender may write a message in two
+/// parts, and add the close of the stream to the ring between the two writes.
 #[test]
 fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     for cut in [3, 10, 500] {
@@ -289,8 +290,9 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     }
 }
 
-/// A wake-up and data arrive in one read of the socket. A close in the ring is the only reason why
-/// the server reads the socket.
+/// Rule: the server processes all frames of one read before it reports a close. Input: a wake-up
+/// and data arrive in one read of the socket. A close in the ring is the only reason why the server
+/// reads the socket.
 #[test]
 fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();
@@ -323,8 +325,8 @@ fn all_frames_of_one_read_are_processed() {
     }
 }
 
-/// The connection ends within a message of a stream. Then the stream did not end in good order,
-/// even if the ring has its close.
+/// Input: the connection ends within a message of a stream, while the ring has the stream's close.
+/// Expected result: receiving on the stream fails, because its data is incomplete.
 #[test]
 fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_message() {
     let directory = tempfile::tempdir().unwrap();
@@ -354,8 +356,9 @@ fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_mess
     }
 }
 
-/// Over TCP the sender's buffers may still hold data of a stream when the stream's close is already
-/// in the ring.
+/// Rule: the receiver reports a close from the ring only after the rest of the stream's message has
+/// arrived. Over TCP the sender's buffers may still hold that rest when the close is already in the
+/// ring.
 #[test]
 fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {
     let directory = tempfile::tempdir().unwrap();

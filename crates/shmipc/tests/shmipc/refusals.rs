@@ -98,7 +98,7 @@ fn only_the_connecting_side_opens_streams() {
     let error = client.accept().unwrap_err();
     assert!(matches!(error, SessionError::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("of the connecting side"), "{error}");
-    // Both sessions continue after the calls that failed.
+    // The sessions of client and server must still work after the calls that failed.
     let mut stream = client.open(&[]).unwrap();
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();

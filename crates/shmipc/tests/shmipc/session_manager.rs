@@ -176,8 +176,8 @@ async fn dirty_streams_are_closed_and_not_kept() {
     let mut unread = get(&manager).await;
     unread.send(b"2").await.unwrap();
     within("an answer", unread.recv()).await.unwrap().unwrap();
-    // The second answer has arrived at the client, so the stream has an unread message and is not
-    // reused.
+    // Once the second answer has arrived at the client, the stream has an unread message. So the
+    // pool must not keep the stream.
     until("the second answer", || manager.stats().total.performance.in_flow_bytes == 2).await;
     assert!(!unread.put_back());
 

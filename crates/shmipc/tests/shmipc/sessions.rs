@@ -163,8 +163,8 @@ async fn messages_without_memory_use_the_socket_in_order() {
             client
         });
         let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
-        // The peer does not read, so the unread messages exhaust the memory and later ones use the
-        // socket.
+        // The peer does not read, so its unread messages exhaust the memory, and later messages use
+        // the socket.
         let client = within("sending", sending).await.unwrap();
         for index in 0..200usize {
             let message = within("receiving", there.recv()).await.unwrap().unwrap();

@@ -238,8 +238,8 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
         if kept.len() > 3 || (sent < messages && sender.room().unwrap() > 0) {
             kept.pop_front();
         }
-        // A thread yields only if it made no progress, because on a busy machine the processor may
-        // come back late.
+        // A thread yields only if it made no progress, because on a busy machine a thread that
+        // yields may run again much later.
         if (sent, received) == before {
             assert!(Instant::now() < deadline, "stuck at {sent} sent, {received} received");
             std::thread::yield_now();

@@ -240,8 +240,8 @@ pub fn queue(input: &[u8]) {
                 if receiver.pending().is_ok() {
                     assert!(receiver.pop().is_ok());
                 } else {
-                    // The consumer on this side takes elements that it knew before the counter
-                    // became impossible. By then the counter may be valid again.
+                    // This side's consumer takes the elements that it knew before the peer's
+                    // counter became impossible. After that the counter may be valid again.
                     let mut taken = 0;
                     while let Ok(Some(_)) = receiver.pop() {
                         taken += 1;

@@ -58,7 +58,8 @@ impl AdoptedFile {
     /// Removes the adopted files that were locked when their values were dropped, and that no
     /// process locks any more.
     pub fn remove_unlocked() {
-        // The files are checked without holding the mutex, because a file system may be slow.
+        // The mutex is not held while the files are checked, because a slow file system would make
+        // other threads wait for the mutex.
         let mut before = std::mem::take(&mut *locked());
         before.retain(|named| named.remove_closed() == Found::Locked);
         if !before.is_empty() {

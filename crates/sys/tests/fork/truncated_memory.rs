@@ -122,7 +122,8 @@ fn child_forks() {
         // SAFETY: a forked child does not inherit the guarded mapping, so in the child no memory is
         // mapped at this address.
         unsafe { libc::mmap(start.cast(), SIZE, access, kind, fd, 0) };
-        // SAFETY: the page is mapped, although the file has no memory for it.
+        // SAFETY: the page is mapped. The file has no memory for the page, so the expected result
+        // of the read is SIGBUS.
         unsafe { start.read_volatile() };
         // SAFETY: the call ends this process, without running destructors.
         unsafe { libc::_exit(0) };

@@ -29,14 +29,15 @@ fn bytes_sent_before_accept_carry_credentials() {
     assert_eq!(received.credentials, Some(Credentials::of_self()));
     assert!(!received.truncated);
 
-    // The server's response carries credentials, although the server used a plain write.
+    // Input: a plain write by the server. Expected: the client still receives the server's
+    // credentials with the bytes.
     server.write(&[IoSlice::new(b"hi")], false).unwrap();
     let received = client.receive(&mut buf, true).unwrap();
     assert_eq!(received.credentials.map(|c| c.pid), Some(Credentials::of_self().pid));
     assert_eq!(client.peer_label(), format!("unix:{}", path.display()));
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));
-    // A client socket of the standard library is not bound to a name. Its label is still made from
-    // the listener's path.
+    // Input: a client socket of the standard library, which is not bound to a name. Expected: its
+    // label is made from the listener's path.
     let _unnamed = std::os::unix::net::UnixStream::connect(&path).unwrap();
     let server = listener.accept().unwrap().unwrap();
     assert_eq!(server.peer_label(), format!("client of unix:{}", path.display()));

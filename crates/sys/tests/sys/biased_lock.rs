@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two words that differ only while a thread is inside the lock.
+/// Two words under the lock that differ only while a thread adds to them. A thread that finds them
+/// different has entered the lock while another thread was inside.
 #[derive(Default)]
 struct EqualWords {
     one: u64,
@@ -86,8 +87,8 @@ fn slow_favoured_holder_is_awaited() {
     assert_eq!(lock.lock().one, 1002);
 }
 
-/// A favoured thread that holds the lock can poll whether another thread waits. It need not leave
-/// the lock to find out.
+/// Rule: a favoured thread that holds the lock can poll whether another thread waits for it,
+/// without leaving the lock.
 #[test]
 fn favoured_thread_sees_waiting_thread() {
     let lock = Biased::new(EqualWords::default());
@@ -146,7 +147,8 @@ fn ended_thread_favours_no_later_thread() {
 #[test]
 fn favoured_thread_that_locks_twice_panics() {
     if !has_membarrier() {
-        // Without membarrier no lock ever favours a thread, and this test would wait for ever.
+        // Without membarrier no lock ever favours a thread. Then a thread that locks twice waits
+        // for ever instead of panicking, so this test ends here.
         return;
     }
     let lock = Biased::new(EqualWords::default());
@@ -162,7 +164,8 @@ fn favoured_thread_that_locks_twice_panics() {
     }
     first.add();
     drop(first);
-    // Neither the panic above nor this wait, whose guard cannot wait, locks other threads out.
+    // Input: a wait with a guard from `lock`, which may not wait, so the wait panics. Expected:
+    // neither this panic nor those above keep other threads out of the lock.
     let waits = catch_unwind(AssertUnwindSafe(|| drop(lock.lock().wait(&Condvar::new(), None))));
     assert!(waits.is_err());
     thread::scope(|scope| {

@@ -68,8 +68,8 @@ fn tcp_socket_counts_undelivered_bytes() {
     });
     let there = there.unwrap();
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
-    // Over TCP no byte is left to take, although the peer has not read the bytes: its kernel has
-    // received them.
+    // Expected over TCP: the count becomes 0 although the peer has not read the bytes, because the
+    // peer's kernel has received them.
     until("it arrives", || here.untaken_bytes().unwrap() == 0);
     let taken = fill(&here);
     assert!((1..=taken).contains(&here.untaken_bytes().unwrap()));

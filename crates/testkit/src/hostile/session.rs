@@ -198,7 +198,7 @@ impl SessionFoe {
         self.send(Kind::Reset, stream, &[7u32.to_le_bytes(), directions.to_le_bytes()].concat())
     }
 
-    /// Sends CREDIT of `credited` for `stream`.
+    /// Sends a CREDIT record for `stream` with the value `credited`.
     pub fn credit(&mut self, stream: u32, credited: u64) -> bool {
         self.send(Kind::Credit, stream, &credited.to_le_bytes())
     }

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!  kind           fields that the kind uses; the other fields are 0
-//!  1 resume       at: the position
-//!  2 gap          digest, from, to
-//!  3 lost         digest, of, from, to, at: the position
-//!  4 impossible   at: the reason
-//!  5 new epoch    at: the epoch
+//!  1 resume       at: the position where the direction resumes
+//!  2 gap          digest, from, to: the range that the receiver skips
+//!  3 lost         digest, of, from, to, at: the position where the direction resumes
+//!  4 impossible   at: the reason why the direction cannot resume
+//!  5 new epoch    at: the new epoch
 //! ```
 //!
 //! `reconcile` checks whether the decision follows from the views of both sides; this file does
@@ -40,8 +40,8 @@ pub struct DecisionFields {
     pub from: U64,
     /// The position after the range that the receiver will not get.
     pub to: U64,
-    /// Depends on the kind: the position where the direction resumes, the reason why it cannot
-    /// resume (1 to 3), or the new epoch.
+    /// The position where the direction resumes, the reason (1 to 3) why it cannot resume, or the
+    /// new epoch, depending on the kind.
     pub at: U64,
 }
 

@@ -34,16 +34,17 @@ pub struct RefuseFields {
     pub number: U64,
 }
 
-/// [`RefuseFields::code`]: the peer's connection is not newer than the connection with the number
-/// `number`.
+/// [`RefuseFields::code`]: the peer's connection is not newer than a connection that the refusing
+/// end knows; `number` is the number of the known connection.
 pub const REFUSE_STALE: u32 = 1;
-/// [`RefuseFields::code`]: a later incarnation of the peer's store, `number`, has attached.
+/// [`RefuseFields::code`]: a later incarnation of the peer's store has attached; `number` is that
+/// incarnation.
 pub const REFUSE_FENCED: u32 = 2;
-/// [`RefuseFields::code`]: the end is quarantined: it keeps all bytes until an
-/// operator decides.
+/// [`RefuseFields::code`]: the refusing end is quarantined: it keeps all bytes until an operator
+/// decides.
 pub const REFUSE_QUARANTINED: u32 = 3;
-/// [`RefuseFields::code`]: the refusing end has another name, or no link of that name; a text
-/// follows.
+/// [`RefuseFields::code`]: the refusing end does not have the name that the peer asked for, or has
+/// no link of the requested name; a text follows.
 pub const REFUSE_UNKNOWN: u32 = 4;
 /// [`RefuseFields::code`]: the application rejected the peer; a text follows.
 pub const REFUSE_REJECTED: u32 = 5;

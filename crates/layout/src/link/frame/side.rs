@@ -15,7 +15,8 @@ use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The part that ATTACH and ATTACHED have in common.
+/// The part that ATTACH and ATTACHED have in common: identity and positions of the sender of the
+/// frame.
 ///
 /// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
@@ -53,11 +54,12 @@ pub struct SideFields {
     pub consumed: U64,
     /// Position up to which the side has received the peer's stream.
     pub received: U64,
-    /// The record digest at the position `consumed`.
+    /// The record digest at the position `consumed`: the crc of the record that ends at that
+    /// position.
     pub digest: U32,
     /// Flags of the side: [`SIDE_SHARES_MEMORY`] or 0.
     pub flags: U32,
-    /// The state in which the side left the last epoch (SPEC 12.4).
+    /// The streams and positions with which the side left its previous epoch (SPEC 12.4).
     pub past: Previous,
     /// The last range that the side skipped as a receiver.
     pub skip: SkipFields,

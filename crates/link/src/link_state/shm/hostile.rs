@@ -42,7 +42,7 @@ fn changed_bytes_are_never_a_message() {
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
         // Half of the rounds first try `offer_short`, which leaves all but short compact records to
-        // `pull`. Its messages are checked, too.
+        // `pull`. The test checks messages from either call.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -74,8 +74,8 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// Returns the offset and the number of bytes of the client's file to change. Mostly they are where
-/// the server reads next, or in the control page.
+/// Chooses the offset and the number of bytes of the client's file that the hostile peer changes.
+/// Mostly they are where the server reads next, or in the control page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -135,8 +135,8 @@ fn violation_before_leave_replaces_the_end() {
             let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
             kept[CLIENT].file().write_all_at(b"other", place).unwrap();
         } else {
-            // The server finds this violation before LEAVE comes, but no call returns it before
-            // then.
+            // Input: the server finds a false acknowledgement before LEAVE comes, but no call
+            // returns this violation before LEAVE comes.
             pair.sides[SERVER].core.send(&[b"one"]).unwrap();
             let stream = pair.sides[SERVER].core.retained.stream().0.get();
             claim(kept[CLIENT].file(), stream, 1 << 30);
@@ -152,8 +152,8 @@ fn violation_before_leave_replaces_the_end() {
     }
 }
 
-/// Rule: the connection ends with the violation even if the server first reads the client's false
-/// acknowledgement after LEAVE has come.
+/// Rule: the connection ends with a violation even if the server reads the client's false
+/// acknowledgement only after LEAVE has come.
 #[test]
 fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     let (mut pair, kept) = with_sent(1);
@@ -192,8 +192,8 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// Rule: a forged word behind a valid consumed slot ends the connection if it claims more than was
-/// sent (`is_left`), and is ignored if it is impossible.
+/// Rule: a forged `since` word behind a valid consumed slot ends the connection if it claims more
+/// bytes than were sent (`is_left` is true). If its value is impossible, it is ignored.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
@@ -233,7 +233,7 @@ fn truncated_peer_file_ends_the_connection_only() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
-        // Two long messages use the slab up to its second half.
+        // Input: two long messages use the slab of the client up to its second half.
         for number in 0..2 {
             pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
         }
@@ -245,8 +245,8 @@ fn truncated_peer_file_ends_the_connection_only() {
         let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
-        // The file gets its length back, because otherwise this process would die when the client's
-        // end touches the missing pages.
+        // The test gives the file its length back. Otherwise this process would die when the
+        // client's end touches the missing pages.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
 }
@@ -263,8 +263,8 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 
 #[test]
 fn record_refused_repeatedly_takes_no_memory() {
-    // The first message stays unacknowledged, so the inbox is never empty. The second record is a
-    // compact record, which the test damages.
+    // Input: the first message stays unacknowledged, so the inbox is never empty. The second
+    // message has a compact record, which the test damages.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());

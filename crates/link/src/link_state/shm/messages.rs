@@ -11,7 +11,7 @@ fn messages_of_every_size_are_echoed_through_files() {
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
     echo_all_sizes(&mut pair);
-    // From here on, new owners continue with the same files.
+    // From now on, new owners open the files that the former owners used.
     drop(pair);
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
@@ -92,7 +92,8 @@ fn records_of_a_killed_peer_arrive_before_the_end() {
     for message in &sent {
         pair.sides[CLIENT].core.send(&[message]).unwrap();
     }
-    // The client never publishes this batch, so the server must not receive its message.
+    // Input: a batch that the client never publishes. Expected: the server does not receive its
+    // message.
     pair.sides[CLIENT].core.append_to_batch(&[b"never"]).unwrap();
     let [client, mut server] = pair.sides;
     drop(client);

@@ -88,8 +88,8 @@ impl Pair {
         self.socket_bytes = 0;
     }
 
-    /// Begins a connection like [`connect`](Self::connect). It stops when the server has answered
-    /// with ATTACHED, which the client has not read.
+    /// Begins a connection like [`connect`](Self::connect), but stops as soon as the server has
+    /// answered with ATTACHED. The client has not read ATTACHED then.
     fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;
@@ -120,7 +120,8 @@ impl Pair {
         }
     }
 
-    /// Makes a connection that is over shared memory if `is_shared`, else over the socket alone.
+    /// Makes a new connection between both ends, over shared memory if `is_shared`, else over the
+    /// socket alone.
     fn attach(&mut self, is_shared: bool) {
         let mapping = if is_shared { self.mapping() } else { [None, None] };
         self.connect(mapping);
@@ -169,8 +170,8 @@ impl Pair {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // There are two ways to take a message, `offer_short` and `pull`. The position decides
-        // which one is tried first.
+        // There are two ways to take a message, `offer_short` and `pull`. The received position
+        // decides which of them the test tries first.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
         let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,
@@ -186,7 +187,7 @@ impl Pair {
     }
 }
 
-/// Returns all bytes that an end has to write on `conn`, which then count as written.
+/// Returns all bytes that an end has to write on `conn`. The end then counts them as written.
 fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
     while core.has_outgoing(conn) {

@@ -27,7 +27,7 @@ use crate::store::{AfterReboot, Directory, Key, OwnFile, Sizes, StorageError, St
 const SIZES: Sizes = Sizes { ring: 16 << 10, entries: 8, slab: 0 };
 const RING_AT: usize = 16384;
 
-/// A directory that contains one link file, and stands for a disk.
+/// A directory that contains one link file. In these tests it stands for a disk.
 struct Disk {
     directory: TempDir,
     key: Key,
@@ -183,8 +183,8 @@ fn file_of_another_boot_is_believed_only_if_it_was_closed_and_is_whole() {
             assert!(received.iter().copied().eq(0..count), "{about}: {received:?}");
             assert!(is_announced(&events), "{about}: {events:?}");
             assert_eq!(count == MESSAGES, what == "nothing", "{about}: {count}");
-            // The messages behind the hole are cut off for good. The last owner is now of this
-            // boot, so the file is opened without events.
+            // The owner that adopted the file has cut off the messages behind the hole, so they are
+            // lost. This owner is of this boot, so the file is now opened without events.
             let mut link = disk.link(AfterReboot::Refuse).unwrap();
             assert!(std::iter::from_fn(|| link.take_event()).next().is_none(), "{about}");
             link.send(&[&message(count)]).unwrap();
@@ -201,8 +201,8 @@ fn torn_state_is_refused_whatever_the_policy() {
     let (_, mut image) = kept(Ended::Closed);
     let newer = usize::try_from(STATE_OFFSET).unwrap();
     for slot in [0, 2048] {
-        // The damage is one of the four sectors of a state slot. The slot's seal is in another
-        // sector.
+        // Input: the damage is in one of the four sectors of a state slot. The slot's seal is in
+        // another sector.
         image[newer + slot..newer + slot + 512].fill(0x55);
     }
     let disk = Disk::new();
@@ -239,8 +239,8 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
     let page = usize::try_from(LINK_CONTROL_OFFSET).unwrap();
     let mut image = whole;
     image[page..page + 4096].copy_from_slice(&older[page..page + 4096]);
-    // The state contains the consumed position of the closing, too. So the test replaces the page
-    // of the state as well.
+    // The state also contains the consumed position, as it was when the file was closed. So the
+    // test replaces the page of the state as well.
     let state = usize::try_from(STATE_OFFSET).unwrap();
     image[state..state + 4096].copy_from_slice(&older[state..state + 4096]);
     disk.put(&image);
@@ -255,8 +255,8 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
 fn file_that_was_there_before_the_boot_is_missed() {
     let (disk, _) = kept(Ended::Dropped);
     fs::remove_file(disk.path()).unwrap();
-    // The file was removed in this boot, so an operator may have removed it. The next owner begins
-    // a new, empty file.
+    // Input: the file was removed in the same boot, so an operator may have removed it. Expected:
+    // the next owner begins a new, empty file.
     drop(disk.link(AfterReboot::Refuse).unwrap());
     fs::remove_file(disk.path()).unwrap();
     let list = disk.directory.path().join("links.list");
@@ -315,7 +315,7 @@ impl History {
         count
     }
 
-    /// Notes the contents that the disk has of the file, if they were written since the last call.
+    /// Copies the contents that the disk has of the file, if they were written since the last call.
     fn note(&mut self) {
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(self.disk.path()).unwrap());
         let synced = observed::take();

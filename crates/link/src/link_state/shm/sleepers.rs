@@ -45,8 +45,8 @@ fn sleeper_for_room_is_notified_by_an_ack() {
     assert!(pair.sides[SERVER].core.is_doorbell_due());
     assert!(pair.sides[CLIENT].core.poll_acked());
     pair.sides[CLIENT].core.cancel_sleep();
-    // The sender's base rises in steps of a sixteenth of the ring. So the server has to acknowledge
-    // several messages before there is room.
+    // The sender frees room in steps of a sixteenth of its ring. So the server has to acknowledge
+    // several messages before the client can send again.
     while pair.sides[CLIENT].core.send(&[&message(1, 20)]) == Err(SendFault::Full) {
         assert!(pair.recv(SERVER).is_some());
     }
@@ -66,8 +66,8 @@ fn sleeper_for_records_is_not_notified_of_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Rule: while two threads, each with one end, exchange messages, neither reads a record that is
-/// only partly written.
+/// Rule: two threads exchange messages, each through one of the two ends. Neither thread reads a
+/// record that is only partly written.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

@@ -84,14 +84,14 @@ fn stream_that_ends_under_its_reader_is_no_violation() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
-            // Sending stops with an error once the ring is full, because no message is
-            // acknowledged. That error is expected.
+            // Once the ring is full, sending fails, because no message is acknowledged. The test
+            // expects that error.
             let _ = client.core.send(&[&message(number, 20)]);
         }
         assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
-        // The slot that the server reads may still be empty. But it must never take a record of the
-        // new stream for one of the former stream.
+        // Rule: the server never takes a record of the new stream for one of the former stream. The
+        // slot that it reads may still be empty.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
     }
 }
@@ -115,8 +115,8 @@ fn replaced_connection_has_nothing_to_send() {
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
-    // The server's driver still has the old connection, during the handshake of the new connection
-    // and after it.
+    // Input: the server's driver still has the old connection, during the handshake of the new
+    // connection and after it.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");
@@ -135,8 +135,8 @@ fn records_are_not_read_before_begin() {
         pair.sides[side].core.send(&[b"first"]).unwrap();
         assert_eq!(pair.recv(1 - side).unwrap(), "first");
     }
-    // Before the next connection begins, each end publishes two records, which no end may read
-    // before BEGIN.
+    // Input: before the next connection begins, each end publishes two records. Rule: no end may
+    // read them before BEGIN.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();

@@ -18,7 +18,7 @@ fn false_connection_number_uses_none_up() {
     let conn = asking(&mut core).unwrap();
     let end = core.on_refuse(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
     assert_eq!(end, End::NotFresh);
-    // The end believes a connection number that an older copy of its file may have reached.
+    // Rule: an end believes a connection number that an older copy of its file may have reached.
     let seen = ConnectionNumber(1000);
     core.on_refuse(&conn, conn.nonce, Refusal::Stale(seen));
     let next = asking(&mut core).expect("it attaches again");
@@ -37,12 +37,12 @@ fn unread_ack_frames_replace_each_other() {
     };
     let one = say(&mut conn, 64);
     assert!((2..1000).all(|slot| say(&mut conn, slot * 64) == one));
-    // An ACK that was already written in part is not replaced by the next one.
+    // Rule: the next ACK does not replace an ACK that was already written in part.
     conn.control_sent = before + 1;
     let begun = conn.control[before..].to_vec();
     assert_eq!(say(&mut conn, 64_000), 2 * one);
     assert_eq!(conn.control[before..before + one], begun);
-    // An ACK that is followed by another queued frame is not replaced by the next one.
+    // Rule: the next ACK does not replace an ACK that another queued frame follows.
     conn.push_frame(&Frame::Leave);
     let said = conn.control.len() - before;
     assert_eq!(say(&mut conn, 64_064), said + one);

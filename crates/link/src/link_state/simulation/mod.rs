@@ -20,12 +20,14 @@ mod world;
 use super::End;
 use world::{CLIENT, SERVER, World};
 
-/// How many messages took each path, in one run of the simulation or in several.
+/// Numbers of messages by the path that they took, in one run of the simulation or in several. A
+/// test checks that every path was used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
     /// Number of messages that were received from shared memory.
     pulled: u64,
-    /// Number of those messages that `offer_short` delivered, without the queue of the inbox.
+    /// Number of the messages in `pulled` that `offer_short` delivered, without the queue of the
+    /// inbox.
     at_once: u64,
     /// Number of messages that were sent on the fast path.
     sent_fast: u64,
@@ -77,10 +79,10 @@ fn each_owner_that_delivered_counts_as_one_attempt() {
     let mut world = World::new(1, false);
     (0..3).for_each(|_| world.send(CLIENT));
     assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
-    // The same owner is delivered messages again, so the delivery count does not change.
+    // Rule: if the same owner is delivered a message again, its delivery count does not change.
     assert_eq!(world.hand_out(SERVER, 1), [1]);
     world.reopen(SERVER);
-    // This owner ends without a delivered message, so it does not count as an attempt.
+    // Rule: an owner that ends without a delivered message does not count as an attempt.
     world.reopen(SERVER);
     assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
     world.reopen(SERVER);

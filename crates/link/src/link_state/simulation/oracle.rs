@@ -13,7 +13,7 @@ pub(super) struct Ledger {
 struct Sent {
     epoch: u64,
     number: u64,
-    /// The position at which the message's record ends.
+    /// The position in the stream at which the record of the message ends.
     end: u64,
 }
 

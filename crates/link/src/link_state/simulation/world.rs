@@ -16,8 +16,8 @@ use crate::protocol::frame::{Frame, Names};
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
-/// Maximum number of connections that exist at the same time. On the older ones, bytes may still
-/// arrive.
+/// Maximum number of connections that exist at the same time. Bytes may still arrive on connections
+/// that a newer one has replaced.
 const WIRES_MAX: usize = 4;
 
 pub(super) struct World {
@@ -30,7 +30,8 @@ pub(super) struct World {
     pub(super) pulled: u64,
     /// Number of messages that `offer_short` delivered straight from shared memory.
     pub(super) at_once: u64,
-    /// Numbers of messages that were sent and that were received on the fast path.
+    /// The number of messages that were sent on the fast path, and the number of messages that were
+    /// received on it.
     pub(super) streamed: [u64; 2],
     /// For each end, the messages that it sent and that its peer consumed.
     ledgers: [Ledger; 2],
@@ -44,7 +45,8 @@ struct Side {
 
 struct Wire {
     conns: [Option<Conn>; 2],
-    /// For each end, the bytes that are in flight to it.
+    /// For each end, the bytes that its peer has written to this connection and that it has not
+    /// read.
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
@@ -116,7 +118,7 @@ impl World {
     }
 
     /// Connects the ends, and delivers up to `count` messages to the end `side`, which does not
-    /// acknowledge them. Returns the delivery count of each message.
+    /// acknowledge these messages. Returns the delivery count of each message.
     pub(super) fn hand_out(&mut self, side: usize, count: usize) -> Vec<u32> {
         self.connect();
         for wire in (0..self.wires.len()).cycle().take(20) {
@@ -219,8 +221,8 @@ impl World {
             // second acknowledgement includes it.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
-            // Taking the second message may have ended the connection, and with it the epoch. The
-            // acknowledgement then fails, and nothing was consumed.
+            // Taking the second message may have ended the connection, and with it the epoch. In
+            // that case the acknowledgement fails, and the ledger counts no message as consumed.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -244,8 +246,8 @@ impl World {
         true
     }
 
-    /// Opens the fast path of the end `side` if possible. Sends and receives on it a few times,
-    /// also after it has closed.
+    /// Opens the fast path of the end `side` if possible. Then sends and receives a few messages by
+    /// the functions of the fast path, some of them after it has closed.
     fn stream(&mut self, side: usize) {
         let epoch = self.epoch(side);
         let opening = Opening {
@@ -254,8 +256,8 @@ impl World {
             may_receive: self.below(4) > 0,
             is_behind: self.below(2) == 0,
         };
-        // The fast path opens only when no other work is pending, so waiting messages are consumed
-        // first.
+        // The fast path opens only when no other work is pending, so the test first consumes the
+        // messages that have arrived.
         (0..20).all(|_| self.consume_one(side));
         let opens = |core: &mut LinkState| {
             core.is_doorbell_due();
@@ -285,8 +287,8 @@ impl World {
                 }
             } else if let Some(record) = FastPath::copy_next(core) {
                 assert!(is_open && opening.may_receive, "seed {}", self.seed);
-                // If `reads` is false, the record is only copied, as if its reader had panicked.
-                // The message must then come next again.
+                // If `reads` is false, the test only copies the record, as if its reader had
+                // panicked. Expected: the same message is the next one again.
                 if reads {
                     let (number, _) =
                         FastPath::read(core, record, |bytes, _| number_of(bytes)).unwrap();
@@ -462,7 +464,8 @@ impl World {
         }
     }
 
-    /// Ends the connection `wire` at the end `side`, for the reason that `LinkState` returned.
+    /// Ends the connection `wire` at the end `side`, for the reason `end` that `LinkState`
+    /// returned.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
@@ -486,7 +489,7 @@ impl World {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // The next random number of an xorshift64 generator.
+        // This is one step of an xorshift64 generator of random numbers.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

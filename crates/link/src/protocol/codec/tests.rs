@@ -29,7 +29,7 @@ fn decisions() -> impl Strategy<Value = Decision> {
     ]
 }
 
-/// A text of at least `least` bytes, up to the limit of a refusal.
+/// Input: a text of at least `least` bytes, and at most as long as a refusal's text may be.
 fn text(least: usize) -> impl Strategy<Value = String> {
     let long = vec(prop::sample::select(vec!["a", "ß", "€"]), least..86);
     prop_oneof![long.prop_map(|parts| parts.concat()), Just("x".repeat(255))]
@@ -115,8 +115,9 @@ proptest! {
         prop_assert!(decoded(&bytes).is_err(), "byte {} of {:?}", at, frame);
     }
 
-    /// A changed frame that is decoded without a fault is encoded to the same bytes again. The test
-    /// corrects the checksum of each changed frame, so that decoding reaches every field.
+    /// Rule: if a changed frame is decoded without a fault, encoding the result gives the same
+    /// bytes again. The test corrects the checksum of each changed frame, so that decoding reaches
+    /// every field.
     #[test]
     fn what_is_taken_is_written_the_same(
         frame in frames(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -147,7 +148,8 @@ fn a_text_is_cut_between_characters() {
     assert_eq!(frame, Frame::Refuse { echo: Nonce(1), refusal });
 }
 
-/// Tests the vectors that the layout crate generates (SPEC 15.5).
+/// Rule: each test vector that the layout crate generates is accepted or refused as its row says
+/// (SPEC 15.5).
 #[test]
 fn the_files_of_the_specification_are_taken_or_refused_as_their_rows_say() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/link-frames");

@@ -13,7 +13,7 @@ use partywall_reconcile::{
 use proptest::prelude::*;
 use proptest::{collection, option};
 
-/// Random reports: those that the rules of `partywall_reconcile` produce, and those of quarantine.
+/// Input: random reports, as the rules of `partywall_reconcile` and a quarantine produce them.
 fn reports(last: u64) -> impl Strategy<Value = Vec<Report>> {
     let skipped = (samples::skip(last), any::<bool>())
         .prop_map(|(skip, is_receiving)| skip.reports(direction(is_receiving)));
@@ -96,8 +96,8 @@ proptest! {
         }
     }
 
-    /// A peer that sends only values that a frame can carry never causes a state that contradicts
-    /// itself.
+    /// Rule: a peer that sends only values that a frame can carry never causes a state that
+    /// contradicts itself.
     #[test]
     fn whatever_a_peer_says_can_be_stored(
         mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),
@@ -137,7 +137,7 @@ proptest! {
         prop_assert_eq!(durable.write().check(), Ok(()));
     }
 
-    /// Every position of every report ever added is in a kept report, or a dropped report was
+    /// Rule: every position of every report ever added is in a kept report, or a dropped report was
     /// counted for it.
     #[test]
     fn no_report_vanishes_silently(mut made in reports(3), more in reports(3), last in reports(3)) {
@@ -163,7 +163,8 @@ fn left_of(durable: &DurableState) -> Past {
     Past { epoch: durable.epoch, sending, receiving, settled: false }
 }
 
-/// The decision after a round trip through a frame; `None` if no frame can carry it.
+/// Encodes the decision into a frame, and decodes it again. Returns the decoded decision; `None` if
+/// no frame can carry the decision.
 fn through_a_frame(decision: Decision) -> Option<Decision> {
     let mut bytes = Vec::new();
     encode(&Frame::Confirm { echo: Nonce(0), decision, tail: Position::START }, &mut bytes);

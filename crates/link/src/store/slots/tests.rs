@@ -16,7 +16,7 @@ fn in_force(control: &PeerMem) -> (u64, u64, u32) {
 }
 
 proptest! {
-    /// After any sequence of commits, a peer and the next owner read the last commit.
+    /// Rule: after any sequence of commits, a peer and the next owner read the last commit.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -122,8 +122,8 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// The commits that a reader may find after store number `state`: the last completed commit, and
-/// the commit in progress.
+/// Expected result: the commits that a reader may find after store number `state`: the last
+/// completed commit, and the commit in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);

@@ -40,8 +40,8 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // In this variant, only the drop of both handles ends the session: the peer refuses the
-        // stream, or the session is closed.
+        // In this variant, only the drop of both handles after this `match` ends the session. The
+        // peer then refuses a stream that is being opened, or the session is closed.
         _ => {}
     }
     drop((ours, theirs));

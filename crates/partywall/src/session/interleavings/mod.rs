@@ -53,7 +53,7 @@ fn explore(executions: usize, body: fn()) {
 struct Chance(u64);
 
 impl Chance {
-    /// Makes the generator for the current execution.
+    /// Makes the generator of random numbers for the current execution.
     fn of_execution() -> Self {
         Self(shuttle::rand::thread_rng().next_u64())
     }

@@ -30,7 +30,7 @@ use crate::session::{
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 
-/// The thread that sends one direction of a stream.
+/// The thread that sends the messages of one direction of a stream.
 struct Sender {
     world: Arc<World>,
     model: Arc<Direction>,
@@ -121,16 +121,18 @@ impl Sender {
         let is_cut = self.world.is_cut();
         match error {
             StreamSendError::Stopped { code } => match self.model.recv_end {
-                // The plan cuts the session short: a receiver whose session ended drops the stream.
+                // If the plan ends the session during use, the receiver may drop the stream because
+                // its session has ended.
                 _ if is_cut && *code == DROPPED => {}
-                // The peer has dropped its session handles, so the stream was refused instead of
-                // accepted.
+                // If the plan ends the session during use, the peer may have dropped its session
+                // handles. The stream is then refused instead of accepted.
                 _ if is_cut && *code == REFUSED => {}
                 RecvEnd::Stop(_, stop) => assert_eq!(*code, stop),
                 RecvEnd::Drop(_) => assert_eq!(*code, DROPPED),
                 RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
             },
-            // The receiver may stop and the session end before the sender next checks the stream.
+            // If the receiver stops and the session ends before the sender next checks the stream,
+            // the sender gets the error of the session.
             StreamSendError::Session(error) => {
                 assert!(is_cut || self.model.recv_end != RecvEnd::ToTheEnd, "{error}");
             }
@@ -139,7 +141,7 @@ impl Sender {
     }
 }
 
-/// The thread that receives one direction of a stream.
+/// The thread that receives the messages of one direction of a stream.
 struct Receiver {
     world: Arc<World>,
     model: Arc<Direction>,

@@ -5,7 +5,7 @@
 //!   room       the driver finds room before its waiter has woken the driver;
 //!              one of two waiters gives up; senders give up messages in fragments
 //!   credit     a message carries credit while other credit is sent in a record of its own
-//!   numbers    a stream reuses a number after END; the peer answers a stream at once
+//!   numbers    a stream reuses a number after END; the peer answers a stream immediately
 //! ```
 //!
 //! In every test, every thread must end, and every message names its stream.
@@ -19,8 +19,9 @@ use crate::config::BackPressure;
 use crate::session::{Handle, RecvHalf, SendHalf, StreamSendError};
 use shuttle::thread;
 
-/// The driver finds room, by its own check or its doorbell, before the user that waits for room has
-/// woken the driver. Other users wait for room or for memory at the same time.
+/// Race: the driver finds room, by its own check or its doorbell, before the user that waits for
+/// room has woken the driver. Other users wait for room or for memory at the same time. Expected:
+/// every user is woken, and every message arrives.
 fn senders_short_of_room() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -60,8 +61,8 @@ fn waiter_for_room_is_woken() {
     explore(1200, senders_short_of_room);
 }
 
-/// One sender waits for memory; another waits for a slot of the ring and gives up. Expected: the
-/// first sender is still woken when memory is free.
+/// Race: one sender waits for memory; another waits for a slot of the ring and gives up. Expected:
+/// the first sender is still woken when memory is free.
 fn one_gives_up_waiting() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });
@@ -91,8 +92,8 @@ fn waiter_that_gives_up_costs_no_wake_up() {
     explore(1000, one_gives_up_waiting);
 }
 
-/// Senders give up messages of which some fragments were sent, between fragments of another stream.
-/// Expected: every whole message still arrives.
+/// Race: senders give up messages of which some fragments were sent, between fragments of another
+/// stream. Expected: every message that was not given up arrives whole.
 fn pieces_given_up() {
     let (_, setup) = random();
     let mut limits = setup.limits;
@@ -133,8 +134,9 @@ fn message_given_up_half_way_leaves_nothing() {
     explore(800, pieces_given_up);
 }
 
-/// Both directions of a stream send at once, within a window of at most a few messages. Credit is
-/// carried by messages or sent in records of its own.
+/// Race: both directions of a stream send at the same time, within a window of at most a few
+/// messages. Credit is carried by messages or sent in records of its own. Expected: every message
+/// arrives, and neither side reports a violation.
 fn credit_both_ways() {
     let (mut chance, setup) = random();
     let window = chance.pick(&[0, 64, 128, 256]);
@@ -155,8 +157,9 @@ fn credit_of_messages_is_never_older_than_reported() {
     explore(1600, credit_both_ways);
 }
 
-/// Only one stream may be open at a time, so each stream reuses the number of the one before.
-/// Messages that the answerer sends while it ends the stream must not follow its END.
+/// Race: only one stream may be open at a time, so each stream reuses the number of the one before.
+/// The answerer sends while it ends the stream. Expected: none of its messages follows the stream's
+/// END.
 fn one_number_for_all() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { streams_max: 1, ..setup });
@@ -193,8 +196,8 @@ fn nothing_follows_end_of_stream() {
     explore(1200, one_number_for_all);
 }
 
-/// The peer answers a stream as soon as it is opened. By then, the opener's driver must have the
-/// stream in its table.
+/// Race: the peer answers a stream as soon as it is opened. Expected: the opener's driver has the
+/// stream in its table before the answer arrives.
 fn answered_at_once() {
     let (_, setup) = random();
     let sides = Sides::connect(setup);
@@ -208,7 +211,8 @@ fn answered_at_once() {
     let answering = thread::spawn(move || {
         for mark in 0..3 {
             let (mut sender, _receiver) = accept_one(&theirs);
-            // The error is ignored: a receiver that has its message may drop the stream at once.
+            // The error is ignored, because a receiver that has received its message may drop the
+            // stream immediately.
             let _ = send(&mut sender, &[mark]);
         }
     });

@@ -6,9 +6,9 @@
 //!   session                     transport/protocol/                 protocol
 //!   OPEN, message             ▶ maps the number to a name         ▶ open, send
 //!   CLOSE_WRITE and RESET {r} ▶ once both directions are over     ▶ close
-//!   END of our own stream     ◀ at once after close
+//!   END of our own stream     ◀ right after close
 //!   OPEN, message             ◀ maps the name to a number         ◀ Opened, Message
-//!   CLOSE_WRITE, RESET {r},   ◀ at once                           ◀ Closed
+//!   CLOSE_WRITE, RESET {r},   ◀ immediately                       ◀ Closed
 //!     END of our own stream
 //!   CREDIT, GO_AWAY           ▶ discarded                           nothing
 //! ```

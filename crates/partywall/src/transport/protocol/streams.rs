@@ -242,7 +242,8 @@ mod tests {
         table.begin(ours, 7);
         assert_eq!(table.note_over(ours, true, false), None);
         assert_eq!(table.note_over(ours, false, true), Some(7));
-        // If the protocol has no space for the close, the next call must return the id again.
+        // Rule: if the protocol had no space for the close, the next call must return the id again,
+        // so that the close is repeated.
         assert_eq!(table.note_over(ours, false, true), Some(7));
         table.closed_here(ours);
         assert_eq!(made(&mut table), [(Kind::End, ours)]);

@@ -5,8 +5,9 @@
 //! ```text
 //!   segment 0    the slab of the region
 //!   segments 1…  each as large as all earlier added segments, or as the message if that is larger
-//!   adding       sends the descriptor over the control socket, SEGMENT in the ring, the first BLOB
-//!   retiring     takes the segment out of the slab, sends SEGMENT_RETIRE in the ring, unmaps
+//!   adding       sends the descriptor over the control socket, then SEGMENT in the ring; later
+//!                BLOB records may name blocks of the segment
+//!   retiring     takes the segment out of the slab, unmaps it, sends SEGMENT_RETIRE in the ring
 //! ```
 //!
 //! SEGMENT and SEGMENT_RETIRE stay pending until they are published, so aborting a batch does not
@@ -48,14 +49,16 @@ pub(super) struct BlobMemory {
     in_batch: usize,
     /// Ids of the blocks to which records of the open batch refer.
     batch_blocks: Vec<u64>,
-    /// Positions of the ends of the newest SEGMENT records that were published.
+    /// Ring positions of the ends of published SEGMENT records that the peer may not have read yet.
+    /// The peer may have to hold the descriptor of each.
     published_segments: VecDeque<Position>,
     idle_timeout: Duration,
-    /// When `note_idle` first found an idle segment; `None` while there is none.
+    /// When `note_idle` first found an idle segment; `None` while no segment is idle.
     idle_since: Option<Instant>,
     /// Number of large messages since `note_idle` last looked for idle segments.
     unchecked: u32,
-    /// When the peer had last been notified at the time `note_idle` last looked for idle segments.
+    /// The argument `notified_at` of the call of `note_idle` that last looked for idle segments. A
+    /// call with another value means that the peer was notified since.
     notified_at: Option<Instant>,
 }
 
@@ -326,8 +329,8 @@ impl BlobMemory {
     ) -> Result<(), AllocError> {
         let consumed = shm.snapshot().0[0];
         if self.descriptors_under_way(consumed) >= self.limits.own_segments as usize {
-            // The peer can hold no more descriptors now. The peer notifies the sender as it reads
-            // the ring.
+            // The peer cannot hold more descriptors until it has read further SEGMENT records. It
+            // notifies the sender as it reads the ring, so the sender may wait.
             return Err(AllocError::Full);
         }
         let created = create_memory("partywall-segment", wanted)
@@ -335,8 +338,9 @@ impl BlobMemory {
             .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
         let (bytes, (memory, descriptor)) = match created {
             Ok(made) => made,
-            // While blocks are in flight, the sender may wait for their release. Without blocks in
-            // flight, it would wait for ever, so the error is returned.
+            // While blocks are in flight, the sender may wait for their release. Under `Overflow`,
+            // it sends the message in fragments instead. In any other case it would wait for ever,
+            // so the error is returned.
             Err(_) if self.has_foreign_blocks() || self.has_overflow => {
                 return Err(AllocError::Full);
             }
@@ -374,8 +378,9 @@ impl BlobMemory {
         self.slab.in_flight() > self.batch_blocks.len() as u64
     }
 
-    /// Returns the number of descriptors that the peer may still have to hold. Their SEGMENT
-    /// records end beyond `consumed`, up to which the peer has read the ring.
+    /// Returns the number of descriptors that the peer may still have to hold. They belong to
+    /// pending SEGMENT records, and to published ones that end beyond `consumed`. The peer has read
+    /// the ring up to `consumed`.
     fn descriptors_under_way(&mut self, consumed: u64) -> usize {
         while self.published_segments.front().is_some_and(|end| end.0 <= consumed) {
             self.published_segments.pop_front();

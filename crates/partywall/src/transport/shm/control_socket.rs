@@ -29,7 +29,7 @@ const READS_MAX: usize = 64;
 pub(crate) struct ControlSocket {
     /// The bytes of an incomplete frame.
     frame: Vec<u8>,
-    /// Descriptors whose frame is incomplete.
+    /// Received descriptors that belong to the incomplete frame.
     unclaimed: VecDeque<OwnedFd>,
     /// Numbers and descriptors of segments whose SEGMENT record was not read yet.
     segments: Vec<(u32, OwnedFd)>,
@@ -40,8 +40,8 @@ pub(crate) struct ControlSocket {
 /// The events that one call of `read` found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ControlEvents {
-    /// Whether at least one byte has arrived: sleepers of this side must check the ring and the
-    /// release ring.
+    /// Whether at least one byte has arrived. Any byte may be a doorbell, so this side's receiver
+    /// must check the ring, and its sender the release ring.
     pub notified: bool,
     /// Whether the peer has closed the control socket.
     pub hung_up: bool,
@@ -83,8 +83,8 @@ impl ControlSocket {
     }
 
     /// Takes the descriptor of segment `number`, which the peer must have sent before its SEGMENT
-    /// record. Returns the events that were read meanwhile: they may concern the other sleeper of
-    /// this side.
+    /// record. Returns the events that were read meanwhile: they may concern this side's sender,
+    /// which may sleep until there is space.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
@@ -164,8 +164,9 @@ mod tests {
         ControlSegment::new(number).as_bytes().to_vec()
     }
 
-    /// Sends the frames of a test image to a reader. Returns the numbers of the segments that it
-    /// read, or the code of the violation.
+    /// Test input: `image`, the bytes of frames as the peer sends them. Sends each frame to a
+    /// reader. Returns the numbers of the segments that the reader found, or the code of the
+    /// violation.
     fn read_image(image: &[u8]) -> Result<Vec<u32>, u32> {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(4);
@@ -173,8 +174,8 @@ mod tests {
         while let [kind, ..] = *rest {
             let head = rest.first_chunk().and_then(|head| ControlHead::read(head).ok());
             let is_frame = kind != CONTROL_DOORBELL;
-            // If the head of the frame is invalid, the rest of the image is sent at once, with one
-            // descriptor.
+            // If the head of the frame is invalid, all remaining bytes of the image are sent
+            // together, with one descriptor.
             let (len, descriptors) = match head.filter(|_| is_frame) {
                 Some(head) => (usize::from(head.length.get()), usize::from(head.descriptors)),
                 None if is_frame => (rest.len(), 1),

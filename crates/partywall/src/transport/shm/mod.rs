@@ -136,7 +136,7 @@ pub(crate) struct ShmParts {
     pub doorbells: Doorbells,
 }
 
-/// One of the two sleepers of the peer.
+/// An end of the peer that may sleep, as the target of a notification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sleeping {
     /// The peer's receiver, which waits for records.
@@ -229,7 +229,7 @@ impl SharedMemory {
         self.connection_state.peer.trust == Trust::Untrusted
     }
 
-    /// Notifies one of the peer's two sleepers.
+    /// Notifies the end of the peer that `sleeping` names: its receiver or its sender.
     fn notify(&self, sleeping: Sleeping) {
         // An error is ignored: the peer is dead or was notified already, and other code detects
         // each case.
@@ -286,8 +286,8 @@ impl SharedMemory {
     /// Sleeps until there may be records. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline, self.sources())?;
-        // A receiver that is woken by a message often answers at once, and sending reads this word
-        // of the peer's region.
+        // A receiver that is woken by a message often answers immediately, and sending reads this
+        // word of the peer's region.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
     }
@@ -301,7 +301,8 @@ impl SharedMemory {
         has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
     }
 
-    /// Handles the events that woke a sleeper. Returns whether the peer is gone.
+    /// Handles the events that woke the sender or the receiver of this side. `other` is the wait
+    /// point of the end that was not woken. Returns whether the peer is gone.
     fn handle_events(&self, woken: Woken, other: &WaitPoint) -> bool {
         if !woken.socket {
             return woken.died;
@@ -321,8 +322,9 @@ impl SharedMemory {
         }
     }
 
-    /// Reads the control socket. A doorbell byte does not say for which sleeper it is, so the other
-    /// sleeper of this side is notified too.
+    /// Reads the control socket. A doorbell byte does not say whether it is for the sender or the
+    /// receiver of this side. So the end that did not call, whose wait point is `other`, is
+    /// notified too.
     fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
         let events = lock(&self.control_socket).read(&self.socket)?;
         if events.notified {

@@ -44,7 +44,8 @@ pub(crate) struct ShmReceiver {
     held: Option<Held>,
     /// The number of the stream to which the current message belongs.
     stream: u32,
-    /// Number of records received since the receiver last waited.
+    /// Number of records received since the receiver last waited. If they are many, the receiver
+    /// lags behind and prefetches records.
     records_since_wait: u32,
     counters: OwnMem,
     messages: u64,
@@ -63,7 +64,8 @@ pub(crate) struct ShmReceiver {
     segments: Segments,
     sleeper: Sleeper,
     pacer: Pacer,
-    /// Number of calls of `try_recv` that found no message.
+    /// Number of calls of `try_recv` that found no message. After every `EMPTY_POLLS_MAX` of them,
+    /// the receiver checks whether the peer lives.
     empty_polls: u32,
 }
 
@@ -132,7 +134,7 @@ impl ShmReceiver {
         if self.declared == Declared::Woken {
             self.declare_awake();
         }
-        // The receiver notes a hang-up before it polls, so the poll sees every record that the peer
+        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
         // committed before the hang-up.
         let hung_up = self.hung_up;
         for _ in 0..RECORDS_MAX {

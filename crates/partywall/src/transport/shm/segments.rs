@@ -176,7 +176,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Stops counting the retired segments that have no views.
+    /// Stops counting the retired segments that have no views, so that their bytes are free for new
+    /// segments.
     fn forget_unviewed(&mut self) {
         let bytes = &mut self.bytes;
         self.retired.retain(|retired| {

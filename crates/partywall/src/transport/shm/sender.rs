@@ -58,7 +58,8 @@ pub(crate) struct ShmSender {
     pub(super) inline_max: usize,
     /// The number of the stream to which the next messages belong; 0 on a channel.
     stream: u32,
-    /// Number of commits since the sender last saw the peer make progress.
+    /// Number of commits since the sender last saw the peer make progress. After
+    /// `SILENT_COMMITS_MAX` of them, the sender checks whether the peer lives.
     silent_commits: u32,
     /// Credit for messages of the other direction, which the next message carries to the peer.
     pub(super) credit: Option<u64>,
@@ -350,25 +351,26 @@ impl EarlyNotify {
         self.held_off == 0 && !self.has_notified
     }
 
-    /// Notes that the receiver was notified before the publication of the record.
+    /// Records that the sender notified the receiver before the publication of the record.
     const fn notified(&mut self) {
         self.has_notified = true;
     }
 
-    /// Notes that the record is published. Returns whether the receiver was notified before the
+    /// The caller has published the record. Returns whether the receiver was notified before the
     /// publication.
     #[inline]
     const fn take(&mut self) -> bool {
         core::mem::replace(&mut self.has_notified, false)
     }
 
-    /// Notes that the receiver needed no notification after the publication of the record.
+    /// Records that an early notification sufficed: the receiver needed no notification after the
+    /// publication of the record.
     const fn was_enough(&mut self) {
         self.hold_off = 0;
     }
 
-    /// Notes that the receiver was notified after the publication of the record. `again` is whether
-    /// it had also been notified before the publication, which did not suffice.
+    /// Records that the sender notified the receiver after the publication of the record. `again`
+    /// is whether it had also been notified before the publication, which did not suffice.
     fn was_needed(&mut self, again: bool) {
         if again {
             self.hold_off = (self.hold_off * 2).clamp(HOLD_OFF_FIRST, HOLD_OFF_MAX);
@@ -396,7 +398,8 @@ const TAIL: usize = word(sending::TAIL * 8);
 mod tests {
     use super::*;
 
-    /// Counts the notifications until `EarlyNotify` proposes an early one.
+    /// Returns after how many notifications `EarlyNotify` allows an early notification again. Each
+    /// counted notification comes after the publication of its record.
     fn notifies_until_early(early: &mut EarlyNotify) -> u32 {
         let mut count = 0;
         while !early.is_worth_it() {

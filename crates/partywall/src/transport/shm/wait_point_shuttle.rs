@@ -53,7 +53,7 @@ impl WaitPoint {
     }
 
     /// Consumes the events of one end. The call never blocks: the driver of a session sleeps on the
-    /// `Side`, which covers both ends.
+    /// `Side`, which covers the sender and the receiver.
     pub(crate) fn sleep(
         &self,
         deadline: Option<Instant>,
@@ -107,7 +107,7 @@ impl Side {
         self.change(|events| events.woken = true);
     }
 
-    /// Notes that the peer is gone, whether it closed or died.
+    /// Records that the peer closed the connection or died, and wakes the driver.
     pub(crate) fn hang_up(&self) {
         self.change(|events| events.hung_up = true);
     }

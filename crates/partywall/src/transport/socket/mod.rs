@@ -134,8 +134,8 @@ impl SocketShared {
         }
     }
 
-    /// Closes one of the two ends of this side. Closing the last end shuts the socket down for
-    /// every process that holds the socket's descriptor.
+    /// Closes the sender or the receiver of this side. Closing the last of the two shuts the socket
+    /// down for every process that holds the socket's descriptor.
     fn depart(&self) {
         let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
         *open -= 1;

@@ -48,7 +48,8 @@ pub(crate) struct SocketReceiver {
     /// receiver reports the end.
     died: bool,
     ended: Option<Closed>,
-    /// Number of calls of `try_recv` that found no message.
+    /// Number of calls of `try_recv` that found no message. After every `EMPTY_POLLS_MAX` of them,
+    /// the receiver checks whether the peer lives.
     empty_polls: u32,
     stats: ReceiverStats,
 }
@@ -154,8 +155,8 @@ impl SocketReceiver {
             Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
-            // `find` returns at once for any other record: CLOSE_WRITE of a channel, or a record
-            // that breaks a rule.
+            // `find` returns without blocking for any other record: CLOSE_WRITE of a channel, or a
+            // record that breaks a rule.
             _ => true,
         }
     }

@@ -33,8 +33,8 @@ pub(crate) struct SocketSender {
     pub(super) rest_sent: usize,
     /// The framed messages of the open batch.
     batch: Vec<u8>,
-    /// The position after the open batch. The fields below count the messages and the payload bytes
-    /// of the batch.
+    /// The position after the open batch. The next two fields count the messages of the batch, and
+    /// their payload bytes.
     batch_end: Position,
     batch_messages: u64,
     batch_bytes: u64,
@@ -164,7 +164,7 @@ impl SocketSender {
         }
     }
 
-    /// Ends the direction: nothing more can be sent, and the peer sees the end at once.
+    /// Ends the direction: nothing more can be sent, and the peer sees the end immediately.
     fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();

@@ -156,8 +156,8 @@ impl ShmReceiver {
         }
     }
 
-    /// Sleeps until the wait point reports an event, or until `deadline`. Notes whether the peer
-    /// hung up.
+    /// Sleeps until the wait point reports an event, or until `deadline`. Records in `hung_up`
+    /// whether the peer hung up or died.
     pub(super) fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
         if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
             self.hung_up = true;
@@ -383,8 +383,8 @@ fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
             let credit = BlobCredit::read_from_bytes(credit);
             (blob, credit.ok().map(BlobCredit::get))
         }
-        // A body without credit, or of an invalid length. The code that reads its fields refuses
-        // any invalid length.
+        // The body has no credit, or an invalid length. The code that reads its fields refuses an
+        // invalid length.
         _ => (body, None),
     }
 }

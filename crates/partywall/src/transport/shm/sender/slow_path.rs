@@ -142,7 +142,7 @@ impl ShmSender {
         self.note_memory();
     }
 
-    /// Notes that the receiver has left. Returns the error that the caller gets.
+    /// Records that the receiver has left. Returns the error for the caller.
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
@@ -325,8 +325,8 @@ impl ShmSender {
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
         // A PAD at the end of the ring may be needed between the pieces; it is shorter than one
-        // piece. All pieces and the PAD take less than half the ring, so they fit an empty ring.
-        // The ring of a model may be too small for any message in pieces.
+        // piece. All pieces and the PAD take less than half the ring, so they fit an empty ring. In
+        // a model under shuttle, the ring may be too small for any message in pieces.
         let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
@@ -660,5 +660,6 @@ impl TransportSender for ShmSender {
 const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
 /// Length in bytes of the longest body of a BLOB.
 const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// The field for credit does not make a BLOB take another slot.
+/// Checks at compile time that a BLOB with the field for credit takes as many ring bytes as a BLOB
+/// without it.
 const _: () = assert!(footprint(BLOB_BYTES_MAX as u64) == footprint(size_of::<BlobBody>() as u64));
