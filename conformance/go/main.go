@@ -2,7 +2,8 @@
 
 // The Go peer of the conformance tests: shmipc-go as it was published, behind two subcommands.
 //
-//	peer serve --network unix --address A --map memfd     prints "ready", serves until stdin ends or SIGTERM
+//	peer serve --network unix --address A --map memfd     prints "ready", serves until SIGTERM
+//	                                                      or the end of standard input
 //	peer run   --network unix --address A --map memfd …   drives traffic, checks every byte, exits
 //
 // Both subcommands print one line of JSON at their end, and exit with 0 only if every byte was
