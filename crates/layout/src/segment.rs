@@ -81,7 +81,7 @@ pub mod sending {
     pub const SLEEPS: u64 = 5;
     /// Size of slab and segments at this moment, in bytes.
     pub const MEMORY: u64 = 6;
-    /// Number of blocks in flight at this moment.
+    /// Number of blocks that are allocated now, because the receiver has not released them yet.
     pub const BLOCKS_OUT: u64 = 7;
     /// Position after the last record that the sender committed.
     pub const TAIL: u64 = 8;

@@ -18,8 +18,8 @@ fn quarantined() -> Ground {
     quarantined_keeping("")
 }
 
-/// As [`quarantined`]; the copy also has the unsent message `kept`, which the receiver had not
-/// received when the file was copied.
+/// Like [`quarantined`], but the older copy of the sender's file also holds the message `kept`,
+/// which the receiver had not received when the file was copied.
 fn quarantined_keeping(kept: &str) -> Ground {
     let ground = Ground::new(false);
     let (file, copy) = (ground.file_of("alice", "link"), ground.path("copy"));

@@ -243,7 +243,8 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
-    /// Settles a message that may have been sent in part, and lets other threads send again.
+    /// Ends the sending of a message: gives up one of which only a part was sent, if there was no
+    /// space or no time for the rest. Then lets other threads send again.
     fn settle(
         &self,
         sent: Result<(), SendError>,
