@@ -22,9 +22,9 @@
 //! written finds record n no longer in force, and begins again. So there is never a second owner.
 //!
 //! One case remains. An opener is killed between lock and record (three system calls), and another
-//! thread of the opener forked a child between those two steps. In this case the child holds byte n
-//! + 1 without a record, and [`StorageError::Opening`] lasts until the child ends. Skipping a
-//! locked byte on a guess could make a second owner.
+//! thread of the opener forked a child between those two steps. In this case the child holds the
+//! lock of byte `n + 1` without a record, and [`StorageError::Opening`] lasts until the child ends.
+//! Skipping a locked byte on a guess could make a second owner.
 //!
 //! # Invariants
 //!
