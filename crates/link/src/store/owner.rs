@@ -37,6 +37,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -61,12 +62,28 @@ pub(super) struct Ownership {
     maker: ForkGuard,
     /// Whether this owner has begun to write the record that says that it has left.
     has_left: Mutex<bool>,
+    /// Whether the application knows that the file was adopted, so that the next owner need not
+    /// tell it.
+    is_told: AtomicBool,
 }
 
 impl Ownership {
     /// The number of owners of the link file so far, this process included.
     pub(super) fn incarnation(&self) -> u64 {
         self.record.incarnation.get()
+    }
+
+    /// Whether this owner, or one before it, adopted the file with only what it proves, and no
+    /// application has been told.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.record.adopted.get() == 1
+    }
+
+    /// Records whether the application has been told that the file was adopted. The record of an
+    /// owner that leaves says so.
+    pub(super) fn set_told(&self, is_told: bool) {
+        // ORDER: Relaxed: the flag guards no other memory.
+        self.is_told.store(is_told, Ordering::Relaxed);
     }
 
     pub(super) fn file(&self) -> &File {
@@ -86,7 +103,10 @@ impl Ownership {
 
     fn left(&self, closing: Closing) -> OwnerRecord {
         let sequence = U64::new(self.record.sequence.get() + 1);
-        OwnerRecord { sequence, left: U32::new(1), closing, ..self.record }.sealed()
+        // ORDER: Relaxed: the flag guards no other memory.
+        let is_told = self.is_told.load(Ordering::Relaxed);
+        let adopted = if is_told { U32::new(0) } else { self.record.adopted };
+        OwnerRecord { sequence, left: U32::new(1), closing, adopted, ..self.record }.sealed()
     }
 }
 
@@ -164,7 +184,8 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
 
 /// Tries to become the next owner after the owner that the record `seen` names. That owner must be
 /// gone. `prepare` is called once no other process can become the owner, and before this process
-/// does. If `prepare` fails, nothing has changed.
+/// does. It returns whether the file is adopted with only what it proves. If `prepare` fails, nothing
+/// has changed.
 ///
 /// The new owner record is on the disk when this function returns. So no later change of the file
 /// can reach the disk without the new record, and the previous owner's closing no longer holds.
@@ -173,7 +194,7 @@ pub(super) fn follow(
     seen: &OwnerRecord,
     own: &Instance,
     path: &Path,
-    prepare: impl FnOnce(&File) -> Result<(), StorageError>,
+    prepare: impl FnOnce(&File) -> Result<bool, StorageError>,
 ) -> Result<Attempt, StorageError> {
     let lock = |source| system(path, "a lock", source);
     let incarnation = seen.incarnation.get() + 1;
@@ -182,19 +203,6 @@ pub(super) fn follow(
         let fault = FileFault::Contradiction { what, found: incarnation };
         return Err(StorageError::File { path: path.to_owned(), fault });
     }
-    let record = OwnerRecord {
-        sequence: U64::new(seen.sequence.get() + 1),
-        incarnation: U64::new(incarnation),
-        since_ns: U64::new(now_ns()),
-        start_ticks: U64::new(own.start_ticks),
-        boot_id: own.boot_id,
-        pid_namespace: U64::new(own.pid_namespace),
-        time_namespace: U64::new(own.time_namespace),
-        pid: U32::new(own.pid),
-        left: U32::new(0),
-        ..OwnerRecord::nobody()
-    }
-    .sealed();
     let maker = ForkGuard::current();
     if !byte_lock::try_lock(&file, incarnation).map_err(lock)? {
         return Ok(Attempt::Opening(file));
@@ -204,22 +212,47 @@ pub(super) fn follow(
         byte_lock::unlock(&file, incarnation).map_err(lock)?;
         return Ok(Attempt::Again(file));
     }
-    if let Err(error) = prepare(&file) {
-        byte_lock::unlock(&file, incarnation).map_err(lock)?;
-        return Err(error);
-    }
+    let is_adopted = match prepare(&file) {
+        Ok(is_adopted) => is_adopted,
+        Err(error) => {
+            byte_lock::unlock(&file, incarnation).map_err(lock)?;
+            return Err(error);
+        }
+    };
+    let record = following(seen, own, is_adopted);
     if let Err(source) = write(&file, &record) {
         // The failed write may have left a part of the record: such a record is never in force.
         // Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
-    let ownership = Ownership { file, record, maker, has_left: Mutex::new(false) };
+    let (has_left, is_told) = (Mutex::new(false), AtomicBool::new(false));
+    let ownership = Ownership { file, record, maker, has_left, is_told };
     if !seeded_fault("link_owner_not_synced") {
         SyncScope::File
             .sync(&ownership.file)
             .map_err(|source| system(path, "syncing the owner", source))?;
     }
     Ok(Attempt::Taken(ownership))
+}
+
+/// The record of the owner after the one that the record `seen` names. It keeps the mark that the
+/// file was adopted, so that a kill before the application learns of it loses nothing.
+fn following(seen: &OwnerRecord, own: &Instance, is_adopted: bool) -> OwnerRecord {
+    let was_adopted = seen.adopted.get() == 1 && !seeded_fault("link_adoption_forgotten");
+    OwnerRecord {
+        sequence: U64::new(seen.sequence.get() + 1),
+        incarnation: U64::new(seen.incarnation.get() + 1),
+        since_ns: U64::new(now_ns()),
+        start_ticks: U64::new(own.start_ticks),
+        boot_id: own.boot_id,
+        pid_namespace: U64::new(own.pid_namespace),
+        time_namespace: U64::new(own.time_namespace),
+        pid: U32::new(own.pid),
+        left: U32::new(0),
+        adopted: U32::new(u32::from(is_adopted || was_adopted)),
+        ..OwnerRecord::nobody()
+    }
+    .sealed()
 }
 
 /// Reads the owner record in force; `None` while another process writes it, or if it is damaged.
