@@ -15,6 +15,8 @@ use super::watchdog::Watchdog;
 pub struct Pair {
     /// The child process, which runs the other end of each connection.
     pub child: Child,
+    /// The argument with which the program is started as a further process.
+    pub child_command: &'static str,
     /// The watchdog, which ends the run if a measurement hangs.
     pub watchdog: Watchdog,
 }
@@ -45,6 +47,7 @@ impl<R> Batch<R> {
             session: None,
             memory: None,
             over_socket: None,
+            carrier: None,
         }
     }
 }
