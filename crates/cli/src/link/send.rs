@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A command that fails or is killed ends without sending the frame LEAVE. LEAVE means that the
-//! input has ended and is acknowledged, and `recv --once` relies on that. A command that fails still
-//! closes the link's file, so that a reboot does not make it doubtful. The command catches no
+//! input has ended and is acknowledged, and `recv --once` relies on that. A command that fails
+//! still closes the link's file, so that a reboot does not make it doubtful. The command catches no
 //! signals, so a signal ends the process immediately.
 //!
 //! `checkpoint.rs` shows that `--exactly-once` is correct.

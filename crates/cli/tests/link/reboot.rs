@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `partywall link send` and `recv` after another boot: a file that was not closed is refused with
-//! exit code 8, and adopted by `link adopt` or `--after-reboot adopt-proven`. The first run that then
-//! delivers ends with 9 or 10, even if runs before it failed or were killed.
+//! exit code 8, and adopted by `link adopt` or `--after-reboot adopt-proven`. The first run that
+//! then delivers ends with 9 or 10, even if runs before it failed or were killed.
 
 use crate::linked;
 use crate::program;
@@ -107,7 +107,7 @@ fn refused_file_of_a_sender_is_adopted_by_its_path() {
     assert_eq!(carried.codes, (Some(LOSS_POSSIBLE), Some(0)), "{carried:?}");
     assert_eq!(carried.output, "first\nsecond\nthird\n");
     assert!(carried.sender.contains("sent messages may be lost"), "{}", carried.sender);
-    assert_eq!(ground.carry("fourth\n", &[], &[]).codes, (Some(0), Some(0)), "it is told once");
+    assert_eq!(ground.carry("fourth\n", &[], &[]).codes, (Some(0), Some(0)), "it is reported once");
     let (code, printed) = outcome(&["link", "adopt", path, "--yes"]);
     assert!(code == 2 && printed.contains("nothing to adopt"), "{printed}");
 }
@@ -129,7 +129,7 @@ fn messages_behind_a_hole_are_lost_and_the_exit_code_says_so() {
 }
 
 #[test]
-fn adoption_is_told_by_a_later_run_if_the_first_fails_or_is_killed() {
+fn adoption_is_reported_by_a_later_run_if_the_first_fails_or_is_killed() {
     let ground = killed_sender(&["first\n"]);
     let failing = [&["--in", "/dev/null", "--timeout", "10ms"], &ADOPT[..]].concat();
     let (code, printed) = outcome(&ground.alice(&failing));
@@ -157,7 +157,7 @@ fn receiver_says_that_messages_may_have_come_again() {
     assert_eq!(carried.codes, (Some(0), Some(REPEAT_POSSIBLE)), "{carried:?}");
     assert_eq!(carried.output, "2\n");
     assert!(carried.receiver.contains("may come again"), "{}", carried.receiver);
-    assert_eq!(ground.carry("3\n", &[], &[]).codes, (Some(0), Some(0)), "it is told once");
+    assert_eq!(ground.carry("3\n", &[], &[]).codes, (Some(0), Some(0)), "it is reported once");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn receiver_that_waits_for_any_peer_ends_if_the_file_is_refused() {
 }
 
 #[test]
-fn missing_file_is_refused_and_a_new_one_is_told_of() {
+fn missing_file_is_refused_and_a_new_one_is_reported() {
     let ground = Ground::new(false);
     assert_eq!(ground.carry("1\n", &[], &[]).codes, (Some(0), Some(0)));
     for local in ["alice", "bob"] {

@@ -231,7 +231,12 @@ fn good() -> Vec<Image> {
         image("used", used, "owned, with every field of the state set", Maker::used()),
         image("left", &left_line, "its owner has left", left),
         image("closed", &closed_line, "its owner has closed it: the rest was synced", closed_file),
-        image("adopted", &adopted_line, "gone on with in part, and no application told", adopted),
+        image(
+            "adopted",
+            &adopted_line,
+            "gone on with in part, and no application knows it",
+            adopted,
+        ),
         image(
             "torn",
             used,

@@ -68,7 +68,7 @@ impl Shutdown<'_> {
         let closed = LinkState::close_all(
             core.into_iter()
                 .map(|mut core| {
-                    core.set_told(false);
+                    core.set_notified(false);
                     *core
                 })
                 .collect(),

@@ -561,11 +561,11 @@ impl Link {
 
     /// Ends this end without telling the peer that it has finished: the peer waits for it to come
     /// back. Messages that the peer has not acknowledged stay in the file for the next owner. The
-    /// link file is written to the disk as [`close`](Self::close) does it. If it was adopted after a
-    /// reboot, the next owner gets those events again, whether this one has taken them or not.
+    /// link file is written to the disk as [`close`](Self::close) does it. If it was adopted after
+    /// a reboot, the next owner gets those events again, whether this one has taken them or not.
     ///
-    /// # Errors
-    /// [`Stopped::System`]: the file could not be written to the disk. The link is closed even then.
+    /// # Errors [`Stopped::System`]: the file could not be written to the disk. The link is closed
+    /// even then.
     pub fn detach(self) -> Result<(), Stopped> {
         self.end().shutdown().detach()
     }

@@ -1047,15 +1047,15 @@ impl LinkState {
         let event = self.events.pop();
         // `RepeatPossible` is pushed after `LossPossible`, so the application now has both.
         if event == Some(Event::RepeatPossible) {
-            self.set_told(true);
+            self.set_notified(true);
         }
         event
     }
 
     /// Records whether the application has been told that the file was adopted after another boot.
     /// If not, the next owner tells it.
-    pub(crate) fn set_told(&mut self, is_told: bool) {
-        self.store.file().into_iter().for_each(|file| file.set_told(is_told));
+    pub(crate) fn set_notified(&mut self, is_notified: bool) {
+        self.store.file().into_iter().for_each(|file| file.set_notified(is_notified));
     }
 
     /// Adds an event to the queue for the application.

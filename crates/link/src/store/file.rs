@@ -206,8 +206,8 @@ impl FileHandle {
     }
 
     /// Records whether the application has been told that the file was adopted.
-    pub(crate) fn set_told(&self, is_told: bool) {
-        self.0.upgrade().into_iter().for_each(|ownership| ownership.set_told(is_told));
+    pub(crate) fn set_notified(&self, is_notified: bool) {
+        self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
     }
 
     /// Writes into the owner record that this owner has left the file, together with `closing`,

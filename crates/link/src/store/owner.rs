@@ -37,8 +37,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::owner::{self, INCARNATION_MAX};
@@ -60,11 +59,17 @@ pub(super) struct Ownership {
     file: File,
     record: OwnerRecord,
     maker: ForkGuard,
+    leaving: Mutex<Leaving>,
+}
+
+/// What an owner that leaves has to know.
+#[derive(Debug, Default)]
+struct Leaving {
     /// Whether this owner has begun to write the record that says that it has left.
-    has_left: Mutex<bool>,
+    has_left: bool,
     /// Whether the application knows that the file was adopted, so that the next owner need not
-    /// tell it.
-    is_told: AtomicBool,
+    /// notify it.
+    is_notified: bool,
 }
 
 impl Ownership {
@@ -74,16 +79,19 @@ impl Ownership {
     }
 
     /// Whether this owner, or one before it, adopted the file with only what it proves, and no
-    /// application has been told.
+    /// application knows it.
     pub(super) fn is_adopted(&self) -> bool {
         self.record.adopted.get() == 1
     }
 
-    /// Records whether the application has been told that the file was adopted. The record of an
-    /// owner that leaves says so.
-    pub(super) fn set_told(&self, is_told: bool) {
-        // ORDER: Relaxed: the flag guards no other memory.
-        self.is_told.store(is_told, Ordering::Relaxed);
+    /// Records whether the application knows that the file was adopted. The record of an owner that
+    /// leaves says so.
+    pub(super) fn set_notified(&self, is_notified: bool) {
+        self.leaving().is_notified = is_notified;
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Leaving> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn file(&self) -> &File {
@@ -94,18 +102,16 @@ impl Ownership {
     /// which describes the file's last contents. The caller must have synced those contents before.
     /// After this call the caller must store nothing more in the file, and must sync it.
     pub(super) fn close(&self, closing: Closing) -> io::Result<()> {
-        let mut has_left = self.has_left.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.maker.is_child() || std::mem::replace(&mut *has_left, true) {
+        let mut leaving = self.leaving();
+        if self.maker.is_child() || std::mem::replace(&mut leaving.has_left, true) {
             return Ok(());
         }
-        write(&self.file, &self.left(closing))
+        write(&self.file, &self.left(closing, leaving.is_notified))
     }
 
-    fn left(&self, closing: Closing) -> OwnerRecord {
+    fn left(&self, closing: Closing, is_notified: bool) -> OwnerRecord {
         let sequence = U64::new(self.record.sequence.get() + 1);
-        // ORDER: Relaxed: the flag guards no other memory.
-        let is_told = self.is_told.load(Ordering::Relaxed);
-        let adopted = if is_told { U32::new(0) } else { self.record.adopted };
+        let adopted = if is_notified { U32::new(0) } else { self.record.adopted };
         OwnerRecord { sequence, left: U32::new(1), closing, adopted, ..self.record }.sealed()
     }
 }
@@ -115,11 +121,11 @@ impl Drop for Ownership {
         if self.maker.is_child() {
             return;
         }
-        let has_left = *self.has_left.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Leaving { has_left, is_notified } = *self.leaving();
         if !has_left {
             // A failed write is ignored: the lock is released next, and a free lock also shows the
             // next opener that this owner is gone.
-            let _ = write(&self.file, &self.left(Closing::default()));
+            let _ = write(&self.file, &self.left(Closing::default(), is_notified));
         }
         // The lock is released explicitly. Closing the descriptor is not enough, because a forked
         // child would keep the lock.
@@ -184,8 +190,8 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
 
 /// Tries to become the next owner after the owner that the record `seen` names. That owner must be
 /// gone. `prepare` is called once no other process can become the owner, and before this process
-/// does. It returns whether the file is adopted with only what it proves. If `prepare` fails, nothing
-/// has changed.
+/// does. It returns whether the file is adopted with only what it proves. If `prepare` fails,
+/// nothing has changed.
 ///
 /// The new owner record is on the disk when this function returns. So no later change of the file
 /// can reach the disk without the new record, and the previous owner's closing no longer holds.
@@ -225,8 +231,7 @@ pub(super) fn follow(
         // Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
-    let (has_left, is_told) = (Mutex::new(false), AtomicBool::new(false));
-    let ownership = Ownership { file, record, maker, has_left, is_told };
+    let ownership = Ownership { file, record, maker, leaving: Mutex::default() };
     if !seeded_fault("link_owner_not_synced") {
         SyncScope::File
             .sync(&ownership.file)

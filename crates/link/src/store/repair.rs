@@ -184,9 +184,9 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 /// file with what it proves, as [`AfterReboot::AdoptProven`] does.
 ///
 /// If the received stream is in quarantine, its acked offset is forgotten, so that this end accepts
-/// what the peer has. The stream that this end sends is kept. The next owner of an adopted file gets
-/// the events of a possible loss and a possible repeat. Unless `is_real`, this function only computes
-/// the effect.
+/// what the peer has. The stream that this end sends is kept. The next owner of an adopted file
+/// gets the events of a possible loss and a possible repeat. Unless `is_real`, this function only
+/// computes the effect.
 ///
 /// # Errors
 /// [`RepairError`] says why the repair failed; nothing but the owner record was changed.

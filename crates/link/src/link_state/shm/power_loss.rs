@@ -298,7 +298,7 @@ fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
     // Input: the next owner takes the events, and leaves without saying so to its peer.
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
     assert!(is_announced(&events_of(&mut link)));
-    link.set_told(false);
+    link.set_notified(false);
     LinkState::close_all(vec![link]).unwrap();
     // A closed file is believed after another boot, and still says that it was adopted.
     disk.put(&disk.contents());
