@@ -22,6 +22,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
@@ -129,7 +130,7 @@ impl Script {
 
     /// The side under test offers a region of any size, alone or with two doorbells.
     fn receive_region(self, has_doorbells: bool) -> Self {
-        let bytes = hex(Offer::shm(0, region_kinds(has_doorbells).0).as_bytes(), &[32..40]);
+        let bytes = hex(Offer::shm(0, region_kinds(has_doorbells).0).as_bytes(), from_ref(&SIZE));
         self.line(&format!("receive\tOFFER\t{bytes}"))
     }
 
@@ -232,6 +233,8 @@ fn hex(bytes: &[u8], free: &[Range<usize>]) -> String {
     text
 }
 
+/// Place of the region's size in OFFER.
+const SIZE: Range<usize> = 32..40;
 /// Features of a peer that can use both transports.
 const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 /// Size in bytes of the peer's region.
