@@ -1,0 +1,5 @@
+module partywall.test/go
+
+go 1.25
+
+require golang.org/x/sys v0.33.0
