@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package mem accesses shared memory: words by atomic operations, payloads by copies, each access
+// within the bounds of its memory.
+//
+//	Own   memory that this process alone writes (its region): load, store, publish
+//	Peer  memory that the peer writes at any time: load one word, or copy bytes
+//
+// A word is 8 bytes at a multiple of 8, little-endian in memory (SPEC 1.2). An access outside the
+// memory panics: callers check every number of the peer before they use it as an offset.
+//
+// The package does not map memory, and keeps no mapping alive: whoever unmaps memory first drops
+// every Own and Peer of it (SPEC 7.4). Mapped memory is invisible to the garbage collector.
+//
+// # Memory order
+//
+// The operations of sync/atomic are sequentially consistent, which satisfies every row of SPEC 4.7,
+// and makes the fences of SPEC 6.2 unnecessary. [Own.Store] is a plain store for words that a later
+// [Own.Publish] makes visible. The Go memory model keeps it before that store, and does not split a
+// store of one aligned word.
+package mem
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+)
+
+// WordBytes is the size of a word of shared memory in bytes.
+const WordBytes = 8
+
+// Own is memory that this process alone writes. The zero value is memory of no bytes.
+//
+// Several goroutines may use an Own at once if no two of them write the same bytes.
+type Own struct {
+	base unsafe.Pointer
+	size uint64
+}
+
+// NewOwn returns the memory of b, which must begin at a multiple of 8 unless it is empty. It panics
+// otherwise. The memory must stay mapped while the result is in use.
+func NewOwn(b []byte) Own {
+	base := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(base)%WordBytes != 0 {
+		panic("mem: memory does not begin at a multiple of 8")
+	}
+	return Own{base: base, size: uint64(len(b))}
+}
+
+// Allocate returns size bytes of zeroed private memory, which the garbage collector frees.
+func Allocate(size uint64) Own {
+	words := make([]uint64, (size+WordBytes-1)/WordBytes)
+	return Own{base: unsafe.Pointer(unsafe.SliceData(words)), size: size}
+}
+
+// Len returns the size of the memory in bytes.
+func (m Own) Len() uint64 { return m.size }
+
+// Part returns the size bytes of the memory that begin at offset, a multiple of 8. It panics if
+// they are not within the memory.
+func (m Own) Part(offset, size uint64) Own {
+	check(offset, size, m.size)
+	if offset%WordBytes != 0 {
+		panic(fmt.Sprintf("mem: a part begins at %d, no multiple of 8", offset))
+	}
+	return Own{base: unsafe.Add(m.base, offset), size: size}
+}
+
+// Peer returns the same memory as the peer sees it. The peer of this process is another process,
+// except in a test.
+func (m Own) Peer() Peer { return Peer(m) }
+
+// Load returns the word at offset.
+func (m Own) Load(offset uint64) uint64 {
+	return fromWire(atomic.LoadUint64(word(m.base, offset, m.size)))
+}
+
+// Store sets the word at offset. The peer may see it late, but sees it once it has seen a later
+// [Own.Publish]. No peer may load the word before that.
+func (m Own) Store(offset, value uint64) {
+	*word(m.base, offset, m.size) = toWire(value)
+}
+
+// Publish sets the word at offset. A peer that loads the value also sees every earlier write of
+// this goroutine, and every load of this goroutine that precedes the call is over. A load that
+// follows the call sees what a peer published before it loaded the word's former value.
+func (m Own) Publish(offset, value uint64) {
+	atomic.StoreUint64(word(m.base, offset, m.size), toWire(value))
+}
+
+// Bytes returns the size bytes at offset. The slice is valid while the memory is mapped.
+func (m Own) Bytes(offset, size uint64) []byte {
+	check(offset, size, m.size)
+	if size == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Add(m.base, offset)), size)
+}
+
+// Write copies p to the memory at offset.
+func (m Own) Write(offset uint64, p []byte) {
+	copy(m.Bytes(offset, uint64(len(p))), p)
+}
+
+// word returns the address of the word at offset in the size bytes at base, which are mapped while
+// their user holds them: the offset is checked here.
+func word(base unsafe.Pointer, offset, size uint64) *uint64 {
+	if offset%WordBytes != 0 || size < WordBytes || offset > size-WordBytes {
+		outside(offset, WordBytes, size)
+	}
+	return (*uint64)(unsafe.Add(base, offset))
+}
+
+// check panics unless the size bytes at offset lie within memory of limit bytes.
+func check(offset, size, limit uint64) {
+	if offset > limit || size > limit-offset {
+		outside(offset, size, limit)
+	}
+}
+
+// outside is a function of its own, so that the compiler can insert its callers into theirs.
+//
+//go:noinline
+func outside(offset, size, limit uint64) {
+	panic(fmt.Sprintf("mem: no access to %d bytes at %d in memory of %d bytes", size, offset, limit))
+}
+
+// bigEndian reports that this machine's words have their highest byte first.
+const bigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
+	runtime.GOARCH == "mips" || runtime.GOARCH == "mips64"
+
+// toWire returns the word whose bytes in memory are those of value, lowest first.
+func toWire(value uint64) uint64 {
+	if bigEndian {
+		return bits.ReverseBytes64(value)
+	}
+	return value
+}
+
+// fromWire is the inverse of [toWire].
+func fromWire(word uint64) uint64 { return toWire(word) }

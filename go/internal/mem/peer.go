@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mem
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Peer is memory that the peer writes, and that this process only reads. The zero value is memory
+// of no bytes.
+//
+// The peer may change any byte at any time. Its user loads a word once, checks the copy, and uses
+// only the copy. Several goroutines may use a Peer at once.
+type Peer struct {
+	base unsafe.Pointer
+	size uint64
+}
+
+// NewPeer returns the memory of b, which must begin at a multiple of 8 unless it is empty. It
+// panics otherwise. The memory must stay mapped while the result is in use.
+func NewPeer(b []byte) Peer { return Peer(NewOwn(b)) }
+
+// Len returns the size of the memory in bytes.
+func (m Peer) Len() uint64 { return m.size }
+
+// Part returns the size bytes of the memory that begin at offset, a multiple of 8. It panics if
+// they are not within the memory.
+func (m Peer) Part(offset, size uint64) Peer {
+	check(offset, size, m.size)
+	if offset%WordBytes != 0 {
+		panic(fmt.Sprintf("mem: a part begins at %d, no multiple of 8", offset))
+	}
+	return Peer{base: unsafe.Add(m.base, offset), size: size}
+}
+
+// Load returns the word at offset. After the call this goroutine sees everything that the peer
+// wrote before it published the value.
+func (m Peer) Load(offset uint64) uint64 {
+	return fromWire(atomic.LoadUint64(word(m.base, offset, m.size)))
+}
+
+// Copy copies the len(into) bytes at offset to into, and nothing else: it never looks at them.
+func (m Peer) Copy(into []byte, offset uint64) {
+	copy(into, m.Bytes(offset, uint64(len(into))))
+}
+
+// Bytes returns the size bytes at offset in place. Only the bytes of a trusted peer may be used so:
+// an untrusted one changes them between two reads of the same byte (SPEC 9.1). The slice is valid
+// while the memory is mapped; writing to it is a fault.
+func (m Peer) Bytes(offset, size uint64) []byte {
+	check(offset, size, m.size)
+	if size == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Add(m.base, offset)), size)
+}
