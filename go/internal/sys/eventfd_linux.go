@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package sys
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Eventfd is a doorbell: one process notifies, another waits until the descriptor is readable.
+//
+// Its descriptor is non-blocking. A waiter that takes edges never reads it (SPEC 6.2).
+type Eventfd struct {
+	descriptor int
+}
+
+// NewEventfd makes an eventfd whose count is 0.
+func NewEventfd() (*Eventfd, error) {
+	descriptor, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return &Eventfd{descriptor: descriptor}, nil
+}
+
+// EventfdOf takes over a descriptor that came from the peer. If it is no eventfd, Notify fails or
+// wakes nothing, which harms the peer alone.
+func EventfdOf(descriptor int) *Eventfd { return &Eventfd{descriptor: descriptor} }
+
+// Descriptor returns the descriptor, which remains the eventfd's.
+func (e *Eventfd) Descriptor() int { return e.descriptor }
+
+// Notify wakes the waiter. It does not wait: a notification that is pending already is enough.
+//
+// The peer could make its descriptor block, so only a trusted peer's is used (SPEC 2.8).
+func (e *Eventfd) Notify() error {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	err := retry(func() error {
+		_, err := unix.Write(e.descriptor, one[:])
+		return err
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	return err
+}
+
+// Drain takes every pending notification, and reports whether there was one.
+func (e *Eventfd) Drain() (bool, error) {
+	var count [8]byte
+	err := retry(func() error {
+		_, err := unix.Read(e.descriptor, count[:])
+		return err
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Close closes the descriptor.
+func (e *Eventfd) Close() {
+	if e.descriptor >= 0 {
+		closeDescriptor(e.descriptor)
+		e.descriptor = -1
+	}
+}

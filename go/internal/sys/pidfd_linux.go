@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pidfd names one process for good, unlike its number, which the kernel gives out again.
+type Pidfd struct {
+	descriptor int
+}
+
+// OpenPidfd returns a pidfd of process pid.
+func OpenPidfd(pid int) (*Pidfd, error) {
+	descriptor, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("pidfd_open of process %d: %w", pid, err)
+	}
+	return &Pidfd{descriptor: descriptor}, nil
+}
+
+// PidfdOf takes over a descriptor that came from the peer. [Pidfd.PID] verifies it.
+func PidfdOf(descriptor int) *Pidfd { return &Pidfd{descriptor: descriptor} }
+
+// Descriptor returns the descriptor, which remains the pidfd's. It is readable once the process has
+// ended.
+func (p *Pidfd) Descriptor() int { return p.descriptor }
+
+// PID returns the number of the process in the namespace of this process. It is 0 if the process is
+// in no namespace that this process sees, and -1 if the process has ended and was waited for. It
+// fails if the descriptor is no pidfd.
+func (p *Pidfd) PID() (int, error) {
+	path := "/proc/self/fdinfo/" + strconv.Itoa(p.descriptor)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if number, ok := strings.CutPrefix(line, "Pid:"); ok {
+			return strconv.Atoi(strings.TrimSpace(number))
+		}
+	}
+	return 0, fmt.Errorf("descriptor %d is no pidfd", p.descriptor)
+}
+
+// IsEnded reports whether the process has ended. It does not wait.
+func (p *Pidfd) IsEnded() (bool, error) {
+	poll := []unix.PollFd{{Fd: int32(p.descriptor), Events: unix.POLLIN}}
+	var ready int
+	err := retry(func() (err error) {
+		ready, err = unix.Poll(poll, 0)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("poll of a pidfd: %w", err)
+	}
+	if poll[0].Revents&unix.POLLNVAL != 0 {
+		return false, errors.New("poll of a pidfd: the descriptor is closed")
+	}
+	return ready > 0, nil
+}
+
+// Close closes the descriptor.
+func (p *Pidfd) Close() {
+	if p.descriptor >= 0 {
+		closeDescriptor(p.descriptor)
+		p.descriptor = -1
+	}
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package sys
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"partywall.test/go/internal/mem"
+)
+
+// Region is shared memory that this process alone can write: a region, or a segment.
+//
+//	memfd_create → ftruncate → fallocate → mmap → F_ADD_SEALS
+//
+// Every byte is allocated before the constructor returns, so a store cannot fail for lack of
+// memory. From the sealing on no process can resize the memory, map it writable or write() to it.
+type Region struct {
+	descriptor int
+	mapped     []byte
+}
+
+// NewRegion makes a region of size bytes, all zero. The name is for tools that list descriptors.
+func NewRegion(name string, size uint64) (*Region, error) {
+	if err := checkSize(size); err != nil {
+		return nil, err
+	}
+	descriptor, err := createMemfd(name)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	mapped, err := prepare(descriptor, int(size))
+	if err != nil {
+		closeDescriptor(descriptor)
+		return nil, err
+	}
+	return &Region{descriptor: descriptor, mapped: mapped}, nil
+}
+
+// Descriptor returns the descriptor of the memory, to be sent to the peer. It remains the region's.
+func (r *Region) Descriptor() int { return r.descriptor }
+
+// Memory returns the bytes of the region, which are valid until [Region.Unmap].
+func (r *Region) Memory() mem.Own { return mem.NewOwn(r.mapped) }
+
+// CloseDescriptor closes the descriptor, which is of no use once the peer has it. The memory stays.
+func (r *Region) CloseDescriptor() {
+	if r.descriptor >= 0 {
+		closeDescriptor(r.descriptor)
+		r.descriptor = -1
+	}
+}
+
+// Unmap closes the descriptor and unmaps the memory. No other use of the region, nor of its memory,
+// may follow.
+func (r *Region) Unmap() error {
+	r.CloseDescriptor()
+	mapped := r.mapped
+	r.mapped = nil
+	if mapped == nil {
+		return nil
+	}
+	return unix.Munmap(mapped)
+}
+
+// createMemfd makes an empty memfd that can be sealed.
+func createMemfd(name string) (int, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		// Linux before 6.3 does not know the flag.
+		return unix.MemfdCreate(name, flags)
+	}
+	return descriptor, err
+}
+
+// prepare allocates, maps and seals the memory of descriptor.
+func prepare(descriptor, size int) ([]byte, error) {
+	if err := unix.Ftruncate(descriptor, int64(size)); err != nil {
+		return nil, fmt.Errorf("ftruncate to %d bytes: %w", size, err)
+	}
+	if err := allocate(descriptor, int64(size)); err != nil {
+		return nil, fmt.Errorf("fallocate of %d bytes: %w", size, err)
+	}
+	const protection = unix.PROT_READ | unix.PROT_WRITE
+	mapped, err := unix.Mmap(descriptor, 0, size, protection, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("%w: mmap of %d bytes: %w", ErrMap, size, err)
+	}
+	if err := unix.Madvise(mapped, unix.MADV_DONTFORK); err != nil {
+		return nil, errors.Join(fmt.Errorf("MADV_DONTFORK: %w", err), unix.Munmap(mapped))
+	}
+	if _, err := unix.FcntlInt(uintptr(descriptor), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, errors.Join(fmt.Errorf("F_ADD_SEALS: %w", err), unix.Munmap(mapped))
+	}
+	return mapped, nil
+}
+
+// allocate backs every byte with memory. A signal that interrupts fallocate frees what it has
+// allocated, so it has to start over.
+func allocate(descriptor int, size int64) error {
+	for range allocateAttemptsMax {
+		if err := unix.Fallocate(descriptor, 0, 0, size); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return unix.EINTR
+}
+
+const (
+	// seals that every region and segment has (SPEC 3.1).
+	seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+
+	// allocateAttemptsMax bounds the calls of fallocate that signals interrupt.
+	allocateAttemptsMax = 100
+)

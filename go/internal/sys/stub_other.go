@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//go:build !linux
+
+package sys
+
+import (
+	"errors"
+	"fmt"
+
+	"partywall.test/go/internal/mem"
+)
+
+// Region is memory that this system cannot make.
+type Region struct{}
+
+// NewRegion fails: only Linux has sealed memory.
+func NewRegion(string, uint64) (*Region, error) { return nil, unsupported("sealed memory") }
+
+// Descriptor returns no descriptor.
+func (*Region) Descriptor() int { return -1 }
+
+// Memory returns no bytes.
+func (*Region) Memory() mem.Own { return mem.Own{} }
+
+// CloseDescriptor does nothing.
+func (*Region) CloseDescriptor() {}
+
+// Unmap does nothing.
+func (*Region) Unmap() error { return nil }
+
+// PeerMap is a mapping that this system cannot make.
+type PeerMap struct{}
+
+// MapPeer fails: only Linux has sealed memory.
+func MapPeer(int, uint64, uint64) (*PeerMap, error) { return nil, unsupported("sealed memory") }
+
+// Memory returns no bytes.
+func (*PeerMap) Memory() mem.Peer { return mem.Peer{} }
+
+// Unmap does nothing.
+func (*PeerMap) Unmap() error { return nil }
+
+// Eventfd is a doorbell that this system does not have.
+type Eventfd struct{}
+
+// NewEventfd fails: only Linux has eventfds.
+func NewEventfd() (*Eventfd, error) { return nil, unsupported("eventfd") }
+
+// EventfdOf returns a doorbell that cannot be used.
+func EventfdOf(int) *Eventfd { return &Eventfd{} }
+
+// Descriptor returns no descriptor.
+func (*Eventfd) Descriptor() int { return -1 }
+
+// Notify fails.
+func (*Eventfd) Notify() error { return unsupported("eventfd") }
+
+// Drain fails.
+func (*Eventfd) Drain() (bool, error) { return false, unsupported("eventfd") }
+
+// Close does nothing.
+func (*Eventfd) Close() {}
+
+// Pidfd is a name of a process that this system does not have.
+type Pidfd struct{}
+
+// OpenPidfd fails: only Linux has pidfds.
+func OpenPidfd(int) (*Pidfd, error) { return nil, unsupported("pidfd") }
+
+// PidfdOf returns a pidfd that cannot be used.
+func PidfdOf(int) *Pidfd { return &Pidfd{} }
+
+// Descriptor returns no descriptor.
+func (*Pidfd) Descriptor() int { return -1 }
+
+// PID fails.
+func (*Pidfd) PID() (int, error) { return 0, unsupported("pidfd") }
+
+// IsEnded fails.
+func (*Pidfd) IsEnded() (bool, error) { return false, unsupported("pidfd") }
+
+// Close does nothing.
+func (*Pidfd) Close() {}
+
+// PassCredentials fails: the credentials of this system are others.
+func PassCredentials(int) error { return unsupported("SO_PASSCRED") }
+
+// PassPidfd fails: only Linux has pidfds.
+func PassPidfd(int, bool) error { return unsupported("SO_PASSPIDFD") }
+
+// Send fails: this system uses sockets without descriptors.
+func Send(int, []byte, ...int) (int, error) { return 0, unsupported("sendmsg") }
+
+// Receive fails: this system uses sockets without descriptors.
+func Receive(int, []byte) (Message, error) { return Message{}, unsupported("recvmsg") }
+
+func closeDescriptor(int) {}
+
+func unsupported(what string) error {
+	return fmt.Errorf("%s: %w", what, errors.ErrUnsupported)
+}

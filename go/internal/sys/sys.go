@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package sys wraps the mechanisms of Linux on which shared memory between processes rests: sealed
+// memory, eventfds, pidfds, and the ancillary data of a Unix socket.
+//
+//	Region    memory that this process alone writes: a sealed memfd and its mapping (SPEC 3.1)
+//	MapPeer   checks and maps memory that came from the peer
+//	Eventfd   a doorbell (SPEC 6.6)
+//	Pidfd     names a process, and says when it has ended (SPEC 7.2)
+//	Send      bytes and descriptors in one message of a socket
+//	Receive   bytes, descriptors and the sender's credentials
+//
+// On other systems each function fails with an error that wraps [errors.ErrUnsupported]: a
+// connection then uses the socket transport.
+//
+// No function waits, except where its comment says so. The package interprets no bytes.
+package sys
+
+import (
+	"errors"
+	"fmt"
+)
+
+// GrainBytes is the unit of the sizes of regions and segments in bytes (SPEC 3.1).
+const GrainBytes = 65536
+
+// Errors of shared memory. The functions of this package wrap them.
+var (
+	// ErrSize reports a size that is zero, no multiple of [GrainBytes], above the limit, or not
+	// that of the descriptor.
+	ErrSize = errors.New("not a valid size for shared memory")
+	// ErrNotSealed reports a descriptor of the peer that is no memfd, or lacks a seal: its size or
+	// its bytes could change in ways that this process does not survive.
+	ErrNotSealed = errors.New("the memory is not sealed")
+	// ErrNotTmpfs reports memory of the peer on another file system than tmpfs.
+	ErrNotTmpfs = errors.New("the memory is not on tmpfs")
+	// ErrHoles reports memory of the peer that is not allocated as a whole.
+	ErrHoles = errors.New("the memory has holes")
+	// ErrMap reports that this process could not map the memory (reason 7 of SPEC 2.6).
+	ErrMap = errors.New("the memory cannot be mapped")
+)
+
+// ErrWouldBlock reports that an operation has to be repeated when the descriptor is ready.
+var ErrWouldBlock = errors.New("the operation would block")
+
+// ErrHungUp reports that the peer has closed its end of the socket.
+var ErrHungUp = errors.New("the peer hung up")
+
+// IsViolation reports whether err, from [MapPeer], is a breach of SPEC 3.1 by the peer. The other
+// errors of MapPeer concern this process alone.
+func IsViolation(err error) bool {
+	for _, breach := range []error{ErrSize, ErrNotSealed, ErrNotTmpfs, ErrHoles} {
+		if errors.Is(err, breach) {
+			return true
+		}
+	}
+	return false
+}
+
+// Credentials name the process that sent a message, as the kernel verified it.
+type Credentials struct {
+	PID int32
+	UID uint32
+	GID uint32
+}
+
+// Message is what one call of [Receive] brought.
+type Message struct {
+	// Bytes is the number of bytes that were received.
+	Bytes int
+	// Descriptors that came, in the order of their sending. They belong to the caller, who closes
+	// them, also if Receive fails.
+	Descriptors []int
+	// Credentials of the sender; nil if the socket brought none.
+	Credentials *Credentials
+	// Pidfd of the sender, from the kernel; nil if the socket brought none.
+	Pidfd *Pidfd
+	// IsTruncated reports that descriptors were lost: this process has no place for them.
+	IsTruncated bool
+}
+
+// CloseDescriptors closes every descriptor of the message, the pidfd included.
+func (m *Message) CloseDescriptors() {
+	for _, descriptor := range m.Descriptors {
+		closeDescriptor(descriptor)
+	}
+	m.Descriptors = nil
+	if m.Pidfd != nil {
+		m.Pidfd.Close()
+		m.Pidfd = nil
+	}
+}
+
+// checkSize returns an error unless shared memory may have size bytes.
+func checkSize(size uint64) error {
+	if size == 0 || size%GrainBytes != 0 || size > 1<<62 || uint64(int(size)) != size {
+		return fmt.Errorf("%w: %d bytes", ErrSize, size)
+	}
+	return nil
+}
