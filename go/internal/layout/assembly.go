@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package layout
+
+import "encoding/binary"
+
+// An Assembly counts the bytes of a message that comes in fragments (SPEC 5.5). Its zero value is
+// between messages.
+//
+//	FIRST (total, bytes) → MID (bytes)* → LAST (bytes)     or, after FIRST, → ABORT
+type Assembly struct {
+	within     bool
+	got, total uint64
+}
+
+// Progress returns the bytes of the last message that came in fragments, and their total.
+func (a *Assembly) Progress() (got, total uint64) { return a.got, a.total }
+
+// IsWithin reports whether a message has begun that is not complete.
+func (a *Assembly) IsWithin() bool { return a.within }
+
+// Add checks one fragment. Its payload has passed [checkFragment].
+func (a *Assembly) Add(kind Kind, payload []byte) error {
+	if a.within == (kind == KindFragmentFirst) {
+		return ViolationFragment
+	}
+	switch kind {
+	case KindFragmentFirst:
+		*a = Assembly{within: true, total: binary.LittleEndian.Uint64(payload)}
+		payload = payload[FragmentPrefixBytes:]
+	case KindFragmentAbort:
+		a.within = false
+		return nil
+	}
+	if uint64(len(payload)) > a.total-a.got {
+		return ViolationFragment
+	}
+	a.got += uint64(len(payload))
+	if kind == KindFragmentLast {
+		a.within = false
+		if a.got != a.total {
+			return ViolationFragment
+		}
+	}
+	return nil
+}
+
+// Drop ends an unfinished message, because its direction has ended.
+func (a *Assembly) Drop() { a.within = false }
+
+// checkFragment checks the payload of a fragment by itself.
+func checkFragment(kind Kind, payload []byte, messageMax uint64) error {
+	switch kind {
+	case KindFragmentFirst:
+		if len(payload) < FragmentPrefixBytes {
+			return ViolationBody
+		}
+		if binary.LittleEndian.Uint64(payload) > messageMax {
+			return ViolationMessageLength
+		}
+	case KindFragmentAbort:
+		return checkEmpty(payload)
+	}
+	return nil
+}
+
+// checkEmpty checks the payload of a record that has none.
+func checkEmpty(payload []byte) error {
+	if len(payload) != 0 {
+		return ViolationBody
+	}
+	return nil
+}
+
+func isFragment(kind Kind) bool { return kind >= KindFragmentFirst && kind <= KindFragmentAbort }

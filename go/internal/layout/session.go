@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package layout
+
+import "math/bits"
+
+// A Session checks the records of one direction of a session, in the order in which they come (SPEC
+// 11). Each header has passed [ParseRing] or [ParseSocket] before. The side that owns the Session
+// notes with the other methods what it has sent itself.
+//
+// After an error the Session has no meaning, because the connection has ended.
+type Session struct {
+	config   SessionConfig
+	segments *Segments // nil on a socket
+	streams  map[uint32]*Stream
+	isClosed bool
+}
+
+// A SessionConfig has what the owner of a [Session] stated in its HELLO.
+type SessionConfig struct {
+	Limits       Limits
+	Role         uint32 // RoleConnector or RoleAcceptor
+	StreamWindow uint64 // credit of a new stream, in bytes
+	StreamsMax   uint32 // streams that the peer may have open at a time
+}
+
+// NewSession returns a Session before its first record. The segments are nil on a socket.
+func NewSession(config SessionConfig, segments *Segments) *Session {
+	return &Session{config: config, segments: segments, streams: make(map[uint32]*Stream)}
+}
+
+// IsClosed reports whether CLOSE_WRITE of the session itself was received.
+func (s *Session) IsClosed() bool { return s.isClosed }
+
+// Stream returns the stream with the number, or nil if there is none.
+func (s *Session) Stream(number uint32) *Stream { return s.streams[number] }
+
+// Open notes that the owner of the Session has sent OPEN, and returns the new stream. The number
+// must be one of its own, and free.
+func (s *Session) Open(number uint32) *Stream {
+	if s.isPeers(number) || s.streams[number] != nil {
+		panic("layout: opening a stream whose number is not free")
+	}
+	stream := &Stream{isOwn: true}
+	s.streams[number] = stream
+	return stream
+}
+
+// Receive checks the next record. On a socket the payload of a BLOB is its body without the bytes
+// of the message.
+func (s *Session) Receive(h Header, payload []byte) error {
+	if s.isClosed {
+		return ViolationUnexpected
+	}
+	switch {
+	case h.Kind == KindPad || h.Kind == KindSegment || h.Kind == KindSegmentRetire:
+		if s.segments == nil {
+			return ViolationUnexpected
+		}
+		if h.Kind == KindPad {
+			return nil
+		}
+		return s.segments.receive(h.Kind, payload)
+	case h.Stream == 0:
+		return s.receiveOwn(h.Kind, payload)
+	case h.Kind == KindGoAway || h.Kind == KindPing:
+		return ViolationUnexpected
+	}
+	if err := s.checkPayload(h.Kind, payload); err != nil {
+		return err
+	}
+	if h.Kind == KindOpen {
+		return s.receiveOpen(h.Stream)
+	}
+	stream := s.streams[h.Stream]
+	if stream == nil {
+		return ViolationStream
+	}
+	isFree, err := stream.receive(h.Kind, payload, s.config.StreamWindow)
+	if isFree {
+		delete(s.streams, h.Stream)
+	}
+	return err
+}
+
+// receiveOwn checks a record of the session itself.
+func (s *Session) receiveOwn(kind Kind, payload []byte) error {
+	switch {
+	case isMessage(kind):
+		return ViolationStream
+	case kind == KindCloseWrite:
+		s.isClosed = true
+		return checkEmpty(payload)
+	case kind == KindGoAway:
+		_, err := ParseGoAway(payload)
+		return err
+	case kind == KindPing:
+		_, err := ParsePing(payload)
+		return err
+	}
+	return ViolationUnexpected
+}
+
+// receiveOpen checks the number of a new stream (SPEC 11.2).
+func (s *Session) receiveOpen(number uint32) error {
+	if !s.isPeers(number) || (number-1)/2 >= s.config.StreamsMax {
+		return ViolationStream
+	}
+	if stream := s.streams[number]; stream != nil && !stream.hasSentEnd {
+		return ViolationStream
+	}
+	s.streams[number] = &Stream{}
+	return nil
+}
+
+// isPeers reports whether the peer opens streams of the number (SPEC 11.1).
+func (s *Session) isPeers(number uint32) bool {
+	opener := uint32(RoleAcceptor)
+	if number%2 == 1 {
+		opener = RoleConnector
+	}
+	return opener != s.config.Role
+}
+
+// checkPayload checks the payload of a stream's record by itself.
+func (s *Session) checkPayload(kind Kind, payload []byte) error {
+	var err error
+	switch kind {
+	case KindData:
+		if uint64(len(payload)) > s.config.Limits.MessageMax {
+			err = ViolationMessageLength
+		}
+	case KindBlob:
+		err = checkBlob(payload, s.config.Limits, s.segments)
+	case KindOpen:
+		_, err = ParseOpen(payload)
+	case KindReset:
+		_, err = ParseReset(payload)
+	case KindCredit:
+		_, err = ParseCredit(payload)
+	case KindCloseWrite, KindEnd:
+		err = checkEmpty(payload)
+	default:
+		err = checkFragment(kind, payload, s.config.Limits.MessageMax)
+	}
+	return err
+}
+
+// isMessage reports whether records of the kind carry messages.
+func isMessage(kind Kind) bool {
+	return kind == KindData || kind == KindBlob || isFragment(kind)
+}
+
+// A Stream is the state of one stream of a session at one side (SPEC 11.3 to 11.5).
+type Stream struct {
+	Assembly Assembly
+	isOwn    bool // this side opened it
+
+	hasFinished, hasStopped         bool // this side ended its sending, its receiving
+	peerHasFinished, peerHasStopped bool
+	hasSentEnd                      bool
+
+	charged, credited uint64 // cost of the messages received; what CREDIT of this side has said
+	sent, heard       uint64 // cost of the messages sent; what CREDIT of the peer has said
+}
+
+// Send notes that this side has begun a message of length bytes.
+func (s *Stream) Send(length uint64) { s.sent += Footprint(length) }
+
+// Finish notes that this side has sent CLOSE_WRITE or RESET {sending}.
+func (s *Stream) Finish() { s.hasFinished = true }
+
+// Stop notes that this side has sent RESET {receiving}.
+func (s *Stream) Stop() { s.hasStopped = true }
+
+// Credit notes that this side has sent CREDIT. It panics if the peer was not charged that much, or
+// if the value falls.
+func (s *Stream) Credit(credited uint64) {
+	if credited < s.credited || credited > s.charged {
+		panic("layout: credit that the stream does not have")
+	}
+	s.credited = credited
+}
+
+// IsOver reports whether both directions are over at this side (SPEC 11.5). The answerer then sends
+// END, once its application has taken the messages.
+func (s *Stream) IsOver() bool {
+	return (s.hasFinished || s.peerHasStopped) && (s.hasStopped || s.peerHasFinished)
+}
+
+// End notes that this side has sent END. It panics if this side may not send it.
+func (s *Stream) End() {
+	if s.isOwn || s.hasSentEnd || !s.IsOver() {
+		panic("layout: END of a stream that is not the answerer's to end")
+	}
+	s.hasSentEnd = true
+}
+
+// Charged returns the cost of the messages that were received, and what was credited of it.
+func (s *Stream) Charged() (charged, credited uint64) { return s.charged, s.credited }
+
+// receive checks a record of the stream, other than OPEN. Its payload has passed checkPayload. The
+// result says whether the number is free again.
+func (s *Stream) receive(kind Kind, payload []byte, window uint64) (isFree bool, err error) {
+	if s.hasSentEnd {
+		return false, nil // sent before END was read; END is the answerer's, so the peer's is not one
+	}
+	switch {
+	case isMessage(kind):
+		return false, s.receiveMessage(kind, payload, window)
+	case kind == KindCloseWrite:
+		return false, s.receiveFinish()
+	case kind == KindReset:
+		r, _ := ParseReset(payload)
+		if r.Directions&ResetReceiving != 0 {
+			s.peerHasStopped = true
+		}
+		if r.Directions&ResetSending != 0 {
+			return false, s.receiveFinish()
+		}
+		return false, nil
+	case kind == KindCredit:
+		credited, _ := ParseCredit(payload)
+		return false, s.receiveCredit(credited)
+	}
+	if !s.isOwn || !s.IsOver() {
+		return false, ViolationStream
+	}
+	return true, nil
+}
+
+func (s *Stream) receiveFinish() error {
+	if s.peerHasFinished {
+		return ViolationStream
+	}
+	s.peerHasFinished = true
+	s.Assembly.Drop()
+	return nil
+}
+
+// receiveCredit checks what the peer's application has taken (SPEC 11.4).
+func (s *Stream) receiveCredit(credited uint64) error {
+	if s.peerHasStopped {
+		return ViolationStream
+	}
+	if credited < s.heard || credited > s.sent {
+		return ViolationCredit
+	}
+	s.heard = credited
+	return nil
+}
+
+// receiveMessage checks a record that carries a message, or a part of one.
+func (s *Stream) receiveMessage(kind Kind, payload []byte, window uint64) error {
+	if s.peerHasFinished {
+		return ViolationStream
+	}
+	if isFragment(kind) {
+		if err := s.Assembly.Add(kind, payload); err != nil || kind != KindFragmentFirst {
+			return err
+		}
+		_, total := s.Assembly.Progress()
+		return s.charge(total, window)
+	}
+	if s.Assembly.IsWithin() {
+		return ViolationStream
+	}
+	length := uint64(len(payload))
+	if kind == KindBlob {
+		b, _ := ParseBlob(payload)
+		if b.HasCredit {
+			if err := s.receiveCredit(b.Credited); err != nil {
+				return err
+			}
+		}
+		length = b.Length
+	}
+	return s.charge(length, window)
+}
+
+// charge takes the cost of a new message from the credit of the stream (SPEC 11.4).
+func (s *Stream) charge(length, window uint64) error {
+	if length > costLengthMax {
+		return ViolationCredit
+	}
+	cost, unread := Footprint(length), s.charged-s.credited
+	sum, carry := bits.Add64(unread, cost, 0)
+	if (carry != 0 || sum > window) && unread > window/2 {
+		return ViolationCredit
+	}
+	s.charged += cost
+	return nil
+}
+
+// costLengthMax is the length up to which the cost of a message is computed without overflow. No
+// ring and no slab holds a longer one.
+const costLengthMax = 1 << 62
