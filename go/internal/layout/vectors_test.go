@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package layout
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// spec is the directory of the specification.
+const spec = "../../../spec"
+
+// An image is one row of an INDEX.md (SPEC 10).
+type image struct {
+	file, kind, expected string
+	from                 uint64
+	bytes                []byte
+}
+
+// images reads the rows of a directory of images, and fails the test unless each image has a row.
+func images(tb testing.TB, directory string) []image {
+	tb.Helper()
+	var list []image
+	for _, cells := range index(tb, directory, 5) {
+		from, err := strconv.ParseUint(cells[2], 10, 64)
+		if err != nil {
+			tb.Fatalf("%s: %v", cells[0], err)
+		}
+		file := strings.Trim(cells[0], "`")
+		content, err := os.ReadFile(filepath.Join(spec, directory, file))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		expected := strings.TrimSuffix(strings.TrimPrefix(cells[3], "`"), "`")
+		list = append(list, image{file, cells[1], expected, from, content})
+	}
+	files, err := filepath.Glob(filepath.Join(spec, directory, "*.bin"))
+	if err != nil || len(files) != len(list) {
+		tb.Fatalf("%s has %d images and %d rows (%v)", directory, len(files), len(list), err)
+	}
+	return list
+}
+
+// index returns the cells of the rows that name a file.
+func index(tb testing.TB, directory string, columns int) [][]string {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join(spec, directory, "INDEX.md"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var rows [][]string
+	for _, line := range strings.Split(string(text), "\n") {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		cells := strings.SplitN(strings.TrimSuffix(line, " |")[2:], " | ", columns)
+		if len(cells) != columns {
+			tb.Fatalf("%s/INDEX.md: a row of %d cells: %s", directory, len(cells), line)
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+func TestImages(t *testing.T) {
+	for _, test := range []struct {
+		directory string
+		kinds     map[string]int // how many images of each kind there are
+	}{
+		{"vectors", map[string]int{
+			"frame": 11, "region": 1, "identity": 6, "ring": 10, "session": 1, "socket": 2, "control": 2,
+		}},
+		{"hostile", map[string]int{
+			"frame": 20, "region": 24, "identity": 6, "ring": 64, "socket": 12, "control": 12,
+		}},
+		{"sessions", map[string]int{"session-ring": 75, "session-socket": 84}},
+	} {
+		t.Run(test.directory, func(t *testing.T) {
+			counts := make(map[string]int)
+			for _, image := range images(t, test.directory) {
+				counts[image.kind]++
+				t.Run(image.file, func(t *testing.T) { checkImage(t, image) })
+			}
+			if fmt.Sprint(counts) != fmt.Sprint(test.kinds) {
+				t.Errorf("read %v images, want %v", counts, test.kinds)
+			}
+		})
+	}
+}
+
+// checkImage reads the image, and compares what is read, or the violation, with its row.
+func checkImage(t *testing.T, image image) {
+	t.Helper()
+	read, ok := imageReaders[image.kind]
+	if !ok {
+		t.Fatalf("no reader for images of the kind %s", image.kind)
+	}
+	got, err := read(image)
+	if number, isNumber := strconv.ParseUint(image.expected, 10, 8); isNumber == nil {
+		var violation Violation
+		if !errors.As(err, &violation) || violation != Violation(number) {
+			t.Errorf("read %q, %v; want violation %d", got, err, number)
+		}
+		return
+	}
+	if err != nil || got != image.expected {
+		t.Errorf("read %q, %v\nwant %q", got, err, image.expected)
+	}
+}
+
+var imageReaders = map[string]func(image) (string, error){
+	"frame":          func(i image) (string, error) { return readFrame(i.bytes) },
+	"region":         readRegion,
+	"identity":       readIdentity,
+	"control":        readControl,
+	"ring":           readRingImage,
+	"session":        readRingOfBlobs,
+	"socket":         readSocketImage,
+	"session-ring":   readSessionRing,
+	"session-socket": readSessionSocket,
+}
+
+// readFrame reads any frame, and writes its fields as the index does.
+func readFrame(b []byte) (string, error) {
+	p, err := ParsePreamble(b)
+	if err != nil {
+		return "", err
+	}
+	switch p.Tag {
+	case HelloTag:
+		h, err := ParseHello(b)
+		if err != nil {
+			return "", err
+		}
+		if p.Common() == 0 {
+			return fmt.Sprintf("HELLO other versions=%d..%d", h.VersionMin, h.VersionMax), nil
+		}
+		return fmt.Sprintf("HELLO versions=%d..%d features=%d service=%d fallback_reason=%d "+
+			"map_max=%d message_max=%d peer_blocks_max=%d segments_max=%d pid=%d nonce=%s descriptors=%s",
+			h.VersionMin, h.VersionMax, h.Features, h.Service, uint32(h.FallbackReason), h.MapMax,
+			h.MessageMax, h.PeerBlocksMax, h.SegmentsMax, h.PID, h.Nonce, list(h.Descriptors)), nil
+	case OfferTag:
+		o, err := ParseOffer(b)
+		return fmt.Sprintf("OFFER transport=%d reason=%d region_size=%d descriptors=%s",
+			o.Transport, uint32(o.Reason), o.RegionSize, list(o.Descriptors)), err
+	case ReadyTag:
+		r, err := ParseReady(b)
+		return fmt.Sprintf("READY transport=%d reason=%d flags=%d",
+			r.Transport, uint32(r.Reason), r.Flags), err
+	}
+	r, err := ParseReject(b)
+	return fmt.Sprintf("REJECT code=%d text=%q", uint32(r.Code), r.Text), err
+}
+
+func list(d Descriptors) string {
+	return strings.ReplaceAll(fmt.Sprint([]uint8(d)), " ", ", ")
+}
+
+// The region of the images: its owner is the acceptor, and the slab is what the other parts leave.
+var imageExpectation = Expectation{
+	Size:          131072,
+	SessionID:     [16]byte([]byte("0123456789abcdef")),
+	Role:          RoleAcceptor,
+	PeerBlocksMax: 8,
+}
+
+const imageSlabBytes = 114688
+
+func readRegion(i image) (string, error) {
+	r, err := ParseRegion(i.bytes, imageExpectation)
+	return fmt.Sprintf("region=%d ring=%d+%d release=%d+8*%d slab=%d+%d", r.Size, r.RingOffset,
+		r.RingSize, r.ReleaseOffset, r.ReleaseEntries, r.SlabOffset, r.SlabSize), err
+}
+
+func readIdentity(image image) (string, error) {
+	i, err := ParseIdentity(image.bytes)
+	return fmt.Sprintf("pid=%d role=%d kind=%d service=%d created=%d address=\"%s\" program=\"%s\" "+
+		"state=%d error=%d changed=%d sent=%d received=%d tail=%d consumed=%d", i.OwnerPID, i.Role,
+		i.Kind, i.Service, i.CreatedNS, i.Address, i.Program, i.State, i.LastError, i.ChangedNS,
+		i.Sending[CounterSendingMessages], i.Receiving[CounterReceivingMessages],
+		i.Sending[CounterSendingTail], i.Consumed), err
+}
+
+func readControl(i image) (string, error) {
+	var items []string
+	for b := i.bytes; len(b) > 0; {
+		f, isWhole, err := ParseControl(b)
+		switch {
+		case err != nil:
+			return strings.Join(items, "; "), err
+		case !isWhole:
+			return strings.Join(append(items, "cut"), "; "), nil
+		case f.Type == ControlDoorbell:
+			items = append(items, "doorbell")
+		case f.IsSkipped():
+			items = append(items, fmt.Sprintf("skipped type=%d descriptors=%d", f.Type, f.Descriptors))
+		default:
+			items = append(items, fmt.Sprintf("segment %d", f.Segment))
+		}
+		b = b[f.Length:]
+	}
+	return strings.Join(items, "; "), nil
+}
+
+// The limits of the reader of rings and sockets.
+var imageLimits = Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
+
+// segmentDescriptorsMax is the highest segment whose descriptor has come to the reader.
+const segmentDescriptorsMax = 2
+
+func readRingImage(i image) (string, error) {
+	segments := NewSegments(imageLimits, imageExpectation.Size, imageSlabBytes)
+	c := NewChannel(imageLimits, segments)
+	return readRing(i, func(h Header, payload []byte) (string, error) {
+		if err := c.Receive(h, payload); err != nil {
+			return "", err
+		}
+		return content(h, payload, &c.Assembly)
+	})
+}
+
+func readRingOfBlobs(i image) (string, error) {
+	segments := NewSegments(imageLimits, imageExpectation.Size, imageSlabBytes)
+	return readRing(i, func(h Header, payload []byte) (string, error) {
+		stream := fmt.Sprintf("stream=%d ", h.Stream)
+		if h.Kind == KindOpen {
+			o, err := ParseOpen(append(make([]byte, OpenHeadBytes), payload...))
+			return stream + text(o.Metadata), err
+		}
+		b, err := ParseBlob(payload)
+		if err == nil {
+			err = segments.CheckBlob(b)
+		}
+		return stream + blob(b), err
+	})
+}
+
+func readSocketImage(i image) (string, error) {
+	c := NewChannel(imageLimits, nil)
+	return readSocket(i, func(h Header, payload, message []byte) (string, error) {
+		if h.Kind == KindBlob && message != nil {
+			return text(message), nil
+		}
+		if err := c.Receive(h, payload); err != nil {
+			return "", err
+		}
+		return content(h, payload, &c.Assembly)
+	})
+}
+
+// readRing hands each record of a ring to next, which returns its content as the index has it.
+func readRing(i image, next func(Header, []byte) (string, error)) (string, error) {
+	var items []string
+	size := uint64(len(i.bytes))
+	for position := i.from; ; {
+		b := i.bytes[position%size:]
+		word0 := binary.LittleEndian.Uint64(b)
+		if word0 == 0 {
+			return strings.Join(items, "; "), nil
+		}
+		h, err := ParseRing(word0, binary.LittleEndian.Uint64(b[RecordLenOffset:]), position, size)
+		if err != nil {
+			return strings.Join(items, "; "), err
+		}
+		item, err := next(h, b[RecordHeaderBytes:][:h.Len])
+		if err != nil {
+			return strings.Join(items, "; "), err
+		}
+		items = append(items, strings.TrimRight(fmt.Sprintf("%d %s %s", position, kindText(h.Kind), item), " "))
+		if h.Kind == KindCloseWrite && strings.Contains(item, "stream=0") {
+			return strings.Join(items, "; "), nil
+		}
+		position = h.Next()
+	}
+}
+
+// readSocket hands each record of a socket direction to next: a BLOB with its body first, and then
+// again with its message.
+func readSocket(
+	i image, next func(h Header, payload, message []byte) (string, error),
+) (string, error) {
+	var items []string
+	cut := func() (string, error) { return strings.Join(append(items, "cut"), "; "), nil }
+	position := uint64(0)
+	for b := i.bytes; len(b) > 0; {
+		if len(b) < RecordHeaderBytes {
+			return cut()
+		}
+		h, err := ParseSocket(b, position)
+		if err != nil {
+			return "", err
+		}
+		b = b[RecordHeaderBytes:]
+		if uint64(len(b)) < uint64(h.Len) {
+			return cut()
+		}
+		payload := b[:h.Len]
+		b = b[h.Len:]
+		item, err := next(h, payload, nil)
+		if err != nil {
+			return "", err
+		}
+		if h.Kind == KindBlob {
+			body, err := ParseBlob(payload)
+			if err != nil {
+				return "", err
+			}
+			if uint64(len(b)) < body.Length {
+				return cut()
+			}
+			if item, err = next(h, payload, b[:body.Length]); err != nil {
+				return "", err
+			}
+			b = b[body.Length:]
+		}
+		items = append(items, strings.TrimRight(fmt.Sprintf("%d %s %s", position, kindText(h.Kind), item), " "))
+		position = h.Next()
+	}
+	return strings.Join(items, "; "), nil
+}
+
+// kindText is the kind's name as the indexes write it.
+func kindText(kind Kind) string {
+	var b strings.Builder
+	for _, word := range strings.Fields(kind.String()) {
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}
+
+// text is a payload as the indexes write it.
+func text(payload []byte) string {
+	isPrintable := len(payload) <= 16
+	sum := 0
+	for _, c := range payload {
+		sum += int(c)
+		isPrintable = isPrintable && c >= ' ' && c < 0x7f
+	}
+	if isPrintable {
+		return fmt.Sprintf("%q", payload)
+	}
+	return fmt.Sprintf("len=%d sum=%d", len(payload), sum)
+}
+
+func blob(b Blob) string {
+	s := fmt.Sprintf("block=%d segment=%d offset=%d length=%d", b.Block, b.Segment, b.Offset, b.Length)
+	if b.HasCredit {
+		s += fmt.Sprintf(" credited=%d", b.Credited)
+	}
+	return s
+}
+
+// content is the content of a record, of a channel or of a stream, as the indexes write it.
+func content(h Header, payload []byte, a *Assembly) (string, error) {
+	switch {
+	case h.Kind == KindBlob:
+		b, err := ParseBlob(payload)
+		return blob(b), err
+	case h.Kind == KindSegment || h.Kind == KindSegmentRetire:
+		s, err := ParseSegment(payload)
+		if h.Kind == KindSegment && s.Number > segmentDescriptorsMax {
+			err = ViolationSegmentMissing
+		}
+		return fmt.Sprintf("number=%d size=%d", s.Number, s.Size), err
+	case isFragment(h.Kind):
+		got, total := a.Progress()
+		return fmt.Sprintf("%d/%d", got, total), nil
+	case h.Kind == KindPad:
+		return fmt.Sprintf("len=%d", h.Len), nil
+	case h.Kind == KindCloseWrite || h.Kind == KindEnd:
+		return "", nil
+	}
+	return text(payload), nil
+}
+
+// An imageSession is the reader of the images of sessions: the acceptor, whose application has
+// opened stream 2, and sent one message of cost 128 on it.
+type imageSession struct {
+	session *Session
+	unread  map[uint32]bool // the streams with messages, because the application takes none
+}
+
+func newImageSession(segments *Segments) imageSession {
+	config := SessionConfig{
+		Limits:       Limits{MapMax: 262144, MessageMax: 1048576, SegmentsMax: 2},
+		Role:         RoleAcceptor,
+		StreamWindow: 1000,
+		StreamsMax:   4,
+	}
+	session := NewSession(config, segments)
+	session.Open(2).Send(100)
+	return imageSession{session, make(map[uint32]bool)}
+}
+
+// receive hands a record to the session, sends END where it is due, and returns the content.
+func (s imageSession) receive(h Header, payload []byte) (string, error) {
+	if err := s.session.Receive(h, payload); err != nil {
+		return "", err
+	}
+	stream := fmt.Sprintf("stream=%d ", h.Stream)
+	var a *Assembly
+	if state := s.session.Stream(h.Stream); state != nil {
+		a = &state.Assembly
+		if h.Kind == KindData || h.Kind == KindBlob || h.Kind == KindFragmentLast {
+			s.unread[h.Stream] = true
+		}
+		if h.Stream%2 == 1 && state.IsOver() && !state.hasSentEnd && !s.unread[h.Stream] {
+			state.End()
+		}
+	}
+	switch h.Kind {
+	case KindOpen:
+		o, err := ParseOpen(payload)
+		return fmt.Sprintf("%scontent=%d %s", stream, o.Content, text(o.Metadata)), err
+	case KindReset:
+		r, err := ParseReset(payload)
+		return fmt.Sprintf("%scode=%d directions=%d", stream, r.Code, r.Directions), err
+	case KindCredit:
+		credited, err := ParseCredit(payload)
+		return fmt.Sprintf("%scredited=%d", stream, credited), err
+	case KindGoAway:
+		g, err := ParseGoAway(payload)
+		return fmt.Sprintf("%scode=%d flags=%d %s", stream, g.Code, g.Flags, text(g.Reason)), err
+	case KindPing:
+		p, err := ParsePing(payload)
+		answer := map[bool]int{true: 1}[p.Answer]
+		return fmt.Sprintf("%sanswer=%d token=%d", stream, answer, p.Token), err
+	}
+	item, err := content(h, payload, a)
+	return stream + item, err
+}
+
+func readSessionRing(i image) (string, error) {
+	limits := Limits{MapMax: 262144, MessageMax: 1048576, SegmentsMax: 2}
+	s := newImageSession(NewSegments(limits, imageExpectation.Size, imageSlabBytes))
+	return readRing(i, s.receive)
+}
+
+func readSessionSocket(i image) (string, error) {
+	s := newImageSession(nil)
+	return readSocket(i, func(h Header, payload, message []byte) (string, error) {
+		if h.Kind == KindBlob && message != nil {
+			return fmt.Sprintf("stream=%d %s", h.Stream, text(message)), nil
+		}
+		return s.receive(h, payload)
+	})
+}
