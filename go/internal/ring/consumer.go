@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package ring
+
+import (
+	"fmt"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mem"
+)
+
+// Consumer is the only reader of the peer's record ring.
+//
+//	          reported         position
+//	──────────┼────────────────┼──────────────────────────▶ position
+//	 the peer   less than an     0 if no record is published
+//	 may write  eighth           yet, else a whole record
+//
+// It checks the headers of records. Their kinds in order and their bodies are for its caller.
+type Consumer struct {
+	ring mem.Peer
+	own  mem.Own // control page of this process, with its word consumed
+	size uint64  // of the ring in bytes
+
+	position uint64 // of the next record
+	reported uint64 // value of the word consumed
+	broken   error  // violation that was found: nothing more is read
+}
+
+// NewConsumer returns a consumer of the peer's ring from position 0 on, which reports its progress
+// in the control page own of this process. It panics unless the size of ring is one that SPEC 3.2
+// allows.
+func NewConsumer(ring mem.Peer, own mem.Own) *Consumer {
+	return &Consumer{ring: ring, own: own, size: ringSize(ring.Len())}
+}
+
+// Position returns the position of the next record.
+func (c *Consumer) Position() uint64 { return c.position }
+
+// IsReady reports whether [Consumer.Peek] would find a record or a violation. It is the cheap poll
+// of a reader that waits.
+func (c *Consumer) IsReady() bool { return c.ring.Load(c.offset(c.position)) != 0 }
+
+// Peek returns the header of the next record, and whether there is one. It skips a PAD before it.
+// The record remains the next one until [Consumer.Advance].
+//
+// The error is a violation of the peer. The consumer returns it from then on.
+func (c *Consumer) Peek() (layout.Header, bool, error) {
+	for c.broken == nil {
+		at := c.offset(c.position)
+		first := c.ring.Load(at)
+		if first == 0 {
+			return layout.Header{}, false, nil
+		}
+		second := c.ring.Load(at + mem.WordBytes)
+		header, err := c.check(first, second)
+		if err != nil {
+			c.broken = fmt.Errorf("record at position %d: %w", c.position, err)
+			break
+		}
+		if header.Kind != layout.KindPad {
+			return header, true, nil
+		}
+		// A PAD ends where the ring ends and is refused at its start: at most one comes in turn.
+		c.Advance(header)
+	}
+	return layout.Header{}, false, c.broken
+}
+
+// check checks the two words of a header, which were loaded once.
+func (c *Consumer) check(first, second uint64) (layout.Header, error) {
+	header, err := layout.ParseRing(first, second, c.position, c.size)
+	if err == layout.ViolationWord && fault("word_unchecked") {
+		return layout.ParseRing(c.position|1|first&layout.KindMask, second, c.position, c.size)
+	}
+	return header, err
+}
+
+// Copy copies len(into) bytes of the payload of a record that [Consumer.Peek] returned, from byte
+// from on. It panics if the payload has fewer.
+func (c *Consumer) Copy(into []byte, header layout.Header, from uint64) {
+	c.ring.Copy(into, c.payload(header, from, uint64(len(into))))
+}
+
+// Payload returns the payload of a record that [Consumer.Peek] returned where it lies. The peer
+// must be trusted (SPEC 9.1). The bytes are valid until [Consumer.Report] after the record.
+func (c *Consumer) Payload(header layout.Header) []byte {
+	size := uint64(header.Len)
+	return c.ring.Bytes(c.payload(header, 0, size), size)
+}
+
+// payload returns the offset in the ring of size bytes of a record's payload.
+func (c *Consumer) payload(header layout.Header, from, size uint64) uint64 {
+	if from > uint64(header.Len) || size > uint64(header.Len)-from {
+		panic(fmt.Sprintf("ring: %d bytes from %d of a payload of %d", size, from, header.Len))
+	}
+	return c.offset(header.Position) + layout.RecordHeaderBytes + from
+}
+
+// Advance moves behind the record that [Consumer.Peek] returned. The peer writes over it only after
+// [Consumer.Report]. Advance panics if header is not that of the next record.
+func (c *Consumer) Advance(header layout.Header) {
+	if header.Position != c.position {
+		panic("ring: records are consumed in order")
+	}
+	c.position = header.Next()
+}
+
+// IsReportDue reports whether [Consumer.Report] must follow now, for the peer's room (SPEC 4.6).
+func (c *Consumer) IsReportDue() bool {
+	due := c.size / 8
+	if fault("late_report") {
+		due = c.size
+	}
+	return c.position-c.reported >= due
+}
+
+// Report tells the peer that everything before the position is finished with: it may write over it.
+// It returns whether that is news. If so, the caller asks its [Waker] whether to notify the peer.
+//
+// Besides when [Consumer.IsReportDue] says so, a reader reports before it sleeps, and after a
+// bounded number of polls that find nothing (SPEC 4.6).
+func (c *Consumer) Report() bool {
+	if c.reported == c.position {
+		return false
+	}
+	c.own.Publish(layout.ControlConsumed, c.position)
+	c.reported = c.position
+	return true
+}
+
+// offset returns the place of a position in the ring.
+func (c *Consumer) offset(position uint64) uint64 { return position & (c.size - 1) }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package ring
+
+import (
+	"fmt"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mem"
+)
+
+// Releaser returns the blocks of the peer that this process has finished with (SPEC 5.3).
+//
+//	release ring  | id | id | id |  …     of this process's region
+//	released      count of the entries ever written
+//
+// The ring is never full: an honest peer has no more blocks in flight than the ring has entries,
+// and another one harms only its own allocation state.
+type Releaser struct {
+	entries  mem.Own
+	own      mem.Own // control page of this process, with its word released
+	mask     uint64  // number of entries - 1
+	released uint64
+}
+
+// NewReleaser returns a releaser that writes to the release ring entries, and counts in the control
+// page own. It panics unless the number of entries is one that SPEC 3.2 allows.
+func NewReleaser(entries, own mem.Own) *Releaser {
+	return &Releaser{entries: entries, own: own, mask: entryCount(entries.Len()) - 1}
+}
+
+// Release returns block to the peer, which writes to it anew. It is called once for each BLOB, in
+// any order. The caller then asks its [Waker] for room whether to notify the peer.
+func (r *Releaser) Release(block uint64) {
+	r.entries.Store(r.released&r.mask*mem.WordBytes, block)
+	r.released++
+	r.own.Publish(layout.ControlReleased, r.released)
+}
+
+// Reclaimer takes the blocks back that the peer has returned.
+type Reclaimer struct {
+	entries mem.Peer
+	peer    mem.Peer // control page of the peer, with its word released
+	mask    uint64   // number of entries - 1
+	taken   uint64   // entries taken so far
+	seen    uint64   // word released of the peer, as last checked
+}
+
+// NewReclaimer returns a reclaimer of the peer's release ring entries, which the peer counts in its
+// control page peer. It panics unless the number of entries is one that SPEC 3.2 allows.
+func NewReclaimer(entries, peer mem.Peer) *Reclaimer {
+	return &Reclaimer{entries: entries, peer: peer, mask: entryCount(entries.Len()) - 1}
+}
+
+// Next returns the id of the next block that the peer returned, and whether there is one. The id is
+// unchecked: [Slab.Reclaim] checks it. The number of blocks in flight bounds what the peer can have
+// returned. The error is a violation of the peer.
+func (r *Reclaimer) Next(inFlight uint64) (uint64, bool, error) {
+	if r.taken == r.seen {
+		found := r.peer.Load(layout.ControlReleased)
+		most := min(inFlight, r.mask+1)
+		isWrong := found < r.seen || found-r.taken > most
+		if isWrong && !fault("released_unchecked") {
+			return 0, false, fmt.Errorf("released is %d, outside %d..%d: %w",
+				found, r.seen, r.taken+most, layout.ViolationReleased)
+		}
+		r.seen = found
+		if r.taken == r.seen {
+			return 0, false, nil
+		}
+	}
+	id := r.entries.Load(r.taken & r.mask * mem.WordBytes)
+	r.taken++
+	return id, true, nil
+}
+
+// HasNews reports whether the peer has returned blocks since the last [Reclaimer.Next]. It is the
+// cheap poll of a sender that waits for room.
+func (r *Reclaimer) HasNews() bool {
+	return r.taken != r.seen || r.peer.Load(layout.ControlReleased) != r.seen
+}
+
+// entryCount returns the number of entries of a release ring of size bytes, and panics unless SPEC
+// 3.2 allows it.
+func entryCount(size uint64) uint64 {
+	count := size / mem.WordBytes
+	isAllowed := count >= layout.ReleaseEntriesMin && count <= layout.ReleaseEntriesMax
+	if !isAllowed || count&(count-1) != 0 || size%mem.WordBytes != 0 {
+		panic(fmt.Sprintf("ring: no release ring has %d bytes", size))
+	}
+	return count
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package ring
+
+import (
+	"fmt"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mem"
+)
+
+// Slab divides the memory for payloads that are too long for the ring into blocks (SPEC 5.1).
+//
+//	segment 0 (in the region)    |in flight|  free  |reserved|in flight|  free  |
+//	segment 1 (a further memfd)  |                   free                       |
+//
+//	     Reserve             Commit                    Reclaim (the peer returned the id)
+//	free ──────────▶ reserved ───────▶ in flight (the peer reads) ───────▶ free
+//	     ◀────────── Free
+//
+// All of its state is private memory of this process. The peer knows a block by its id, which is
+// checked against the blocks in flight.
+//
+// Invariants: the chunks of a segment cover it without overlap, and no two adjacent ones are free.
+type Slab struct {
+	free     freeIndex
+	chunks   []chunk
+	spare    []uint32 // indices of chunks that are no part of a segment
+	segments []slabSegment
+	tickets  []ticket
+	idle     []uint32 // indices of tickets without a block in flight
+	reserved int      // number of blocks
+}
+
+// chunk is a piece of a segment: free, reserved or in flight.
+type chunk struct {
+	segment       uint32 // number of the segment
+	offset, units uint64 // in the segment in bytes, and length in units of unitBytes
+	before, after uint32 // adjacent chunks of the segment, or none
+	isFree        bool
+}
+
+type slabSegment struct {
+	number uint32
+	memory mem.Own
+	first  uint32 // the chunk at offset 0
+	used   uint64 // units that are reserved or in flight
+}
+
+// ticket is what a block id refers to. Its generation counts the blocks that it stood for, so an id
+// that is returned twice does not name the next block.
+type ticket struct {
+	generation uint32
+	chunk      uint32 // none while no block is in flight
+}
+
+// Block is a reserved block. Its bytes are those of an earlier message until they are written.
+type Block struct {
+	memory mem.Own
+	chunk  uint32
+}
+
+// Bytes returns the memory of the block, which has the length asked for. The caller writes it
+// before [Slab.Commit] and does not keep it.
+func (b Block) Bytes() []byte { return b.memory.Bytes(0, b.memory.Len()) }
+
+// NewSlab returns a slab without memory, of which at most blocksMax blocks are reserved or in flight
+// at once: the peer blocks max of the peer's HELLO (SPEC 5.3).
+func NewSlab(blocksMax uint32) *Slab {
+	s := &Slab{tickets: make([]ticket, blocksMax), idle: make([]uint32, blocksMax)}
+	for i := range s.tickets {
+		s.tickets[i].chunk = none
+		s.idle[i] = blocksMax - 1 - uint32(i)
+	}
+	s.free.init()
+	return s
+}
+
+// AddSegment adds the memory of segment number, which is 0 for the slab of the region. Bytes behind
+// the last whole unit of 64 stay unused. It panics if the segment is there already.
+func (s *Slab) AddSegment(number uint32, memory mem.Own) {
+	if s.segment(number) != nil {
+		panic(fmt.Sprintf("ring: segment %d is there already", number))
+	}
+	units := memory.Len() / unitBytes
+	if units == 0 {
+		return
+	}
+	first := s.newChunk(chunk{segment: number, units: units, before: none, after: none})
+	s.segments = append(s.segments, slabSegment{number: number, memory: memory, first: first})
+	s.setFree(first)
+}
+
+// Reserve reserves a block of n bytes, and returns whether there was memory and a free id for it.
+func (s *Slab) Reserve(n uint64) (Block, bool) {
+	if s.reserved >= len(s.idle) || n > 1<<62 {
+		return Block{}, false
+	}
+	units := (max(n, 1) + unitBytes - 1) / unitBytes
+	found := s.free.find(units)
+	if found == none {
+		return Block{}, false
+	}
+	s.free.remove(found)
+	s.split(found, units)
+	this := &s.chunks[found]
+	this.isFree = false
+	segment := s.segment(this.segment)
+	segment.used += units
+	s.reserved++
+	return Block{memory: segment.memory.Part(this.offset, n), chunk: found}, true
+}
+
+// Commit puts a reserved block in flight, and returns what its BLOB says. Nobody writes to the
+// block from now on, until the peer has returned its id.
+func (s *Slab) Commit(b Block) layout.Blob {
+	last := len(s.idle) - 1
+	// A block is reserved only while a ticket is left for it.
+	index := s.idle[last]
+	s.idle = s.idle[:last]
+	s.reserved--
+	t := &s.tickets[index]
+	t.chunk = b.chunk
+	this := &s.chunks[b.chunk]
+	return layout.Blob{
+		Block:   uint64(t.generation)<<32 | uint64(index),
+		Segment: this.segment,
+		Offset:  this.offset,
+		Length:  b.memory.Len(),
+	}
+}
+
+// Free gives back a reserved block that was not committed.
+func (s *Slab) Free(b Block) {
+	s.reserved--
+	s.release(b.chunk)
+}
+
+// Reclaim frees the block of this id, which the peer returned. The error is a violation: no such
+// block is in flight.
+func (s *Slab) Reclaim(id uint64) error {
+	index, generation := uint32(id), uint32(id>>32)
+	if uint64(index) >= uint64(len(s.tickets)) {
+		return fmt.Errorf("block %#x was never given: %w", id, layout.ViolationBlock)
+	}
+	t := &s.tickets[index]
+	if t.chunk == none || t.generation != generation {
+		return fmt.Errorf("block %#x is not in flight: %w", id, layout.ViolationBlock)
+	}
+	freed := t.chunk
+	t.chunk = none
+	if !fault("same_generation") {
+		t.generation++
+	}
+	s.idle = append(s.idle, index)
+	s.release(freed)
+	return nil
+}
+
+// TakeIdleSegment removes a segment none of whose blocks is reserved or in flight, and returns its
+// number and memory, and whether there is one. Segment 0 stays.
+func (s *Slab) TakeIdleSegment() (uint32, mem.Own, bool) {
+	for i, segment := range s.segments {
+		if segment.number == 0 || segment.used != 0 {
+			continue
+		}
+		// Adjacent free chunks are joined, so one chunk is left.
+		s.free.remove(segment.first)
+		s.spare = append(s.spare, segment.first)
+		s.segments = append(s.segments[:i], s.segments[i+1:]...)
+		return segment.number, segment.memory, true
+	}
+	return 0, mem.Own{}, false
+}
+
+// InFlight returns the number of blocks in flight.
+func (s *Slab) InFlight() uint64 { return uint64(len(s.tickets) - len(s.idle)) }
+
+// Bytes returns the size of all segments in bytes, in units of 64.
+func (s *Slab) Bytes() uint64 {
+	var bytes uint64
+	for _, segment := range s.segments {
+		bytes += segment.memory.Len() / unitBytes * unitBytes
+	}
+	return bytes
+}
+
+// split makes a chunk of units units, and a free one of the rest.
+func (s *Slab) split(index uint32, units uint64) {
+	this := s.chunks[index]
+	if this.units == units {
+		return
+	}
+	rest := s.newChunk(chunk{
+		segment: this.segment,
+		offset:  this.offset + units*unitBytes,
+		units:   this.units - units,
+		before:  index,
+		after:   this.after,
+	})
+	if this.after != none {
+		s.chunks[this.after].before = rest
+	}
+	s.chunks[index].units, s.chunks[index].after = units, rest
+	s.setFree(rest)
+}
+
+// release frees a chunk, and joins it with the free chunks beside it.
+func (s *Slab) release(index uint32) {
+	this := &s.chunks[index]
+	s.segment(this.segment).used -= this.units
+	if after := this.after; after != none && s.chunks[after].isFree && !fault("no_join") {
+		s.free.remove(after)
+		s.join(index, after)
+	}
+	if before := this.before; before != none && s.chunks[before].isFree && !fault("no_join") {
+		s.free.remove(before)
+		s.join(before, index)
+		index = before
+	}
+	s.setFree(index)
+}
+
+// join adds the chunk second to first, which lies directly before it.
+func (s *Slab) join(first, second uint32) {
+	after := s.chunks[second].after
+	s.chunks[first].units += s.chunks[second].units
+	s.chunks[first].after = after
+	if after != none {
+		s.chunks[after].before = first
+	}
+	s.spare = append(s.spare, second)
+}
+
+func (s *Slab) setFree(index uint32) {
+	s.chunks[index].isFree = true
+	s.free.insert(index, s.chunks[index].units)
+}
+
+func (s *Slab) newChunk(c chunk) uint32 {
+	if last := len(s.spare) - 1; last >= 0 {
+		index := s.spare[last]
+		s.spare = s.spare[:last]
+		s.chunks[index] = c
+		return index
+	}
+	s.chunks = append(s.chunks, c)
+	return uint32(len(s.chunks) - 1)
+}
+
+// segment returns the segment of this number, or nil. There are few.
+func (s *Slab) segment(number uint32) *slabSegment {
+	for i := range s.segments {
+		if s.segments[i].number == number {
+			return &s.segments[i]
+		}
+	}
+	return nil
+}
+
+const (
+	// unitBytes is the unit of allocation: one cache line.
+	unitBytes = layout.SlotBytes
+
+	// none is the index of no chunk.
+	none = ^uint32(0)
+)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package ring
+
+import (
+	"sync/atomic"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mem"
+)
+
+// Wake says what to do for a peer that may sleep.
+type Wake uint8
+
+// The answers of a [Waker].
+const (
+	// WakeNone: the peer is awake, or was notified in this sleep already.
+	WakeNone Wake = iota
+	// WakeNotify: the caller notifies the peer's doorbell.
+	WakeNotify
+	// WakeQuiet: the peer polls by itself before long. The caller does nothing, unless it is about
+	// to wait for the peer: see [Waker.CheckBeforeWait].
+	WakeQuiet
+	// WakeGone: the peer will never read records again.
+	WakeGone
+)
+
+// Waker decides whether to notify one sleeper of the peer, at most once in each of its sleeps. Any
+// number of goroutines may use it at once.
+type Waker struct {
+	peer  mem.Peer // control page of the peer
+	which Which
+	// lastNotified is the whole word of the sleeper when it was last notified, flag included.
+	lastNotified atomic.Uint64
+}
+
+// NewWaker returns a waker for a sleeper whose word is in the peer's control page.
+func NewWaker(peer mem.Peer, which Which) *Waker { return &Waker{peer: peer, which: which} }
+
+// Check returns what to do after the caller has published something that the sleeper waits for. One
+// call is enough for several stores, if it comes before the caller waits for anything itself.
+//
+// A call before the stores lets the sleeper wake up early. It does not replace the one after them.
+func (w *Waker) Check() Wake {
+	word := w.peer.Load(uint64(w.which))
+	if word&layout.AsleepQuiet != 0 && word != layout.AsleepGone && !fault("loud_quiet") {
+		return WakeQuiet
+	}
+	return w.claim(word)
+}
+
+// CheckBeforeWait is [Waker.Check] for a caller that is about to wait for the peer: a quiet sleeper
+// is notified, too (SPEC 6.4).
+func (w *Waker) CheckBeforeWait() Wake { return w.claim(w.peer.Load(uint64(w.which))) }
+
+// IsGone reports whether the peer will never read records again. It is always false for the sleeper
+// for room, in whose word the value has no meaning (SPEC 6.5).
+func (w *Waker) IsGone() bool {
+	return w.which == Records && w.peer.Load(uint64(w.which)) == layout.AsleepGone
+}
+
+// claim returns WakeNotify to one caller for each word of the sleeper.
+func (w *Waker) claim(word uint64) Wake {
+	switch {
+	case word == 0:
+		return WakeNone
+	case word == layout.AsleepGone && w.which == Records && !fault("gone_unseen"):
+		return WakeGone
+	case word == layout.AsleepGone:
+		return WakeNone
+	case w.lastNotified.Swap(word) == word && !fault("notified_forgotten"):
+		return WakeNone
+	default:
+		return WakeNotify
+	}
+}
