@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package layout
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// brokenFrames names the frame that breaks a rule by itself, of the transcripts that have one. All
+// other frames of all transcripts are in order; there, only the state of the handshake refuses them.
+var brokenFrames = map[string]string{
+	"acceptor-blocks-9.txt":        "HELLO",
+	"acceptor-foreign.txt":         "bytes",
+	"acceptor-length-0.txt":        "HELLO",
+	"acceptor-length-long.txt":     "HELLO",
+	"acceptor-list-8.txt":          "HELLO",
+	"acceptor-list-same.txt":       "HELLO",
+	"acceptor-no-region.txt":       "OFFER",
+	"acceptor-offer-transport.txt": "OFFER",
+	"acceptor-service-0.txt":       "HELLO",
+	"acceptor-tag-for-ready.txt":   "bytes",
+	"acceptor-version-0.txt":       "HELLO",
+	"acceptor-version-range.txt":   "HELLO",
+	"connector-bytes-early.txt":    "bytes",
+	"connector-foreign.txt":        "bytes",
+	"connector-no-region.txt":      "OFFER",
+}
+
+// cutFrames names the transcripts in which the peer hangs up within a frame.
+var cutFrames = map[string]string{"acceptor-close-first.txt": "bytes"}
+
+func TestFramesOfHandshakes(t *testing.T) {
+	rows := index(t, "handshakes", 3)
+	files, err := filepath.Glob(filepath.Join(spec, "handshakes", "*.txt"))
+	if err != nil || len(files) != len(rows) || len(rows) != 102 {
+		t.Fatalf("%d transcripts, %d rows, want 102 (%v)", len(files), len(rows), err)
+	}
+	var sent, received, broken, cut int
+	for _, row := range rows {
+		file := strings.Trim(row[0], "`")
+		text, err := os.ReadFile(filepath.Join(spec, "handshakes", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			cells := strings.Split(line, "\t")
+			switch {
+			case cells[0] == "receive":
+				received++
+				checkReceived(t, file, cells[1], cells[2])
+			case cells[0] == "send" && cells[2] != "=":
+				sent++
+				frame, err := hex.DecodeString(cells[2])
+				if err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+				_, err = readFrame(frame)
+				isBroken, isCut := brokenFrames[file] == cells[1], cutFrames[file] == cells[1]
+				if isBroken {
+					broken++
+				}
+				if isCut {
+					cut++
+				}
+				if want := isBroken || isCut; want != errors.Is(err, ViolationFrame) {
+					t.Errorf("%s: %s is read with %v, broken: %v", file, cells[1], err, want)
+				}
+			}
+		}
+	}
+	if broken != len(brokenFrames) || cut != len(cutFrames) {
+		t.Errorf("%d broken and %d cut frames, want %d and %d",
+			broken, cut, len(brokenFrames), len(cutFrames))
+	}
+	if sent != 207 || received != 154 {
+		t.Errorf("%d frames sent and %d received, want 207 and 154", sent, received)
+	}
+}
+
+// checkReceived checks a frame that the side under test sends: it is read without a violation, and
+// written again as it was.
+func checkReceived(t *testing.T, file, tag, digits string) {
+	t.Helper()
+	// A limit with shared memory must be a power of two. So the wildcards become the byte 0, but
+	// for those of that limit.
+	fill := strings.ReplaceAll(digits, "..", "00")
+	limit := 2 * HelloPeerBlocksMaxOffset
+	if tag == "HELLO" && digits[limit:][:2] == ".." {
+		fill = fill[:limit] + "08" + fill[limit+2:]
+	}
+	frame, err := hex.DecodeString(fill)
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	again, err := rewrite(frame)
+	if err != nil {
+		t.Errorf("%s: %s that is to be received: %v", file, tag, err)
+		return
+	}
+	if !bytes.Equal(frame, again) {
+		t.Errorf("%s: %s is written as\n%x, want\n%x", file, tag, again, frame)
+	}
+}
+
+// rewrite reads a frame and writes it.
+func rewrite(frame []byte) ([]byte, error) {
+	p, err := ParsePreamble(frame)
+	if err != nil {
+		return nil, err
+	}
+	switch p.Tag {
+	case HelloTag:
+		h, err := ParseHello(frame)
+		return h.Append(nil), err
+	case OfferTag:
+		o, err := ParseOffer(frame)
+		return o.Append(nil), err
+	case ReadyTag:
+		r, err := ParseReady(frame)
+		return r.Append(nil), err
+	}
+	r, err := ParseReject(frame)
+	return r.Append(nil), err
+}

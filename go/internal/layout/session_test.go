@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package layout
+
+import (
+	"errors"
+	"testing"
+)
+
+// testSession returns the acceptor's session over a socket, with a window of 1,000.
+func testSession() *Session {
+	return NewSession(SessionConfig{
+		Limits:       Limits{MessageMax: 1 << 20},
+		Role:         RoleAcceptor,
+		StreamWindow: 1000,
+		StreamsMax:   2,
+	}, nil)
+}
+
+func record(kind Kind, stream uint32) Header { return Header{Kind: kind, Stream: stream} }
+
+// mustReceive hands records to the session that are in order.
+func mustReceive(t *testing.T, s *Session, stream uint32, kinds ...Kind) {
+	t.Helper()
+	for _, kind := range kinds {
+		if err := s.Receive(record(kind, stream), payloadOf(kind)); err != nil {
+			t.Fatalf("%v of stream %d: %v", kind, stream, err)
+		}
+	}
+}
+
+// payloadOf returns a payload that a record of the kind may have.
+func payloadOf(kind Kind) []byte {
+	switch kind {
+	case KindData:
+		return []byte("message")
+	case KindOpen:
+		return Open{}.Append(nil)
+	case KindReset:
+		return Reset{Directions: ResetSending | ResetReceiving}.Append(nil)
+	case KindCredit, KindFragmentFirst:
+		return make([]byte, 8)
+	case KindBlob:
+		return Blob{Length: 100}.Append(nil)
+	}
+	return nil
+}
+
+// SPEC 11.5: what the opener sent before it read END is dropped, until OPEN begins a new stream.
+func TestRecordsAfterEndAreDropped(t *testing.T) {
+	s := testSession()
+	mustReceive(t, s, 1, KindOpen, KindData, KindReset)
+	s.Stream(1).End()
+	mustReceive(t, s, 1, KindData, KindFragmentMid, KindCloseWrite, KindCredit, KindReset, KindBlob)
+	if err := s.Receive(record(KindCredit, 1), []byte("short")); !errors.Is(err, ViolationBody) {
+		t.Errorf("a dropped record with a payload of the wrong size: %v", err)
+	}
+	mustReceive(t, s, 1, KindOpen, KindData, KindCloseWrite)
+	if err := s.Receive(record(KindData, 1), nil); !errors.Is(err, ViolationStream) {
+		t.Errorf("a message after CLOSE_WRITE of the new stream: %v", err)
+	}
+}
+
+// SPEC 11.5: END makes the opener's number free, and no record of the stream follows.
+func TestNumberIsFreeAfterEnd(t *testing.T) {
+	s := testSession()
+	for range 3 {
+		s.Open(2).Finish()
+		mustReceive(t, s, 2, KindData, KindCloseWrite, KindEnd)
+		if s.Stream(2) != nil {
+			t.Fatal("the stream is there after END")
+		}
+	}
+	if err := s.Receive(record(KindCredit, 2), make([]byte, 8)); !errors.Is(err, ViolationStream) {
+		t.Errorf("CREDIT after END: %v", err)
+	}
+}
+
+// SPEC 11.3: both sides can end both directions; END is legal once both are over.
+func TestEndNeedsBothDirections(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		acts func(*testing.T, *Session, *Stream)
+		want error
+	}{
+		{"neither", func(*testing.T, *Session, *Stream) {}, ViolationStream},
+		{"own CLOSE_WRITE", func(_ *testing.T, _ *Session, s *Stream) { s.Finish() }, ViolationStream},
+		{"own stop", func(_ *testing.T, _ *Session, s *Stream) { s.Stop() }, ViolationStream},
+		{"own CLOSE_WRITE and stop", func(_ *testing.T, _ *Session, s *Stream) { s.Finish(); s.Stop() }, nil},
+		{"own and peer's CLOSE_WRITE", func(t *testing.T, all *Session, s *Stream) {
+			s.Finish()
+			mustReceive(t, all, 2, KindCloseWrite)
+		}, nil},
+		{"peer's RESET of both", func(t *testing.T, all *Session, _ *Stream) {
+			mustReceive(t, all, 2, KindReset)
+		}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := testSession()
+			stream := s.Open(2)
+			test.acts(t, s, stream)
+			if err := s.Receive(record(KindEnd, 2), nil); !errors.Is(err, test.want) {
+				t.Errorf("END: %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// SPEC 11.4: credit of this side lets the peer send more, in whatever pieces a message goes.
+func TestCreditIsChargedAndReturned(t *testing.T) {
+	s := testSession()
+	mustReceive(t, s, 1, KindOpen)
+	data := make([]byte, 480) // of cost 512
+	receive := func(kind Kind, payload []byte) error { return s.Receive(record(kind, 1), payload) }
+	if err := receive(KindData, data); err != nil {
+		t.Fatal(err)
+	}
+	charged, credited := s.Stream(1).Charged()
+	if charged != 512 || credited != 0 {
+		t.Fatalf("charged %d, credited %d; want 512, 0", charged, credited)
+	}
+	s.Stream(1).Credit(charged)
+	// A message of any length may begin while at most half the window is unread.
+	if err := receive(KindBlob, Blob{Length: 1 << 20}.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		kind    Kind
+		payload []byte
+	}{
+		{KindData, nil}, {KindBlob, Blob{}.Append(nil)}, {KindFragmentFirst, make([]byte, 8)},
+	} {
+		if err := receive(test.kind, test.payload); !errors.Is(err, ViolationCredit) {
+			t.Errorf("%v beyond the window: %v", test.kind, err)
+		}
+	}
+}
+
+// SPEC 11.4: the credit in a BLOB breaks the rules of CREDIT.
+func TestCreditInABlob(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		credited uint64
+		isOver   bool // the peer has sent RESET {receiving}
+		want     error
+	}{
+		{"what was sent", 128, false, nil},
+		{"more than was sent", 129, false, ViolationCredit},
+		{"after RESET", 128, true, ViolationStream},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			limits := Limits{MessageMax: 1 << 20}
+			config := SessionConfig{Limits: limits, Role: RoleAcceptor, StreamWindow: 1000}
+			s := NewSession(config, NewSegments(limits, 131072, 114688))
+			s.Open(2).Send(100)
+			if test.isOver {
+				reset := Reset{Directions: ResetReceiving}.Append(nil)
+				if err := s.Receive(record(KindReset, 2), reset); err != nil {
+					t.Fatal(err)
+				}
+			}
+			body := Blob{Length: 5, HasCredit: true, Credited: test.credited}.Append(nil)
+			if err := s.Receive(record(KindBlob, 2), body); !errors.Is(err, test.want) {
+				t.Errorf("read with %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// SPEC 11.1: the connector opens odd numbers, the acceptor even ones.
+func TestNumbersOfTheSides(t *testing.T) {
+	for _, test := range []struct {
+		role, number uint32
+		want         error
+	}{
+		{RoleAcceptor, 1, nil},
+		{RoleAcceptor, 3, nil},
+		{RoleAcceptor, 5, ViolationStream},
+		{RoleAcceptor, 2, ViolationStream},
+		{RoleConnector, 2, nil},
+		{RoleConnector, 4, nil},
+		{RoleConnector, 6, ViolationStream},
+		{RoleConnector, 1, ViolationStream},
+	} {
+		s := NewSession(SessionConfig{Role: test.role, StreamsMax: 2}, nil)
+		err := s.Receive(record(KindOpen, test.number), payloadOf(KindOpen))
+		if !errors.Is(err, test.want) {
+			t.Errorf("role %d, number %d: %v, want %v", test.role, test.number, err, test.want)
+		}
+	}
+}
+
+func TestMisuseOfAStreamIsAProgramError(t *testing.T) {
+	for name, act := range map[string]func(){
+		"number of the peer":     func() { testSession().Open(1) },
+		"number that is in use":  func() { s := testSession(); s.Open(2); s.Open(2) },
+		"credit not charged":     func() { testSession().Open(2).Credit(1) },
+		"END by the opener":      func() { s := testSession().Open(2); s.Finish(); s.Stop(); s.End() },
+		"END of an open stream":  func() { (&Stream{}).End() },
+		"END twice by answerers": func() { s := &Stream{hasFinished: true, hasStopped: true}; s.End(); s.End() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("it did not panic")
+				}
+			}()
+			act()
+		})
+	}
+}
