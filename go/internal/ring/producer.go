@@ -132,7 +132,11 @@ func (p *Producer) Commit() {
 	if !fault("no_zero_next_slot") {
 		p.ring.Store(p.offset(p.tail), 0)
 	}
-	p.ring.Publish(p.offset(p.published), p.firstWord)
+	if first := p.offset(p.published); fault("plain_publish") {
+		p.ring.Store(first, p.firstWord)
+	} else {
+		p.ring.Publish(first, p.firstWord)
+	}
 	p.published = p.tail
 	p.padding, p.firstWord = 0, 0
 }
