@@ -230,6 +230,40 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&step.args("--lib --bins --tests"), BUSY_AT_ONCE)
 }
 
+/// Checks and tests the Go module, on this system and, as far as vet sees it, on two others.
+fn go(_: &[&str]) -> Result<Done, String> {
+    if !go_command("version").works() {
+        return skipped("no Go; https://go.dev/dl has it");
+    }
+    let unformatted = Step::new("gofmt").args("-l .").directory(GO_MODULE).read()?;
+    if !unformatted.is_empty() {
+        return Err(format!("run `gofmt -w` in {GO_MODULE} for:\n{unformatted}"));
+    }
+    passed(&[
+        go_command("vet ./..."),
+        go_command("vet ./...").variable("GOOS", "darwin"),
+        go_command("vet ./...").variable("GOARCH", "arm64"),
+        go_command("test ./..."),
+    ])?;
+    if Step::new("staticcheck").args("-version").works() {
+        passed(&[Step::new("staticcheck").args("./...").directory(GO_MODULE)])?;
+    }
+    // The race detector is the only part that needs a C compiler.
+    if !Step::new("cc").args("--version").works() {
+        println!("skipped in this stage: no C compiler, so no race detector");
+        return Ok(Done::Passed);
+    }
+    passed(&[go_command("test -race ./internal/...").variable("CGO_ENABLED", "1")])
+}
+
+/// The directory of the Go module.
+const GO_MODULE: &str = "go";
+
+/// A command of Go in its module. The module needs no C.
+fn go_command(arguments: &str) -> Step {
+    Step::new("go").args(arguments).directory(GO_MODULE).variable("CGO_ENABLED", "0")
+}
+
 /// Checks that the fuzz targets still compile. The inputs that the targets found earlier are
 /// replayed by `cargo test`.
 fn fuzz_smoke(_: &[&str]) -> Result<Done, String> {
@@ -307,7 +341,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// Upper bound of the time of all stages together, on two cores.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 14] = [
+const STAGES: [Stage; 15] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -316,6 +350,7 @@ const STAGES: [Stage; 14] = [
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
     Stage { name: "conformance", quick: false, run: conformance },
+    Stage { name: "go", quick: false, run: go },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },

@@ -9,6 +9,7 @@ mod atomics;
 mod circles;
 mod constants;
 mod files;
+mod go;
 mod imports;
 mod lints;
 mod manifest;
@@ -90,7 +91,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
 /// A rule, or a few rules that read the same text.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     vocabulary::check,
     circles::check,
     lints::check,
@@ -102,6 +103,7 @@ const RULES: [Rule; 11] = [
     references::check,
     references::check_faults,
     constants::check,
+    go::check,
 ];
 
 /// Runs one rule over sample files (path and text), and returns the findings as they are printed.

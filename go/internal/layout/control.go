@@ -15,8 +15,8 @@ type ControlFrame struct {
 // IsSkipped reports whether the receiver ignores the frame and closes its descriptors.
 func (f ControlFrame) IsSkipped() bool { return f.Type >= ControlSkippedMin }
 
-// ParseControl reads the doorbell or the frame at the beginning of b, which is not empty. It returns
-// false if more bytes must come first; a head that breaks a rule is refused without them.
+// ParseControl reads the doorbell or the frame at the beginning of b, which is not empty. It
+// returns false if more bytes must come first; a head that breaks a rule is refused without them.
 func ParseControl(b []byte) (ControlFrame, bool, error) {
 	f := ControlFrame{Type: b[0]}
 	switch {

@@ -13,7 +13,8 @@ import (
 )
 
 // brokenFrames names the frame that breaks a rule by itself, of the transcripts that have one. All
-// other frames of all transcripts are in order; there, only the state of the handshake refuses them.
+// other frames of all transcripts are in order by themselves; only the state of the handshake may
+// refuse them.
 var brokenFrames = map[string]string{
 	"acceptor-blocks-9.txt":        "HELLO",
 	"acceptor-foreign.txt":         "bytes",

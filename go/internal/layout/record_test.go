@@ -20,7 +20,8 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// Each value of the low bits other than a committed known kind, and each other position, is refused.
+// Each other position is refused, and each value of the low bits but those of a known kind that is
+// committed.
 func TestWord0(t *testing.T) {
 	const position = 1 << 40
 	known := 0

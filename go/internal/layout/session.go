@@ -160,8 +160,8 @@ type Stream struct {
 	peerHasFinished, peerHasStopped bool
 	hasSentEnd                      bool
 
-	charged, credited uint64 // cost of the messages received; what CREDIT of this side has said
-	sent, heard       uint64 // cost of the messages sent; what CREDIT of the peer has said
+	charged, credited  uint64 // cost of the messages received; what CREDIT of this side has said
+	sent, peerCredited uint64 // cost of the messages sent; what CREDIT of the peer has said
 }
 
 // Send notes that this side has begun a message of length bytes.
@@ -203,7 +203,7 @@ func (s *Stream) Charged() (charged, credited uint64) { return s.charged, s.cred
 // result says whether the number is free again.
 func (s *Stream) receive(kind Kind, payload []byte, window uint64) (isFree bool, err error) {
 	if s.hasSentEnd {
-		return false, nil // sent before END was read; END is the answerer's, so the peer's is not one
+		return false, nil // the opener sent it before it read END (SPEC 11.5)
 	}
 	switch {
 	case isMessage(kind):
@@ -243,10 +243,10 @@ func (s *Stream) receiveCredit(credited uint64) error {
 	if s.peerHasStopped {
 		return ViolationStream
 	}
-	if credited < s.heard || credited > s.sent {
+	if credited < s.peerCredited || credited > s.sent {
 		return ViolationCredit
 	}
-	s.heard = credited
+	s.peerCredited = credited
 	return nil
 }
 

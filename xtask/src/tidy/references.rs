@@ -104,10 +104,10 @@ fn exists(tree: &Tree, place: &Place) -> bool {
         })
 }
 
-/// Whether the rules of this file check the Rust file `path`. Files of xtask are not checked,
-/// because their samples only quote sections and guards.
+/// Whether the rules of this file check the source file `path`, in Rust or Go. Files of xtask are
+/// not checked, because their samples only quote sections and guards.
 fn is_code(path: &str) -> bool {
-    path.ends_with(".rs") && !path.starts_with("xtask/")
+    (path.ends_with(".rs") && !path.starts_with("xtask/")) || path.ends_with(".go")
 }
 
 fn check_sections(tree: &Tree, findings: &mut Vec<Finding>) {
@@ -255,6 +255,7 @@ mod tests {
         let findings = findings_of(check, &[(SPEC, spec), ("crates/a.rs", "\n// SPEC 4.9\n")]);
         assert!(findings[0].starts_with("crates/a.rs:2: spec-section"), "{findings:?}");
         assert_eq!(findings_of(check, &[("crates/a.rs", "// SPEC 1.1\n")]).len(), 1);
+        assert_eq!(findings_of(check, &[("go/a.go", "// SPEC 1.1\n")]).len(), 1);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
 }
 
 fn needs_licence(file: &File) -> bool {
-    let suffixes = [".rs", ".toml", ".sh"];
+    let suffixes = [".rs", ".go", ".toml", ".sh"];
     suffixes.iter().any(|suffix| file.path.ends_with(suffix)) || file.text.starts_with("#!/")
 }
 
@@ -104,9 +104,12 @@ mod tests {
         let rust = format!("// {line}\nfn f() {{}}\n");
         let script = format!("#!/bin/sh\n# {line}\n");
         assert!(findings_of(check, &[("a.rs", &rust), (".ci/run", &script)]).is_empty());
-        for (path, text) in
-            [("a.rs", "fn f() {}\n"), ("a.toml", "[a]\n"), (".ci/run", "#!/bin/sh\n")]
-        {
+        for (path, text) in [
+            ("a.rs", "fn f() {}\n"),
+            ("a.go", "package a\n"),
+            ("a.toml", "[a]\n"),
+            (".ci/run", "#!/bin/sh\n"),
+        ] {
             let findings = findings_of(check, &[(path, text)]);
             assert!(findings[0].contains("spdx"), "{findings:?}");
         }

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules for the Go module, besides those for text files and vocabulary.
+//!
+//! ```text
+//! function      at most 70 lines, from `func` to its closing brace
+//! comment line  at most 100 columns; a tab counts as 4
+//! unsafe        only in go/internal/mem and go/internal/sys
+//! cgo           nowhere; nor `go:linkname`
+//! sleep         nowhere in a test: it waits for a condition with a deadline
+//! ```
+//!
+//! gofmt writes the files, so a function ends at the first line that is `}` alone.
+
+use super::Finding;
+use super::source::Source;
+use crate::tree::{File, Tree};
+
+/// Reports lines of the Go module that break a rule.
+pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    for file in &tree.files {
+        if file.path.starts_with("go/") && file.path.ends_with(".go") {
+            check_lines(file, findings);
+            check_length(file, findings);
+        }
+    }
+}
+
+fn check_lines(file: &File, findings: &mut Vec<Finding>) {
+    let source = Source::scan(&file.text);
+    let is_unsafe_allowed = UNSAFE_DIRECTORIES.iter().any(|prefix| file.path.starts_with(prefix));
+    let is_test = file.path.ends_with("_test.go");
+    for (index, (line, scanned)) in file.text.lines().zip(&source.lines).enumerate() {
+        let mut report = |rule, advice: String| {
+            findings.push(Finding::at(&file.path, index, rule, advice));
+        };
+        let columns: usize = line.chars().map(|c| if c == '\t' { TAB_COLUMNS } else { 1 }).sum();
+        if !scanned.comment.is_empty() && columns > COMMENT_COLUMNS_MAX {
+            let advice =
+                format!("{columns} columns, at most {COMMENT_COLUMNS_MAX}: break the line");
+            report("comment-width", advice);
+        }
+        let import = line.trim().trim_start_matches("import").trim_start();
+        if import == "\"unsafe\"" && !is_unsafe_allowed {
+            report("unsafe", format!("unsafe code belongs in {}", UNSAFE_DIRECTORIES.join(" or ")));
+        }
+        if import == "\"C\"" || line.starts_with("//go:linkname ") {
+            report("cgo", "the module is built with CGO_ENABLED=0, from exported names".to_owned());
+        }
+        if is_test && scanned.code.contains("time.Sleep(") {
+            report("sleep", "wait for a condition with a deadline".to_owned());
+        }
+    }
+}
+
+fn check_length(file: &File, findings: &mut Vec<Finding>) {
+    let mut function = None;
+    for (index, line) in file.text.lines().enumerate() {
+        // A function on one line ends there.
+        if line.starts_with("func ") && !line.ends_with('}') {
+            function = Some((index, line));
+        }
+        if line != "}" {
+            continue;
+        }
+        let Some((first, head)) = function.take() else { continue };
+        let lines = index - first + 1;
+        if lines > FUNCTION_LINES_MAX {
+            let advice = format!(
+                "`{}` has {lines} lines, at most {FUNCTION_LINES_MAX}: move the computing into leaves",
+                head.trim_end_matches(" {")
+            );
+            findings.push(Finding::at(&file.path, first, "function-length", advice));
+        }
+    }
+}
+
+const FUNCTION_LINES_MAX: usize = 70;
+const COMMENT_COLUMNS_MAX: usize = 100;
+const TAB_COLUMNS: usize = 4;
+
+/// The packages that may import `unsafe`: access to mapped memory, and system calls.
+const UNSAFE_DIRECTORIES: [&str; 2] = ["go/internal/mem/", "go/internal/sys/"];
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings_of;
+    use super::*;
+
+    fn rules(path: &str, text: &str) -> Vec<String> {
+        let findings = findings_of(check, &[(path, text)]);
+        findings.iter().map(|f| f.split(": ").nth(1).unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn unsafe_is_imported_in_its_packages_only() {
+        for import in ["import \"unsafe\"\n", "import (\n\t\"fmt\"\n\t\"unsafe\"\n)\n"] {
+            assert_eq!(rules("go/internal/mem/own.go", import), [""; 0]);
+            assert_eq!(rules("go/internal/sys/memfd.go", import), [""; 0]);
+            assert_eq!(rules("go/internal/layout/frame.go", import), ["unsafe"]);
+            assert_eq!(rules("go/internal/memory/a.go", import), ["unsafe"]);
+        }
+        assert_eq!(rules("go/a.go", "// \"unsafe\" is no import here\n"), [""; 0]);
+    }
+
+    #[test]
+    fn cgo_and_linkname_are_refused() {
+        assert_eq!(rules("go/a.go", "import \"C\"\n"), ["cgo"]);
+        assert_eq!(rules("go/internal/sys/a.go", "//go:linkname f runtime.f\n"), ["cgo"]);
+    }
+
+    #[test]
+    fn wide_comment_is_flagged() {
+        let wide = format!("\t// {}\n", "a".repeat(94));
+        assert_eq!(rules("go/a.go", &wide), ["comment-width"]);
+        assert_eq!(rules("go/a.go", &wide[1..]), [""; 0]);
+        assert_eq!(rules("conformance/go/a.go", &wide), [""; 0]);
+    }
+
+    #[test]
+    fn long_function_is_flagged() {
+        let function =
+            |lines: usize| format!("func (a *A) f() {{\n{}}}\n", "\ta()\n".repeat(lines - 2));
+        assert_eq!(rules("go/a.go", &function(70)), [""; 0]);
+        assert_eq!(rules("go/a.go", &function(71)), ["function-length"]);
+        let table = format!("var t = []int{{\n{}}}\n", "\t1,\n".repeat(100));
+        assert_eq!(rules("go/a.go", &table), [""; 0]);
+        assert_eq!(rules("go/a.go", &format!("func f() {{}}\n{table}{}", function(70))), [""; 0]);
+    }
+
+    #[test]
+    fn test_that_sleeps_is_flagged() {
+        let sleep = "func f() {\n\ttime.Sleep(time.Second)\n}\n";
+        assert_eq!(rules("go/a_test.go", sleep), ["sleep"]);
+        assert_eq!(rules("go/a.go", sleep), [""; 0]);
+    }
+}
