@@ -78,8 +78,8 @@ func (f *freeIndex) find(units uint64) uint32 {
 	return f.heads[bits.TrailingZeros64(larger)]
 }
 
-// findLast looks at the rest of a list, for no other chunk is large enough. Otherwise a sender would
-// find no block though there is room, and its peer could not know.
+// findLast looks at the rest of a list, when no other chunk is large enough. Without it a sender
+// would find no block though there is one.
 func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 	for chunk != none && f.links[chunk].units < units {
 		chunk = f.links[chunk].next

@@ -92,7 +92,7 @@ func TestBlocksAreBounded(t *testing.T) {
 	reserve(t, s, 1)
 }
 
-func TestFreeNeighborsAreJoined(t *testing.T) {
+func TestAdjacentFreeChunksAreJoined(t *testing.T) {
 	s := newSlab(8, 4*unitBytes)
 	blocks := []Block{reserve(t, s, 64), reserve(t, s, 64), reserve(t, s, 64), reserve(t, s, 64)}
 	for _, i := range []int{0, 2, 1, 3} {
