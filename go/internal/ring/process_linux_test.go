@@ -236,7 +236,7 @@ func (e *endpoint) reserveBlock(n uint64) (Block, error) {
 		if block, isThere := e.slab.Reserve(n); isThere {
 			return block, nil
 		}
-		if err := wait(e.room, e.roomDoorbell, e.reclaimer.HasNews); err != nil {
+		if err := wait(e.room, e.roomDoorbell, e.reclaimer.HasReturned); err != nil {
 			return Block{}, fmt.Errorf("waiting for a block: %w", err)
 		}
 	}

@@ -31,14 +31,14 @@ func newReleasePair() *releasePair {
 func TestReleasedBlocksComeInOrder(t *testing.T) {
 	p := newReleasePair()
 	for lap := range uint64(5) {
-		if p.reclaimer.HasNews() {
-			t.Fatal("news of nothing")
+		if p.reclaimer.HasReturned() {
+			t.Fatal("blocks where none was released")
 		}
 		for i := range uint64(testEntries) {
 			p.releaser.Release(lap<<32 | i)
 		}
-		if !p.reclaimer.HasNews() {
-			t.Fatal("released blocks are no news")
+		if !p.reclaimer.HasReturned() {
+			t.Fatal("released blocks are not seen")
 		}
 		for i := range uint64(testEntries) {
 			id, isThere, err := p.reclaimer.Next(testEntries - i)

@@ -64,8 +64,8 @@ type Block struct {
 // before [Slab.Commit] and does not keep it.
 func (b Block) Bytes() []byte { return b.memory.Bytes(0, b.memory.Len()) }
 
-// NewSlab returns a slab without memory. At most blocksMax of its blocks are reserved or in flight at
-// once: that is the peer blocks max of the peer's HELLO (SPEC 5.3).
+// NewSlab returns a slab without memory. At most blocksMax of its blocks are reserved or in flight
+// at once: that is the peer blocks max of the peer's HELLO (SPEC 5.3).
 func NewSlab(blocksMax uint32) *Slab {
 	s := &Slab{tickets: make([]ticket, blocksMax), idle: make([]uint32, blocksMax)}
 	for i := range s.tickets {

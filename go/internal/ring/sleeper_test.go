@@ -69,14 +69,14 @@ func TestEpochAfterLastIsOne(t *testing.T) {
 		for _, quiet := range []bool{false, true} {
 			sleeper.Arm(quiet)
 			word := control.Load(layout.ControlAsleepRoom)
-			bare := word &^ layout.AsleepQuiet
-			if word == layout.AsleepGone || bare == 0 || bare == last || bare > epochMax {
+			epochOnly := word &^ layout.AsleepQuiet
+			if word == layout.AsleepGone || epochOnly == 0 || epochOnly == last || epochOnly > epochMax {
 				t.Errorf("after epoch %d the word is %#x", epoch, word)
 			}
-			if isQuiet := word != bare; isQuiet != quiet {
+			if isQuiet := word != epochOnly; isQuiet != quiet {
 				t.Errorf("the word %#x is quiet: %v", word, isQuiet)
 			}
-			last = bare
+			last = epochOnly
 		}
 	}
 	if wake := waker.CheckBeforeWait(); wake != WakeNotify {
