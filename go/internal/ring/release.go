@@ -74,8 +74,8 @@ func (r *Reclaimer) Next(inFlight uint64) (uint64, bool, error) {
 	return id, true, nil
 }
 
-// HasReturned reports whether the peer has returned blocks since the last [Reclaimer.Next]. It is the
-// cheap poll of a sender that waits for room.
+// HasReturned reports whether the peer has returned blocks since the last [Reclaimer.Next]. It is
+// the cheap poll of a sender that waits for room.
 func (r *Reclaimer) HasReturned() bool {
 	return r.taken != r.seen || r.peer.Load(layout.ControlReleased) != r.seen
 }
