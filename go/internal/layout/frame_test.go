@@ -151,3 +151,16 @@ func TestControlFrameWaitsForItsBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestListOfEightDescriptorsIsRefused(t *testing.T) {
+	for _, test := range []struct {
+		count byte
+		want  error
+	}{{DescriptorsMax, nil}, {DescriptorsMax + 1, ViolationFrame}, {255, ViolationFrame}} {
+		frame := Ready{Transport: TransportSocket}.Append(nil)
+		frame[ReadyDescriptorsOffset] = test.count // of the unknown kind 0
+		if _, err := ParseReady(frame); !errors.Is(err, test.want) {
+			t.Errorf("a list of %d is read with %v, want %v", test.count, err, test.want)
+		}
+	}
+}

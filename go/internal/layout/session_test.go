@@ -4,6 +4,7 @@ package layout
 
 import (
 	"errors"
+	"math"
 	"testing"
 )
 
@@ -207,5 +208,80 @@ func TestMisuseOfAStreamIsAProgramError(t *testing.T) {
 			}()
 			act()
 		})
+	}
+}
+
+// SPEC 11.3: the end of a direction ends the message that is under way.
+func TestEndOfDirectionEndsTheMessage(t *testing.T) {
+	for _, end := range []Kind{KindCloseWrite, KindReset} {
+		s := testSession()
+		mustReceive(t, s, 1, KindOpen, KindFragmentFirst)
+		if !s.Stream(1).Assembly.IsWithin() {
+			t.Fatal("a first part begins no message")
+		}
+		mustReceive(t, s, 1, end)
+		if s.Stream(1).Assembly.IsWithin() {
+			t.Errorf("the message goes on after %v", end)
+		}
+	}
+}
+
+// SPEC 8.2: on a socket block, segment, zero and offset of a BLOB are 0.
+func TestBlobOnSocketHasNoPlace(t *testing.T) {
+	for offset := range BlobBytes {
+		body := Blob{}.Append(nil)
+		body[offset] = 1
+		want := error(ViolationBody)
+		if offset == BlobLengthOffset {
+			want = nil
+		}
+		if offset > BlobLengthOffset {
+			want = ViolationMessageLength
+		}
+		c := NewChannel(Limits{MessageMax: 255}, nil)
+		if err := c.Receive(record(KindBlob, 0), body); !errors.Is(err, want) {
+			t.Errorf("byte %d is 1: %v, want %v", offset, err, want)
+		}
+	}
+}
+
+// SPEC 11.4: no length of a message overflows its cost.
+func TestLongestMessageIsChargedWithoutOverflow(t *testing.T) {
+	for _, length := range []uint64{1 << 62, 1<<62 + 1, math.MaxUint64 - 80, math.MaxUint64} {
+		limits := Limits{MessageMax: math.MaxUint64}
+		s := NewSession(SessionConfig{Limits: limits, Role: RoleAcceptor, StreamsMax: 1}, nil)
+		mustReceive(t, s, 1, KindOpen, KindData) // half the window of 0 is unread
+		err := s.Receive(record(KindBlob, 1), Blob{Length: length}.Append(nil))
+		if !errors.Is(err, ViolationCredit) {
+			t.Errorf("a message of %d bytes: %v", length, err)
+		}
+	}
+}
+
+// SPEC 11.4: neither does what is unread, in the largest window.
+func TestLargestWindowIsChargedWithoutOverflow(t *testing.T) {
+	limits := Limits{MessageMax: math.MaxUint64}
+	config := SessionConfig{
+		Limits: limits, Role: RoleAcceptor, StreamsMax: 1, StreamWindow: math.MaxUint64,
+	}
+	s := NewSession(config, nil)
+	mustReceive(t, s, 1, KindOpen)
+	body := Blob{Length: 1 << 62}.Append(nil)
+	for n, want := range []error{nil, nil, nil, ViolationCredit} {
+		if err := s.Receive(record(KindBlob, 1), body); !errors.Is(err, want) {
+			t.Errorf("message %d: %v, want %v", n, err, want)
+		}
+	}
+}
+
+func TestCloseWriteOfAChannelEndsTheMessage(t *testing.T) {
+	c := NewChannel(Limits{MessageMax: 8}, NewSegments(Limits{}, 0, 0))
+	for _, kind := range []Kind{KindFragmentFirst, KindCloseWrite} {
+		if err := c.Receive(record(kind, 0), payloadOf(kind)); err != nil {
+			t.Fatalf("%v: %v", kind, err)
+		}
+	}
+	if !c.IsClosed() || c.Assembly.IsWithin() {
+		t.Errorf("closed %v, within a message %v", c.IsClosed(), c.Assembly.IsWithin())
 	}
 }
