@@ -37,6 +37,9 @@ func MapPeer(descriptor int, size, limit uint64) (*PeerMap, error) {
 		return nil, err
 	}
 	mapped, err := unix.Mmap(descriptor, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("%w: mmap: %w", ErrUnreadable, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: mmap of %d bytes: %w", ErrMap, size, err)
 	}

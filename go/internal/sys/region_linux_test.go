@@ -4,6 +4,7 @@ package sys
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -164,6 +165,16 @@ func TestPeerMemoryIsRefused(t *testing.T) {
 			ErrSize},
 		{"size of no map", sealed, 1 << 63, 1 << 63, ErrSize},
 		{"holes", memfd(t, GrainBytes, false, seals), GrainBytes, GrainBytes, ErrHoles},
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", sealed)
+	if writable, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+		defer closeDescriptor(writable)
+		_, err := MapPeer(writable, GrainBytes, GrainBytes)
+		if !errors.Is(err, ErrUnreadable) || !IsViolation(err) {
+			t.Errorf("descriptor for writing alone: %v", err)
+		}
+	} else {
+		t.Errorf("opening memory for writing alone: %v", err)
 	}
 	for _, seal := range []int{unix.F_SEAL_SHRINK, unix.F_SEAL_GROW, unix.F_SEAL_FUTURE_WRITE,
 		unix.F_SEAL_SEAL} {

@@ -36,6 +36,8 @@ var (
 	ErrNotTmpfs = errors.New("the memory is not on tmpfs")
 	// ErrHoles reports memory of the peer that is not allocated as a whole.
 	ErrHoles = errors.New("the memory has holes")
+	// ErrUnreadable reports a descriptor of the peer that was not opened for reading.
+	ErrUnreadable = errors.New("the memory cannot be read")
 	// ErrMap reports that this process could not map the memory (reason 7 of SPEC 2.6).
 	ErrMap = errors.New("the memory cannot be mapped")
 )
@@ -49,7 +51,7 @@ var ErrHungUp = errors.New("the peer hung up")
 // IsViolation reports whether err, from [MapPeer], is a breach of SPEC 3.1 by the peer. The other
 // errors of MapPeer concern this process alone.
 func IsViolation(err error) bool {
-	for _, breach := range []error{ErrSize, ErrNotSealed, ErrNotTmpfs, ErrHoles} {
+	for _, breach := range []error{ErrSize, ErrNotSealed, ErrNotTmpfs, ErrHoles, ErrUnreadable} {
 		if errors.Is(err, breach) {
 			return true
 		}
