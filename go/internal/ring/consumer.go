@@ -54,6 +54,9 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 		}
 		second := c.ring.Load(at + mem.WordBytes)
 		header, err := c.check(first, second)
+		if fault("length_loaded_twice") {
+			header.Len = uint32(c.ring.Load(at + mem.WordBytes))
+		}
 		if err != nil {
 			c.broken = fmt.Errorf("record at position %d: %w", c.position, err)
 			break

@@ -28,6 +28,7 @@ var faults = []struct {
 	{"consumed_unchecked", "the range of consumed (4.6)", "TestConsumedOutsideRangeIsViolation",
 		false},
 	{"word_unchecked", "the position in a word (4.2)", "TestHostileRingsAreRefused", false},
+	{"length_loaded_twice", "a word is loaded once (4.2)", "TestLengthIsLoadedOnce", false},
 	{"late_report", "consumed after an eighth (4.6)", "TestRingAgreesWithQueue", false},
 	{"released_unchecked", "the range of released (5.3)", "TestReleasedOutsideRangeIsViolation",
 		false},

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//go:build pwfault
+
+package ring
+
+import (
+	"testing"
+
+	"partywall.test/go/internal/layout"
+)
+
+// Only a build with faults has a moment between two loads of a word, at which the peer can act.
+func TestLengthIsLoadedOnce(t *testing.T) {
+	p := newPair(testRing)
+	p.send(t, "0123456789")
+	atFault = func() { p.memory.Store(8, layout.Word1(5000, 0)) }
+	defer func() { atFault = func() {} }()
+	header, isThere, err := p.consumer.Peek()
+	if err != nil || !isThere || header.Len != 10 {
+		t.Errorf("%+v, %v, %v", header, isThere, err)
+	}
+}
