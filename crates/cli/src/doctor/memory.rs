@@ -143,4 +143,4 @@ const MEMORY_DEFAULT: u64 = 64 << 20;
 const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
 
 /// Memory that one side of an idle channel takes, in bytes.
-const REGION_BYTES: u64 = 192 << 10;
+const REGION_BYTES: u64 = 64 << 10;

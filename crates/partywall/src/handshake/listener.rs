@@ -21,6 +21,7 @@ use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use crate::transport::has_passed;
+use crate::transport::shm::SpareRegion;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_layout::{Geometry, Refusal};
 use partywall_sys::epoll::EventFlags;
@@ -74,6 +75,7 @@ pub struct Listener {
     /// Other protocols that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
+    spare: Arc<SpareRegion>,
     pending: Vec<Option<Underway>>,
     under_way: usize,
     ready: VecDeque<Established>,
@@ -228,6 +230,7 @@ impl Listener {
             config,
             protocols: Vec::new(),
             geometry,
+            spare: Arc::default(),
             pending: Vec::new(),
             under_way: 0,
             ready: VecDeque::new(),
@@ -306,6 +309,7 @@ impl Listener {
             if let Some(established) = self.ready.pop_front() {
                 return Ok(established);
             }
+            self.spare.replenish(self.geometry);
             let mut events = std::mem::take(&mut self.events);
             let waited = self.set.wait(&mut events, deadline);
             let served = waited.map_err(AcceptError::Wait).and_then(|_| self.serve(&events));
@@ -353,8 +357,10 @@ impl Listener {
             }
             let deadline = deadline_after(self.config.handshake_timeout);
             let protocols = self.protocols.clone();
+            let spare = Arc::clone(&self.spare);
+            let (config, geometry) = (&self.config, self.geometry);
             let pending =
-                Pending::accepting(socket, &self.config, self.geometry, self.service, protocols);
+                Pending::accepting(socket, config, geometry, self.service, protocols, spare);
             let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.pending.push(None);
                 self.pending.len() - 1

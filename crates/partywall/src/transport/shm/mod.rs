@@ -30,7 +30,7 @@ mod wait_point;
 mod wait_point;
 
 pub(crate) use receiver::ShmReceiver;
-pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError};
+pub(crate) use region::{BlankRegion, OwnRegion, PeerRegion, PeerRegionError, SpareRegion};
 pub(crate) use sender::ShmSender;
 #[cfg(shuttle)]
 pub(crate) use wait_point::Side;
