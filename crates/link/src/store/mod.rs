@@ -84,7 +84,8 @@ pub(crate) struct StoreParts {
     pub inline_max: usize,
     /// What a peer needs to map the store; `None` if the store cannot be mapped.
     pub export: Option<Export>,
-    /// Whether the store was last owned in another boot, and was adopted with only what it proves.
+    /// Whether the store was adopted after another boot with only what it proves, and no
+    /// application has been told.
     pub is_adopted: bool,
 }
 

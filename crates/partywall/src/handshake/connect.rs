@@ -12,7 +12,7 @@ use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_sys::peer as sys_peer;
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
+use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path, process};
 use partywall_wait::deadline_after;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -77,7 +77,7 @@ pub(crate) fn establish(
     // already, or this side may have to send first. Partywall's own handshake only awaits the
     // peer's answer.
     let is_foreign = protocol.is_some();
-    let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
+    let mut pending = Pending::connecting(socket, address, &config, geometry, service, protocol)?;
     if is_foreign {
         if let Some(established) = pending.progress()? {
             return Ok(established);
@@ -85,6 +85,7 @@ pub(crate) fn establish(
     }
     // The answer is judged with what is read here; meanwhile the peer makes it.
     sys_peer::prepare();
+    process::own_program();
     loop {
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {

@@ -357,10 +357,15 @@ impl Listener {
             }
             let deadline = deadline_after(self.config.handshake_timeout);
             let protocols = self.protocols.clone();
-            let spare = Arc::clone(&self.spare);
-            let (config, geometry) = (&self.config, self.geometry);
-            let pending =
-                Pending::accepting(socket, config, geometry, self.service, protocols, spare);
+            let pending = Pending::accepting(
+                socket,
+                &self.address,
+                &self.config,
+                self.geometry,
+                self.service,
+                protocols,
+                Arc::clone(&self.spare),
+            );
             let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.pending.push(None);
                 self.pending.len() - 1

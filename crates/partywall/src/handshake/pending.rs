@@ -16,13 +16,15 @@ use super::descriptors::{Arrived, Claimed};
 use super::established::{Established, StreamTerms};
 use super::machine::{Awaiting, Machine, NotPartywall, Received};
 use super::terms;
+use crate::address::Address;
 use crate::channel::{AnyReceiver, AnySender};
 use crate::config::{Config, TransportPolicy, TrustPolicy};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
-    self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, SpareRegion,
+    self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    SpareRegion,
 };
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
@@ -45,6 +47,8 @@ pub(crate) struct Pending {
     pub(super) config: Config,
     geometry: Geometry,
     pub(super) is_acceptor: bool,
+    /// The address of the listener as text, for the region of this side.
+    address: String,
     pub(super) label: String,
     machine: Machine,
     pub(super) own_hello: Hello,
@@ -115,20 +119,22 @@ impl Pending {
     /// `protocols`. If `spare` has a region, it becomes that of this side.
     pub(crate) fn accepting(
         socket: Socket,
+        address: &Address,
         config: &Config,
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
         spare: Arc<SpareRegion>,
     ) -> Self {
-        let spare = Some(spare);
-        Self { spare, ..Self::new(socket, config, geometry, true, service, protocols) }
+        let pending = Self::new(socket, config, geometry, true, service, protocols);
+        Self { address: address.to_string(), spare: Some(spare), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
     /// `protocol`.
     pub(crate) fn connecting(
         socket: Socket,
+        address: &Address,
         config: &Config,
         geometry: Geometry,
         service: u32,
@@ -136,6 +142,7 @@ impl Pending {
     ) -> Result<Self, HandshakeError> {
         let protocols = protocol.iter().cloned().collect();
         let mut pending = Self::new(socket, config, geometry, false, service, protocols);
+        pending.address = address.to_string();
         match protocol {
             Some(protocol) => pending.connect_foreign(&*protocol)?,
             None => pending.open()?,
@@ -155,6 +162,7 @@ impl Pending {
         let kernel_has_pidfd =
             socket.family() == Family::Unix && socket.set_pass_pidfd(true).is_ok();
         Self {
+            address: String::new(),
             label: socket.peer_label(),
             guard: ForkGuard::current(),
             config: config.clone(),
@@ -382,11 +390,13 @@ impl Pending {
         doorbells_attached: bool,
     ) -> Result<Offered, FallbackReason> {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
+        let (service, address) = (self.own_hello.service.get(), &*self.address);
+        let purpose = Purpose { session_id, role, service, address };
         let blank = match self.spare.as_ref().and_then(|spare| spare.take()) {
             Some(blank) => blank,
             None => BlankRegion::create(self.geometry)?,
         };
-        let (region, doorbells) = blank.into_region(session_id, role)?;
+        let (region, doorbells) = blank.into_region(&purpose)?;
         Ok(Offered { region, doorbells, doorbells_attached })
     }
 

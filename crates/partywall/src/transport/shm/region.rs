@@ -3,16 +3,20 @@
 //!
 //! ```text
 //!  OwnRegion   blank memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
+//!              the rest of the control page goes to identity.rs
 //!  PeerRegion  check descriptor ─▶ map read-only ─▶ copy header ─▶ check copy ─▶ parts to read
 //! ```
 
+use super::identity::OwnIdentity;
 use super::lock;
+use partywall_layout::identity::{ADDRESS, IdentityText};
 use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES,
     RECEIVING_COUNTERS, RELEASED, SENDING_COUNTERS,
 };
 use partywall_layout::{FallbackReason, Geometry, RegionHeader, Violation};
 use partywall_ring::{OwnMem, PeerMem};
+use partywall_sys::clock::unix_time_ns;
 use partywall_sys::fork::own_pid;
 use partywall_sys::memory::{create_memory, map_memory};
 use partywall_sys::{Doorbell, MapError, MemfdError};
@@ -32,9 +36,22 @@ pub(crate) struct OwnRegion {
     pub released: OwnMem,
     pub sending_counters: OwnMem,
     pub receiving_counters: OwnMem,
+    pub identity: OwnIdentity,
     pub ring: OwnMem,
     pub release_ring: OwnMem,
     pub slab: OwnMem,
+}
+
+/// The connection for which a side makes its region, as the header page states it.
+pub(crate) struct Purpose<'a> {
+    /// The nonce of the connector's HELLO.
+    pub session_id: [u8; 16],
+    /// The role of this side: 0 for the connector, 1 for the acceptor.
+    pub role: u32,
+    /// The service of this side's HELLO.
+    pub service: u32,
+    /// The address at which the listener was reached, as this side knows it.
+    pub address: &'a str,
 }
 
 /// Sealed memory and doorbells for a region that belongs to no connection yet.
@@ -60,14 +77,21 @@ impl BlankRegion {
         Ok(Self { geometry, memory, descriptor, doorbells: (doorbell()?, doorbell()?) })
     }
 
-    /// Makes the region of the connection `session_id`, in which this side has the role `role`.
+    /// Makes the region of a connection.
     pub(crate) fn into_region(
         self,
-        session_id: [u8; 16],
-        role: u32,
+        purpose: &Purpose<'_>,
     ) -> Result<(OwnRegion, (Doorbell, Doorbell)), FallbackReason> {
         let Self { geometry, mut memory, descriptor, doorbells } = self;
-        memory.write(0, geometry.header(session_id, own_pid(), role).as_bytes());
+        let header = RegionHeader {
+            service: purpose.service.into(),
+            created_ns: unix_time_ns().into(),
+            ..geometry.header(purpose.session_id, own_pid(), purpose.role)
+        };
+        memory.write(0, header.as_bytes());
+        // The region may reach a peer that this side does not admit. Each side of a connection
+        // knows the listener's address, so the text tells such a peer nothing new.
+        memory.write(size(ADDRESS), IdentityText::new(purpose.address).as_bytes());
         let region = OwnRegion::cut(geometry, memory, descriptor).ok_or(FallbackReason::Memory)?;
         Ok((region, doorbells))
     }
@@ -131,7 +155,8 @@ impl OwnRegion {
             cut(geometry.slab_offset, geometry.slab_bytes),
         );
         let (ring, release_ring, slab) = (parts.0?, parts.1?, parts.2?);
-        let [consumed, asleep_records, asleep_room, released, sending, receiving] = lines(control);
+        let (words, rest) = lines(control);
+        let [consumed, asleep_records, asleep_room, released, sending, receiving] = words;
         Some(Self {
             descriptor,
             geometry,
@@ -141,6 +166,7 @@ impl OwnRegion {
             released,
             sending_counters: sending,
             receiving_counters: receiving,
+            identity: OwnIdentity::new(rest),
             ring,
             release_ring,
             slab,
@@ -148,8 +174,8 @@ impl OwnRegion {
     }
 }
 
-/// Cuts the control page into its six cache lines, in order.
-pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
+/// Cuts the control page into the lines of its words and counters, in order, and the rest.
+pub(super) fn lines(control: OwnMem) -> ([OwnMem; 6], OwnMem) {
     const _: () = {
         let lines = [CONSUMED, ASLEEP_RECORDS, ASLEEP_ROOM, RELEASED];
         let mut index = 0;
@@ -165,8 +191,8 @@ pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
     let (third, rest) = rest.split_at(line);
     let (fourth, rest) = rest.split_at(line);
     let (fifth, rest) = rest.split_at(line);
-    let (sixth, _unused) = rest.split_at(line);
-    [first, second, third, fourth, fifth, sixth]
+    let (sixth, rest) = rest.split_at(line);
+    ([first, second, third, fourth, fifth, sixth], rest)
 }
 
 /// The peer's region, checked and mapped read-only.
@@ -250,7 +276,9 @@ mod tests {
     fn blank_region_becomes_that_of_the_connection_that_takes_it() {
         let geometry = Geometry::new(4096, 8, 0).unwrap();
         let blank = BlankRegion::create(geometry).unwrap();
-        let (own, _doorbells) = blank.into_region([7; 16], ROLE_ACCEPTOR).unwrap();
+        let (session_id, role) = ([7; 16], ROLE_ACCEPTOR);
+        let purpose = Purpose { session_id, role, service: 1, address: "unix:/a" };
+        let (own, _doorbells) = blank.into_region(&purpose).unwrap();
         let accepted = |session_id, role| {
             let (descriptor, size) = (own.descriptor.as_fd(), geometry.region_bytes);
             PeerRegion::accept(descriptor, size, size, &session_id, role)
