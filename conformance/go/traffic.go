@@ -19,7 +19,8 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// The modes of a plan: who sends its requests.
+// The modes of a plan say which side sends the requests that follow the plan, and what the server
+// answers.
 const (
 	modeEcho     = 0 // the server answers each request with the same bytes
 	modeUpload   = 1 // the client sends all and closes at once; the server counts complete uploads

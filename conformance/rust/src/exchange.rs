@@ -49,7 +49,7 @@ pub struct Exchange {
     prefix: String,
 }
 
-/// How the two programs of an exchange ended.
+/// The ends of both programs of an exchange: exit code, report and stderr of each.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How the client's program ended.

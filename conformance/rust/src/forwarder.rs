@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forwarder, which gives one TCP address to a server and its successor.
+//! A TCP forwarder for tests of hot restart: clients connect to its one address, and it connects
+//! them to the old server or to the successor.
 //!
 //! ```text
 //!   client ──▶ forwarder ──▶ old server          before `turn_to`

@@ -28,8 +28,8 @@ pub fn fallback_then_close(sender: Peer, receiver: Peer) -> Option<Fault> {
     (sender == Peer::Go && published(receiver)).then_some(Fault::CloseOvertakesFallback)
 }
 
-/// Returns the known fault of a `server` that changes the mode of a client's files when it maps
-/// them; `None` if no fault is known.
+/// Returns [`Fault::FilesOpenToEverybody`] if `server` is a program that changes the mode of a
+/// client's files when it maps them; otherwise `None`.
 pub fn opening_files_to_everybody(server: Peer) -> Option<Fault> {
     (server == Peer::Rust).then_some(Fault::FilesOpenToEverybody)
 }

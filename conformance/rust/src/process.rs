@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A started program of the conformance tests: its lines, its end, and its report.
+//! A running program of the conformance tests. The harness reads the program's lines on stdout,
+//! writes commands to its stdin, and waits for its end and its report.
 //!
-//! Invariant: after the drop of the value the process does not exist any more.
+//! Invariant: when a `Process` has been dropped, its program does not run any more.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -23,7 +24,7 @@ pub struct Process {
     what: String,
 }
 
-/// How a program ended.
+/// The end of a program: its exit code, its report and its output on stderr.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The exit code of the program; `None` if a signal ended it.

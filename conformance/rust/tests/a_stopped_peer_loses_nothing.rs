@@ -192,7 +192,8 @@ fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Waits until all threads of a process are stopped.
+/// Waits until SIGSTOP has stopped all threads of a process, as `/proc` shows; until then a thread
+/// may still receive.
 fn await_stop(process: u32) -> Result<()> {
     let deadline = soon();
     loop {
@@ -229,6 +230,7 @@ const QUEUE_CAP: u32 = 64;
 const SMALL: usize = 1000;
 /// Options that give a client of a published peer the same region as `ours`.
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
-/// How long the sender under test waits for room while the peer is stopped.
+/// Deadline of each send of the sender under test: under the policy `Block`, the send waits this
+/// long for room, and then fails.
 const WAIT: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -91,7 +91,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the client has leased each of its streams anew.
+/// Asks the client to lease each of its streams anew, and waits until it reports that it has. After
+/// that, no call uses a stream from before this request.
 fn renew(client: &mut Process) -> Result<()> {
     client.command("renew")?;
     client.wait_for_line("renewed", TIMEOUT)?;

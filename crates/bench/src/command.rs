@@ -18,7 +18,7 @@ use crate::table::TRANSPORTS;
 /// The flags with which the parent starts the child process.
 #[derive(clap::Args)]
 pub struct ChildArguments {
-    /// Stay on this CPU
+    /// Pin this process to the CPU with this number
     #[arg(long)]
     cpu: Option<usize>,
 }
@@ -111,6 +111,7 @@ fn announce(directory: &Path) {
 /// The exit code of `bench --strict` if a target was missed.
 const EXIT_MISSED: u8 = 2;
 
-/// The name, the child's command and the transports of the program `partywall bench`.
+/// The description of `partywall bench` for the harness: its name, the subcommand that starts its
+/// second process, and the transports that it can measure.
 static PROGRAM: Program =
     Program { name: "partywall-bench", child_command: "bench-child", transports: TRANSPORTS };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cells that a run measures, their duration and the number of rounds.
+//! The plan of a run: the cells to measure, the duration of each and the number of rounds. A cell
+//! is one combination of scenario, transport, wait strategy and size.
 //!
 //! ```text
 //! no scenario   some cells of each scenario, under a minute, for the table and the plots
@@ -274,8 +275,8 @@ fn sockets_and_shm(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<C
     cells
 }
 
-/// The default wait strategies of a scenario: no spinning where threads outnumber cores or messages
-/// are rare.
+/// The default wait strategies of a scenario. `spin` is left out where threads outnumber cores or
+/// messages are rare, because a spinning thread then wastes the CPU time of others.
 const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
     match scenario {
         Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Poll],
@@ -302,7 +303,7 @@ const fn ms(milliseconds: u64) -> Duration {
 /// The default number of rounds: the smallest number with a meaningful median.
 pub const ROUNDS: u32 = 5;
 
-/// Maximum time of a run without a scenario: the help promises under a minute.
+/// Maximum time of a run without a scenario, with a margin below the minute that the help promises.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
 /// The smallest message size of the table, in bytes.
@@ -315,7 +316,7 @@ pub const BLOCK: usize = 64 << 10;
 pub const LARGE: usize = 1 << 20;
 /// The size of an eventfd's counter, in bytes.
 pub const EVENTFD_SIZE: usize = 8;
-/// The number of channels of `idle`: one channel is observed in each process.
+/// The number of channels that `idle` opens: one idle receiver is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
 /// Message sizes of `parallel`, from one cache line to more than most caches hold.

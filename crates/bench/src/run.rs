@@ -106,8 +106,9 @@ impl Run {
         Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
     }
 
-    /// Measures the cell of `outcome` once, and adds the result to `outcome`. After `failures_max`
-    /// failures the cell is skipped; if that number is 0, the first failure ends the run.
+    /// Measures the cell (combination of parameters) of `outcome` once, and adds the result to
+    /// `outcome`. After `failures_max` failures the cell is skipped; if that number is 0, the first
+    /// failure ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,

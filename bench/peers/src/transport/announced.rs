@@ -6,7 +6,8 @@
 //! ```
 //! In the protocol of `shmipc` no frame opens a stream: a server accepts a stream with its first
 //! message. But the benchmark accepts all streams before it sends, and expects them in the order of
-//! opening. The announcements meet both needs.
+//! opening. The announcement, a message of 8 bytes right after opening, makes the server accept the
+//! stream at that time and in that order.
 
 use std::marker::PhantomData;
 
@@ -16,10 +17,10 @@ use partywall_bench::harness::pattern::Touch;
 use partywall_bench::harness::workspace::Setup;
 use partywall_bench::transport::{AsyncEndpoint, Client, Memory, Payload, Server, StreamTransport};
 
-/// A transport with the streams of `T`, each of which is announced.
+/// A transport with the streams of `T`, on each of which the client first sends an announcement.
 pub struct Announced<T>(PhantomData<T>);
 
-/// A client that announces each stream it opens.
+/// A client that sends an announcement on each stream it opens.
 pub struct AnnouncedClient<C>(C);
 
 /// A server that receives the announcement of each stream.

@@ -5,9 +5,9 @@
 //! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2
 //! shared memory   /dev/shm/bench-peers-<pid>-…           instead of /dev/shm/iox2_…
 //! ```
-//! All files therefore have names that the run removes at its end. Services are of the kind `ipc`,
-//! the fastest between processes. Payloads are words of 8 bytes. The receiver polls, as in the
-//! benchmark of that crate.
+//! All these names contain the run's name, so the run can find and remove the files at its end.
+//! Services are of the kind `ipc`, the fastest between processes. Payloads are words of 8 bytes.
+//! The receiver polls, as in the benchmark of that crate.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,8 @@ fn check(deadline: &mut Option<Instant>) -> Result<()> {
     Ok(())
 }
 
-/// Number of polls between two reads of the clock.
+/// Number of polls between two reads of the clock. A clock read takes longer than a poll, so a read
+/// for each poll would delay the receipt of a message.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 16;
 
 /// Maximum wait for a message; a working peer answers within microseconds.

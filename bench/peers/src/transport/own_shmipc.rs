@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Partywall in the protocol of `shmipc`: at both ends, and as client of the crate `shmipc`.
+//! Partywall speaks the protocol of `shmipc`, in two transports: one with Partywall at both ends,
+//! one with a Partywall client and a server of the crate `shmipc`.
 //!
 //! ```text
 //! shmipc-ours          our client ─► our server

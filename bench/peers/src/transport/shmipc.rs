@@ -190,8 +190,8 @@ impl AsyncEndpoint for ShmipcStream {
         let closed = self.stream.close().await;
         match self.side {
             Side::Client => closed.context("closing a stream"),
-            // An error is ignored at the server, because the client may have ended the session
-            // already.
+            // At the server an error of closing the stream is ignored, because the client may have
+            // ended the whole session already.
             Side::Server => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams of the published crate `shmipc` for the traffic of the conformance tests.
+//! Implements the traits of the conformance traffic (`Client`, `Server`, `Conversation`) with
+//! sessions and streams of the published crate `shmipc`.
 
 use std::time::Duration;
 

@@ -82,7 +82,8 @@ async fn run(options: &Options) -> Result<u8> {
     })
 }
 
-/// The default settings of the published crate, changed as the options say.
+/// Returns the default settings of the published crate, with the values that the command line's
+/// options set.
 fn config(options: &Options) -> Config {
     let mut config = Config {
         share_memory_path_prefix: options.prefix.clone(),

@@ -72,7 +72,8 @@ async fn await_ends(report: &SharedReport) {
     }
 }
 
-/// Performs a hot restart, and serves until the clients have moved to the successor.
+/// Performs a hot restart: makes the clients reconnect to the successor server, and serves their
+/// streams until they have.
 async fn hand_over<S: Server>(server: &mut S, epoch: u64, report: &SharedReport) -> Result<()> {
     let mut restarting = std::pin::pin!(server.hot_restart(epoch));
     loop {

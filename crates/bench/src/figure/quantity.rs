@@ -155,7 +155,7 @@ const SIZE_UNITS: [(&str, f64); 4] =
 /// Maximum size in bytes that a flag of the command line accepts.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// Maximum time that a flag of the command line accepts.
+/// Maximum time that a flag of the command line accepts: one day.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

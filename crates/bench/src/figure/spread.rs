@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Spread`: the median of several values with the smallest and the largest.
+//! The spread of several measured values: their median, the smallest and the largest. The report
+//! shows it for numbers that were measured in several rounds.
 
 use serde::Serialize;
 

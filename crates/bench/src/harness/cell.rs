@@ -46,13 +46,13 @@ pub struct TransportName(pub &'static str);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitName {
-    /// Poll until the message has arrived; never sleep
+    /// Poll in a loop until the message has arrived, without ever sleeping
     Spin,
     /// Spin for a while, then sleep (the library's default)
     Adaptive,
-    /// Sleep at once
+    /// Sleep at once, until the peer wakes the receiver
     Park,
-    /// Sleep for a fixed period between two polls
+    /// Sleep for a fixed period between two polls; the peer sends no wake-up
     Poll,
 }
 
@@ -164,11 +164,11 @@ impl Scenario {
 impl TransportName {
     /// Partywall over shared memory.
     pub const SHM: Self = Self("shm");
-    /// A link over shared memory.
+    /// A link (stored messages with acknowledgement) whose two ends are connected by shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
-    /// A link over TCP on loopback.
+    /// A link whose two ends are connected by TCP on loopback.
     pub const LINK_TCP: Self = Self("link-tcp");
-    /// A link over a Unix socket.
+    /// A link whose two ends are connected by a Unix socket.
     pub const LINK_UDS: Self = Self("link-uds");
     /// A Unix stream socket.
     pub const UDS: Self = Self("uds");
@@ -176,9 +176,11 @@ impl TransportName {
     pub const TCP: Self = Self("tcp");
     /// Two pipes, one for each direction.
     pub const PIPE: Self = Self("pipe");
-    /// Plain shared memory with one flag word.
+    /// Plain shared memory with one flag word, on which both ends spin: the lower bound for any
+    /// shared-memory transport.
     pub const BASELINE_SPIN: Self = Self("baseline-spin");
-    /// A bare eventfd without payload.
+    /// A bare eventfd without payload: the lower bound for any transport that wakes a sleeping
+    /// process.
     pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
 
     /// The transport's name in tables and in flags.

@@ -53,8 +53,8 @@ pub enum Request {
         /// The number of sessions that the child accepts.
         sessions: usize,
     },
-    /// The child makes one operation on each stream, and replies once the messages of all streams
-    /// have arrived (`parallel` only).
+    /// The child performs one operation on each stream, and replies once the messages of all
+    /// streams have arrived (`parallel` only).
     Gather,
     /// The child ends the measurement that `Open` began, and waits for the next `Open`.
     Close,
@@ -257,8 +257,10 @@ fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     }
 }
 
-/// Maximum wait for a reply. Mapping a gigabyte may take seconds; the watchdog bounds batches.
+/// Maximum wait for a reply of the child. Mapping a gigabyte may take seconds. The batches
+/// themselves are bounded by the watchdog.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum wait for the child's reason after a failure.
+/// Maximum time for which the parent, after a failure of its own, waits for the child to report the
+/// reason of the failure.
 const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

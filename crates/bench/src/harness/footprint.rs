@@ -50,7 +50,8 @@ impl Footprint {
         })
     }
 
-    /// The growth since the earlier footprint `before`, divided by the number of sessions.
+    /// The memory and descriptors of one session: the growth since the earlier footprint `before`,
+    /// divided by the number of sessions.
     pub fn since(self, before: Self, sessions: usize) -> SessionCost {
         let per_session =
             |now: u64, before: u64| ratio(now.saturating_sub(before), sessions as u64);

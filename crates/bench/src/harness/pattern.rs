@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-/// Whether payload bytes are written and verified (`--touch`).
+/// The values of `--touch`: whether the sender writes payload bytes and the receiver verifies them.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize, clap::ValueEnum,
 )]
@@ -94,7 +94,7 @@ impl Touch {
         self.fill(rest, sequence);
     }
 
-    /// Checks everything except the head, and returns the head.
+    /// Checks the payload of message `sequence` after its head, and returns the head.
     #[inline]
     pub fn verify_headed(self, payload: &[u8], sequence: u64) -> Result<u64, Corrupted> {
         let Some((first, rest)) = payload.split_first_chunk::<HEAD_SIZE>() else {
@@ -105,7 +105,8 @@ impl Touch {
     }
 }
 
-/// The pattern word of message `sequence` at byte `offset`.
+/// The pattern word of message `sequence` at byte `offset` of the payload, from which the following
+/// words are counted up.
 #[inline]
 fn seed_at(sequence: u64, offset: usize) -> u64 {
     mix(sequence).wrapping_add((offset as u64 / 8).wrapping_mul(STEP))

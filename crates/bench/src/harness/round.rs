@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Round`: the result of one measurement of one cell; rounds of a cell can be pooled.
+//! The result of one measurement of one cell (`Round`). The results of several rounds of a cell can
+//! be added up.
 //!
 //! A cell is one combination of scenario, transport and size. Latencies are recorded in an
 //! HdrHistogram (three significant digits, 1 ns to 100 s). CPU time is that of all threads of both
@@ -112,8 +113,8 @@ impl Round {
     }
 }
 
-/// Adds up rounds of the same scenario, transport and size to one round; `None` if there are no
-/// rounds.
+/// Adds up several rounds of the same scenario, transport and size into one `Round`; `None` if
+/// there are no rounds.
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends the program when a measurement hangs, and on SIGINT and SIGTERM. The watchdog first
-//! removes the run's files.
+//! A thread that ends the benchmark when a measurement hangs, and on SIGINT and SIGTERM. Before the
+//! end it removes the run's files.
 //!
 //! A hang is a finding, such as a lost wake-up, so a benchmark must end by itself. The watchdog
 //! does *not* kill the child: the child exits at the end of its stdin.

@@ -5,8 +5,9 @@
 //! target = (cell, metric) ÷ (cell, metric) ≤ limit (or ≥)     both measured in each of ≥ 5 rounds
 //!        | (cell, metric)                  ≤ limit
 //! ```
-//! The median is compared with the limit; the spread is printed. p99 of `rate` is taken from all
-//! rounds together and needs 1,000 samples. Comparisons with other libraries are in `bench/peers`.
+//! The median over the rounds is compared with the limit; the spread is only printed. p99 of `rate`
+//! is taken from all rounds together and needs 1,000 samples. Comparisons with other libraries are
+//! in `bench/peers`.
 
 use std::fmt;
 use std::time::Duration;
