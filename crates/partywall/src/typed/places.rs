@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes at an address where a struct of any alignment up to 64 can be read.
+//! The bytes of a received message, at an address where a struct of any alignment up to 64 can be
+//! read.
 //!
 //! ```text
 //!   There     the message itself, whose bytes are in memory of the peer or on the heap

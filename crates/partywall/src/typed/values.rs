@@ -95,8 +95,7 @@ impl<E> From<DecodeError> for RecvValueError<E> {
     }
 }
 
-/// Longest encoded value, in bytes, that is encoded on the stack: the ring takes a copy of it
-/// anyway.
+/// Longest encoded value, in bytes, that is encoded on the stack and then copied into the ring.
 const SHORT_MAX: usize = 1024;
 
 /// A value after the first pass: encoded if it is short, only measured if it is long.

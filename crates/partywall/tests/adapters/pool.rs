@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool keeps its sessions: it spreads streams over them, replaces lost ones, leaves a session
-//! whose peer sends `go_away`, and leaves nothing behind.
+//! Tests of the pool of sessions: it spreads streams over its sessions, and replaces lost sessions.
+//! It leaves a session whose peer sends `go_away`, and leaves no task or descriptor behind.
 #![cfg(feature = "tokio")]
 
 use crate::support_adapters;

@@ -86,8 +86,9 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// As a foe, performs a handshake until both sides know the other's offer; the foe offers only the
-/// socket. Returns `None` if the time-out came first.
+/// Acts as a foe, a peer whose frames the test writes itself: performs a handshake until both sides
+/// have offered transports. The foe offers only the socket. Returns `None` if the time-out came
+/// first.
 fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
@@ -105,7 +106,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
         assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
-        // The listener has sent READY itself, so it hangs up without a REJECT.
+        // The listener has already sent READY, so it refuses the peer by a hang-up, without a
+        // REJECT.
         assert_eq!(wire.receive().0, Ready::new(TRANSPORT_SOCKET, 1).as_bytes());
         assert!(wire.receive().0.is_empty());
     }

@@ -20,7 +20,8 @@ const THREADS: u64 = 4;
 /// Number of bytes at the beginning of a shared sender's message. They hold the number of the
 /// sending thread and the number of the message.
 const HEAD: usize = 16;
-/// Most bytes of messages that the receiver holds, out of 64 MiB of the sender's memory.
+/// Most bytes of received messages that the receiver keeps without dropping them, so that the
+/// sender can still allocate most of its 64 MiB.
 const HELD_BYTES_MAX: usize = 24 << 20;
 /// After this time without a message, the receiver drops one of the messages that it holds.
 const HOLD_TIME: Duration = Duration::from_millis(20);
@@ -270,7 +271,7 @@ impl Reader {
     }
 }
 
-/// Returns a checksum of a sample of the bytes.
+/// Returns a checksum of a sample of the bytes, to notice a held message that changes.
 fn sum(bytes: &[u8]) -> u64 {
     let sample = bytes.iter().step_by(1 + bytes.len() / 64);
     sample.fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))

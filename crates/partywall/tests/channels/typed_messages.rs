@@ -74,7 +74,7 @@ fn what_is_no_such_value_is_named_and_given_back() {
     assert_eq!(there.recv_value::<String>().unwrap().unwrap(), "after");
 }
 
-/// A value whose encoding is longer each time it is serialised.
+/// A value whose encoding is longer each time it is serialised, so its measured length is wrong.
 struct Growing(Cell<usize>);
 
 impl Serialize for Growing {

@@ -36,7 +36,8 @@ const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
 /// Longest time after the kill within which the survivor must learn of the death.
 const NOTICE_MAX: Duration = Duration::from_secs(1);
-/// Number of processes that are started ahead, because starting one takes longer than killing it.
+/// Number of victim processes that are started ahead, because starting one takes longer than
+/// killing it.
 const POOL: usize = 4;
 
 /// Returns the length of a message: mostly short, sometimes a block, rarely a segment of its own.

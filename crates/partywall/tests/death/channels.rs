@@ -201,7 +201,8 @@ impl Series {
     }
 }
 
-/// Returns the counts that must not grow: descriptors, mappings, resident bytes.
+/// Returns the counts of this process that the kills must not raise: descriptors, mappings,
+/// resident bytes.
 fn footprint() -> (usize, usize, u64) {
     (
         process::open_descriptors(Process::Own).unwrap().len(),

@@ -86,8 +86,8 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 /// A call of a session or stream. Returns the error of the session that the call reported.
 type Use = fn(&Session, &mut Halves) -> Option<SessionError>;
 
-/// All calls that can fail. Each runs in a child of its own, because the first failure ends the
-/// session in that child.
+/// All calls of a session and a stream that can fail in a forked child. Each call runs in a child
+/// of its own, because the first failure ends the session in that child.
 const USES: &[(&str, Use)] = &[
     ("open", |session, _| now(session.open(b"")).and_then(opened)),
     ("accept", |session, _| now(session.accept())?.err()),

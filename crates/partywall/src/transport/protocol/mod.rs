@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of other protocols, as a transport of sessions. Records of streams are derived from
-//! the protocol's events, and calls of the protocol from records.
+//! The transport of a session whose peer speaks another protocol than Partywall's own. This module
+//! turns the protocol's events into records of streams, and the session's records into calls of the
+//! protocol.
 //!
 //! ```text
 //!   session                     transport/protocol/                 protocol
@@ -38,7 +39,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use streams::Streams;
 
-/// Credit of a stream in a protocol without credit, in bytes: more than can ever be sent.
+/// Credit of a stream in a protocol that has no credit, in bytes: more than can ever be sent, so a
+/// stream never waits for credit.
 pub(crate) const WINDOW: u64 = 1 << 62;
 
 /// The parts of an established connection of another protocol.

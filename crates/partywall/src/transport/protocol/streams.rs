@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Maps the stream numbers of a session to the protocol's ids ("names"), and records which
-//! directions have ended.
+//! The table of a session's streams over another protocol. The table maps the session's stream
+//! numbers to the protocol's ids ("names"), and records which directions have ended.
 //!
 //! ```text
 //!   stream that this side opened
@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether `Table::made` may contain records.
+    /// Whether `Table::made` may contain records for the session.
     has_made: AtomicBool,
 }
 
@@ -183,8 +183,8 @@ impl Table {
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions have ended, so one side has closed the stream, and its id may already
-            // be removed from `numbers`.
+            // Both directions have ended, so one side has closed the stream. The stream's id may
+            // already be removed from `numbers`, and may now belong to another stream.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }

@@ -263,14 +263,15 @@ impl BlobMemory {
         (self.first_bytes.max(self.limits.own_memory), limit)
     }
 
-    /// Checks that a message of `len` bytes may be sent in fragments.
+    /// Checks that a message of `len` bytes may be sent in fragments: the peer must accept messages
+    /// of this length.
     pub(super) fn check_overflow(&self, len: u64) -> Result<(), TooLarge> {
         let max = self.limits.peer_message;
         if len <= max { Ok(()) } else { Err(TooLarge { len, max, limit: Limit::PeerMessage }) }
     }
 
     /// Checks that a message of `len` bytes can be sent at all, in a block or in fragments. The
-    /// error names the smallest limit that it exceeds.
+    /// error names the smallest limit that the length exceeds.
     #[inline]
     fn check_length(&self, len: u64) -> Result<(), AllocError> {
         let (largest, limit) = self.largest();
@@ -314,9 +315,9 @@ impl BlobMemory {
         self.add_segment(bytes, needed, shm)
     }
 
-    /// Fails if no more announcements may become pending. The caller must then publish them
-    /// immediately: no other code would publish them before the next message, which may be the one
-    /// that needs memory.
+    /// Fails if no more announcements may become pending. The caller must then publish the pending
+    /// ones immediately: no other code would publish them before the next message, which may be the
+    /// one that needs memory.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }
@@ -359,7 +360,8 @@ impl BlobMemory {
         match sent {
             Ok(count) if count == size_of::<ControlSegment>() => {}
             // Either the peer is gone, which the caller detects, or the peer does not read the
-            // socket. The sender may wait only if blocks are in flight, whose release wakes it.
+            // control socket. The sender may wait only if blocks are in flight, whose release wakes
+            // it.
             _ if shm.is_peer_gone() || self.has_foreign_blocks() => return Err(AllocError::Full),
             Ok(_) => return Err(AllocError::Full),
             Err(source) => {
@@ -432,7 +434,9 @@ impl BlobMemory {
 /// Least size of a further segment in bytes: for smaller segments, the system calls cost more than
 /// the memory.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Most announcements that may be pending at a time.
+/// Most SEGMENT and SEGMENT_RETIRE records that may be pending at a time. Every batch keeps ring
+/// space free for these records (`PENDING_BYTES_MAX`), so the number is small.
 const PENDING_MAX: usize = 4;
-/// At a high rate of large messages, `note_idle` reads the clock once for this number of messages.
+/// At a high rate of large messages, `note_idle` reads the clock once for this number of messages,
+/// because reading the clock takes time.
 const CLOCK_EVERY: u32 = 64;

@@ -21,7 +21,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use zerocopy::FromBytes;
 
-/// Most reads in one call: a peer that sends doorbells without pause must not keep the reader busy.
+/// Most reads of the socket in one call of `read`: a peer that sends doorbells without pause must
+/// not keep the reader busy.
 const READS_MAX: usize = 64;
 
 /// The reader of a connection's control socket.

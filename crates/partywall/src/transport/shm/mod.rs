@@ -67,18 +67,19 @@ pub(crate) struct SharedMemory {
     /// socket reports the peer's death.
     process: Option<PidFd>,
     doorbells: Doorbells,
-    /// The wait point of the receiver.
+    /// The wait point on which this side's receiver sleeps until there are records.
     records: WaitPoint,
-    /// The wait point of the sender.
+    /// The wait point on which this side's sender sleeps until there is space.
     space: WaitPoint,
     /// The control page of the peer's region.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
-    /// How many of the two ends, sender and receiver, are open.
+    /// How many of this side's two ends, sender and receiver, are open: 2, 1 or 0.
     ends_open: Mutex<u8>,
-    /// Number of blocks that are reserved and neither sent nor freed, for the checks of a model.
+    /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
+    /// shuttle check it.
     #[cfg(shuttle)]
     reserved: std::sync::atomic::AtomicI64,
 }
@@ -117,7 +118,7 @@ pub(crate) enum Doorbells {
     },
     /// This side notifies by a byte on the control socket.
     Byte,
-    /// In a model, this side notifies the peer's wait points directly.
+    /// In a model test under shuttle, this side notifies the peer's wait points directly.
     #[cfg(shuttle)]
     Model(Arc<Side>),
 }
@@ -258,15 +259,15 @@ impl SharedMemory {
         must_notify
     }
 
-    /// Adds `change` to the number of reserved blocks, for the checks of a model.
+    /// Adds `change` to the number of reserved blocks, which the model tests under shuttle check.
     #[cfg(shuttle)]
     fn note_reserved(&self, change: i64) {
         // ORDER: Relaxed: under shuttle, one thread runs at a time.
         self.reserved.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Releases a block to the peer. `count` runs under the lock, before the next block is
-    /// released.
+    /// Releases the peer's block `block`, so that the peer may reuse its memory. `count` runs under
+    /// the releaser's lock, before the next block is released.
     #[inline]
     fn release(&self, block: u64, count: impl FnOnce()) {
         if self.connection_state.guard.is_child() {
@@ -401,8 +402,8 @@ const fn word(offset: u64) -> usize {
 /// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle run another thread at a point where two sides access shared memory, of which
-/// shuttle does not know.
+/// Lets shuttle, the scheduler of the model tests, run another thread at this point. Here two sides
+/// access shared memory, of which shuttle does not know.
 #[cfg(shuttle)]
 fn switch_point() {
     // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.

@@ -34,7 +34,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest payload in bytes that SHOULD be sent as DATA (SPEC 8.2).
+/// Longest payload in bytes that SHOULD be sent as DATA (SPEC 8.2). This sender sends longer
+/// messages as BLOB, or on a stream in fragments.
 const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 /// Longest payload of a DATA record in bytes (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
@@ -53,7 +54,7 @@ pub(crate) struct SocketShared {
     connection_state: ConnectionState,
     socket: Arc<Socket>,
     /// The pidfd of the peer's process, on Unix sockets only. A forked child of a dead peer may
-    /// keep the socket open.
+    /// keep the socket open, so the socket alone does not show the death.
     process: Option<PidFd>,
     /// The epoll set that becomes readable when there may be bytes to receive.
     records: EpollSet,
@@ -249,7 +250,8 @@ mod tests {
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
         assert!(matches!(sender.send_on(&payload, &mut progress), Err(NotSent::Full)));
         assert!(progress.started && progress.sent < payload.len());
-        // The caller has not called `give_up`, so the peer still expects the rest of the message.
+        // The caller has not called `give_up`, so the peer still expects the rest of the first
+        // message. Sending another message must end the connection.
         let after = sender.try_send(b"another");
         assert!(matches!(after, Err(NotSent::Closed(Closed::Disconnected))), "{after:?}");
         assert!(matches!(sender.flush(), Err(NotSent::Closed(Closed::Disconnected))));

@@ -42,7 +42,8 @@ pub(crate) struct SocketReceiver {
     /// message.
     has_streams: bool,
     stream: u32,
-    /// Whether the last read took every byte that had arrived, so that the next `find` may block.
+    /// Whether the last read took every byte that had arrived. If so, the next `find` may block in
+    /// its read.
     is_drained: bool,
     /// Whether the peer's process died. Bytes that the process sent before are delivered before the
     /// receiver reports the end.
@@ -92,9 +93,10 @@ const BODY: usize = size_of::<BlobBody>();
 /// Size of the buffer in bytes: it holds the longest DATA record.
 const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
 /// Least number of bytes by which the memory of a large message grows. Each later growth at most
-/// doubles that memory.
+/// doubles that memory, so a peer that announces many bytes and sends few costs little memory.
 const LARGE_STEP: usize = 1 << 20;
-/// A receiver that never blocks checks for the peer's death once per this many empty polls.
+/// A receiver that never blocks checks for the peer's death once per this many polls that find no
+/// message. Each check is a system call.
 const EMPTY_POLLS_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
@@ -169,7 +171,8 @@ impl SocketReceiver {
             return Ok(());
         }
         if deadline.is_none() && self.shared.process.is_none() {
-            // Only the socket can wake this thread, so the read itself blocks.
+            // Without a pidfd and a deadline, only the socket can wake this thread, so the read
+            // itself blocks.
             if matches!(self.read(false)?, Read::End) {
                 self.ended = Some(Closed::Disconnected);
             }

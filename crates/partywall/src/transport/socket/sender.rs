@@ -42,8 +42,8 @@ pub(crate) struct SocketSender {
     batch_bytes_max: u64,
     /// The framing of the message that is being sent in pieces.
     framing: Framing,
-    /// Whether the caller has sent only some bytes of a message and must still pass the others:
-    /// those are not in `rest`.
+    /// Whether the caller has sent only some bytes of a message. The caller must still pass the
+    /// other bytes, which are not in `rest`.
     in_pieces: bool,
     /// When the sender last checked whether the peer lives, after the socket had no space.
     death_checked: Option<Instant>,
@@ -146,7 +146,8 @@ impl SocketSender {
         self.stats.bytes += len as u64;
     }
 
-    /// Interprets the result of a write to the socket.
+    /// Interprets the result of a write to the socket: returns the number of accepted bytes, or the
+    /// reason why none was accepted.
     pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, NotSent> {
         match written {
             Ok(count) => Ok(count),

@@ -16,9 +16,11 @@ use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
 use zerocopy::IntoBytes;
 
-/// Length in bytes of one fragment of a long message.
+/// Length in bytes of one fragment of a long message. A fragment and its prefix fit the longest
+/// DATA record.
 const PIECE_BYTES: usize = 32 << 10;
-/// Most bytes of control records that are kept while the kernel accepts none.
+/// Most bytes that may be kept before another control record. Above this number, the kernel must
+/// accept the kept bytes first.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);
