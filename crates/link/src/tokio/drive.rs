@@ -131,5 +131,6 @@ impl Drive {
     }
 }
 
-/// Interval of the driver task's checks while a thread closes a link.
+/// Interval at which the driver task checks all links while a blocking thread closes a link. That
+/// thread may consume the readiness that the group's descriptor would report to the task.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);

@@ -27,7 +27,8 @@ use tokio::task::coop::consume_budget;
 use super::group::GroupShared;
 use crate::{Observation, Observer, Snapshot, Stopped, WaitError};
 
-/// Notices for the futures of one link.
+/// The notifications of one link: futures wait here, and are woken when the link has messages,
+/// events or other changes.
 pub(super) struct Notices {
     pub(super) observer: Observer,
     pub(super) shared: Arc<GroupShared>,
@@ -35,7 +36,7 @@ pub(super) struct Notices {
     pub(super) changes: Notify,
     pub(super) events: Notify,
     acks: Notify,
-    /// The last reported snapshot; `None` once the link is closed.
+    /// The snapshot of the link with which the last check compared; `None` once the link is closed.
     reported: Mutex<Option<Snapshot>>,
 }
 
@@ -140,7 +141,8 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so` holds for the link, without receiving or sending anything.
+    /// Waits until `is_so` returns true for an observation of the link. The future neither receives
+    /// nor sends anything.
     pub(super) async fn until(
         &self,
         is_so: impl Fn(&Observation) -> bool,

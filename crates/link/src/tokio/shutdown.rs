@@ -50,7 +50,7 @@ struct Closing<'a> {
 
 enum Phase {
     Waiting,
-    /// A blocking thread closes the link, and reports the end to the server.
+    /// A blocking thread closes the link, and reports the end of the stream to the peer.
     Leaving,
     Left,
 }

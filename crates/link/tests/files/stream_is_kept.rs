@@ -15,7 +15,8 @@ use support_retained::{
     Image, Memory, RingReader, State, all_messages, message, next_bytes, stream,
 };
 
-/// An operation of the model test. The flag of an append says whether the record may be compact.
+/// An operation of the model test, which makes random sequences of operations on a sender and a
+/// receiver. The flag of an append says whether the record may be compact.
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize, bool),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second process: the end that is killed, or its next owner.
+//! The second process of the kill sweep: it owns the end of the link that is killed, or is the next
+//! owner of that end. An environment variable selects its part:
 //!
 //! ```text
 //!   part `past`   an earlier owner: plays the script, reports "ready", waits to be killed
@@ -36,14 +37,15 @@ pub fn start(stage: &Stage, part: &str) -> Second {
     Second::start("sweep_worker", &[(PART, part), (ACT, &act), (GROUND, ground)])
 }
 
-/// The main function of a worker: plays the part that the environment names. Returns immediately if
-/// the environment names no part.
+/// The main function of a worker process: plays the part (`past`, `act` or `next`) that the
+/// environment names. Returns immediately if the environment names no part.
 pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
     let ground = PathBuf::from(variable(GROUND).expect(GROUND));
-    // The act runs in a second thread: the system reports the death of a process's first thread
-    // only after the death of all other threads.
+    // The part runs in a second thread, because the tracer must learn of that thread's death. The
+    // system reports the death of a process's first thread only after the death of all other
+    // threads.
     let played = thread::spawn(move || match part.as_str() {
         "past" => {
             let worker = Worker::open(act, &ground);
@@ -157,8 +159,9 @@ impl Worker {
         Self { act, group, end }
     }
 
-    /// Plays the worker's part of the script. Returns the messages that were delivered to the
-    /// worker and not acknowledged.
+    /// Sends, receives and acknowledges the worker's messages of the script, the exchange that
+    /// precedes the tested operation. Returns the messages that were delivered to the worker and
+    /// not acknowledged.
     fn play(&self) -> Vec<Message> {
         let link = &self.end.link;
         let mut held = Vec::new();

@@ -12,8 +12,8 @@ pub struct Figures {
     pub rounds: u64,
     /// The number of kills, by the operation that the end was making when it was killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// The number of kills of both ends together, and of kills of an end that had not yet recovered
-    /// from its previous kill.
+    /// Counts of two kinds of kills: of both ends at once (`both`), and of an end that had not yet
+    /// recovered from its previous kill (`again`).
     pub both: u64,
     pub again: u64,
     pub stops: u64,
@@ -44,8 +44,8 @@ pub struct Recovery {
     pub circumstances: Circumstances,
 }
 
-/// What else than the cut may have delayed a recovery. The figures list the recovery times for each
-/// variant.
+/// A cause, besides the cut itself, that may have delayed a recovery. The figures list the recovery
+/// times for each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,
