@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Differences from shmipc-go: if the session whose turn it is has broken, another session supplies
-//! the stream. If no session is left, all connect at once, not after `rebuild_interval`. Streams
-//! that are not clean are closed, and the pool hands out no stream that the peer has closed.
+//! the stream. If no session is left, all connect at once, not after `rebuild_interval`. A stream
+//! that is put back after a failed call, or with an unread message, is closed. The pool hands out
+//! no stream that the peer has closed.
 
 mod notices;
 mod place;

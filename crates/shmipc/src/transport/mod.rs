@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 
-/// The parts of an established connection.
+/// Arguments of [`connection`]: socket, memory and settings of an established connection.
 pub(crate) struct ConnectionParts {
     pub socket: Socket,
     /// Bytes of the established connection that were read together with the handshake.

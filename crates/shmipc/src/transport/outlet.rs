@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the socket of a connection: wake-ups, fallback data and closes of streams, in order.
-//! Bytes that the system does not accept at once are buffered.
+//! The outlet of a connection: writes wake-ups, fallback data and closes of streams to the
+//! connection's socket, in order. Bytes that the system does not accept at once are buffered.
 
 use super::FallbackLimits;
 use super::counters::ConnectionCounters;
@@ -126,9 +126,9 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether the peer has everything that was written, so that hanging up loses nothing. On a
-    /// Unix socket, returns whether the peer has read everything. Over TCP, this side learns that
-    /// only when the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter)
+    /// Whether the peer has received everything that was written, so that hanging up loses nothing.
+    /// On a Unix socket, returns whether the peer has read everything. Over TCP, this side learns
+    /// that only when the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter)
     /// detects.
     pub(super) fn is_taken(&self) -> bool {
         self.is_closed || self.family() == Family::Unix && self.has_arrived()
@@ -210,5 +210,6 @@ impl Outlet {
     }
 }
 
-/// Capacity in bytes to which an empty buffer for unsent bytes shrinks.
+/// Capacity in bytes to which the buffer for unsent bytes shrinks once it is empty. One long
+/// message so does not occupy memory for the rest of the connection.
 const REST_KEPT_MAX: usize = 64 << 10;

@@ -69,8 +69,8 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Adds the socket to the epoll set if `is_polled`, and otherwise removes it. A socket that
-    /// stayed in the set would report a hang-up for ever.
+    /// Adds the socket to the epoll set behind the descriptor if `is_polled`, and otherwise removes
+    /// it. A socket that stayed in the set would report a hang-up for ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
         // ORDER: Relaxed: one thread at a time arms and disarms the descriptor; for other threads
         // `waits_for_socket` is only a hint.
