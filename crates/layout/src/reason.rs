@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a connection does not use shared memory, or was refused: numbers and sentences (SPEC 2.5,
-//! 2.6).
+//! The reasons why a connection does not use shared memory, or was refused (SPEC 2.5, 2.6).
 //!
-//! The wire carries the numbers; the sentences are for an operator. A number that this version does
-//! not know, from a newer peer, is kept unchanged.
+//! Frames carry the number of a reason; its sentence is for an operator. A number from a newer peer
+//! that this version does not know is kept unchanged.
 
 use core::fmt;
 
@@ -30,7 +29,7 @@ pub enum FallbackReason {
 }
 
 impl FallbackReason {
-    /// The number of the reason on the wire; never 0.
+    /// The number of the reason in a frame; never 0.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -102,7 +101,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The number of the refusal on the wire.
+    /// The number of the refusal in a frame.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -116,7 +115,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal with this number on the wire.
+    /// The refusal with this number, which a frame carried.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         match number {

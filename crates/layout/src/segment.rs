@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layout of a region (SPEC 3).
+//! The layout of a region, the shared memory that one side writes and its peer reads (SPEC 3).
 //!
 //! ```text
 //!  0            header page    RegionHeader; written once, before the region is sealed
@@ -23,7 +23,7 @@ use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first eight bytes of a region.
+/// The first eight bytes of a region, which identify the memory format.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
 /// [`RegionHeader::kind`]: the memory of one side of a connection, which one peer reads.
@@ -73,7 +73,8 @@ pub mod sending {
     pub const BYTES: u64 = 1;
     /// Number of messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Number of messages copied through the ring because no block was free.
+    /// Number of messages that were too long for one record and had to be copied through the ring
+    /// in fragments, because no block was free.
     pub const OVERFLOWS: u64 = 3;
     /// Number of times that the sender notified its peer of records.
     pub const DOORBELLS: u64 = 4;
@@ -227,9 +228,10 @@ pub struct Geometry {
     pub slab_bytes: u64,
 }
 
-/// Smallest number of entries in a release ring.
+/// Smallest number of entries in a release ring, and so of the peer's blocks that may be
+/// unreleased.
 pub const RELEASE_ENTRIES_MIN: u64 = 8;
-/// Largest number of entries in a release ring.
+/// Largest number of entries in a release ring, eight bytes each.
 pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;
 
 impl Geometry {

@@ -10,7 +10,7 @@
 //!  PING      0 answer (u64)    8 token (u64)          16
 //! ```
 //!
-//! The state machine of a session decides which record is allowed when; this file does not.
+//! This file checks bodies only. The state machine of a session decides when a record is allowed.
 
 use crate::check::Violation;
 use crate::record_ring::RecordHeader;
@@ -145,7 +145,8 @@ const _: () = {
     assert!(core::mem::offset_of!(PingBody, token) == 8);
 };
 
-/// Length in bytes of the longest body that a RESET, CREDIT, GO_AWAY or PING record can have.
+/// Length in bytes of the longest body that a RESET, CREDIT, GO_AWAY or PING record can have; the
+/// reason of a GO_AWAY is not counted.
 pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
 
 impl OpenHead {

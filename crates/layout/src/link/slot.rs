@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pair of slots: an image that is replaced as a whole, or not at all (SPEC 13.2).
+//! A pair of slots in a link's file (SPEC 13.2). Each slot holds one image: a complete set of
+//! fields. An update writes the next image into the other slot, so it takes effect as a whole or
+//! not at all.
 //!
 //! ```text
 //!  slot    ┌ sequence ┬ rest of the body ──────┬ seal ┐  seal = crc32c(body) << 32 | low sequence
@@ -23,7 +25,8 @@ use super::checksum::crc32c;
 use crate::seeded_fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The content of a slot: the sequence first, the seal last.
+/// The content of one slot of a pair: it begins with its sequence number and ends with its seal, a
+/// checksum that is stored last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     /// The sequence number of this image in the slot.
     fn sequence(&self) -> u64;
@@ -49,8 +52,8 @@ pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// Returns the newest image in a pair of slots of the same size. `None` if damage makes it
-/// uncertain which image is the newest.
+/// Returns the newest valid image in a pair of slots of the same size. Returns `None` if damage
+/// makes it uncertain which image is the newest.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
@@ -64,8 +67,8 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// What the bytes of one slot show: a valid image, an interrupted update, or damage. [`in_force`]
-/// compares the values of both slots to find the newest image.
+/// State of one slot: it holds a valid image, an interrupted update, or damage. [`in_force`]
+/// compares the states of both slots to find the newest image.
 struct SlotState {
     /// The sequence number of the slot's image, if the image is valid and in the slot where it
     /// belongs.
@@ -85,10 +88,10 @@ impl SlotState {
         Some(Self { whole, sealed_sequence: low(stored), is_body_sealed })
     }
 
-    /// Whether an interrupted update left this slot while `in_force` was the newest image. Such a
-    /// slot has the seal of the image before `in_force`, and that seal does not match the body. (A
-    /// body that matches its checksum but has the wrong sequence in the seal is no interrupted
-    /// update.)
+    /// Whether an interrupted update left this slot while the image with the number `in_force` was
+    /// the newest. Such a slot has the seal of the image before, and that seal does not match the
+    /// body. (A body that matches its checksum but has the wrong sequence in the seal is no
+    /// interrupted update.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
         is_older || seeded_fault("link_rot_is_unfinished")

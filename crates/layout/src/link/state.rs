@@ -15,9 +15,9 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Upper bound of the reports that a state holds.
+/// Maximum number of unacknowledged reports that a state holds.
 pub const REPORTS_MAX: usize = 16;
-/// Upper bound of the earlier owners whose delivered position a state holds.
+/// Maximum number of earlier owners of the file whose delivered position a state holds.
 pub const DELIVERED_MAX: usize = 16;
 
 /// One slot of the state page.
@@ -87,7 +87,7 @@ pub struct StateImage {
     pub delivered: [U64; DELIVERED_MAX],
     /// A reserved field, always 0.
     pub zeros: [u8; 1000],
-    /// The seal, which ends the slot; see [`Slot`].
+    /// The seal, stored last: the checksum, and the low half of the sequence number; see [`Slot`].
     pub seal: U64,
 }
 
@@ -167,7 +167,7 @@ const _: () = {
 };
 
 impl StateImage {
-    /// The state of a new file, without epoch and streams.
+    /// The state of a new file: its epoch is 0, and it has no streams.
     #[must_use]
     pub fn new() -> Self {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
@@ -297,7 +297,8 @@ fn ensure(holds: bool, what: &'static str, found: u64) -> Result<(), FileFault> 
 /// Checks the state page and returns the newest state.
 ///
 /// # Errors
-/// Either [`FileFault::StateDamaged`] or [`FileFault::Contradiction`].
+/// [`FileFault::StateDamaged`] if damage hides which slot is the newest;
+/// [`FileFault::Contradiction`] if fields of the newest state contradict each other.
 pub fn check(page: &[u8]) -> Result<StateImage, FileFault> {
     let [first, second] = slots(page, size_of::<StateImage>()).ok_or(FileFault::StateDamaged)?;
     let state: StateImage = in_force(first, second).ok_or(FileFault::StateDamaged)?;

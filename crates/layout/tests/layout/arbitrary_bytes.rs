@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For any bytes that a peer may send or store, the checks of this crate return a value or a
-//! violation.
+//! Tests that the checks of this crate never panic: for any bytes that a peer may send or store,
+//! they return a value or a violation.
 //!
-//! A xorshift generator makes the same cases in each run; the fuzz targets in `fuzz/` explore more.
+//! A random number generator with a fixed seed makes the same cases in each run; the fuzz targets
+//! in `fuzz/` explore more.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

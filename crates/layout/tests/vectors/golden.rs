@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images that every implementation must understand, each with one line that states its content.
+//! The golden vectors: images that every implementation must understand. An image is the content of
+//! one file: a frame, a region, a ring or a socket stream. One line states what a reader finds in
+//! it.
 //!
-//! The lines are written by hand from SPEC.md, not produced by the reader.
+//! These lines are written by hand from SPEC.md, not produced by the reader.
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
@@ -169,8 +171,8 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// Image of a ring with a PAD. At the position where the next record must begin lies old payload
-/// that looks like a record; the reader must not read it.
+/// Image of a ring with a PAD. Where the next record must begin lies payload of an earlier lap that
+/// looks like a record. The reader must not take it for one.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     // The payload of the first lap spells the first word of a DATA record at position 4096 + 320.

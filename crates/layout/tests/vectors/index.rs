@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file `INDEX.md` of a folder of images, with one row per image.
+//! The file `INDEX.md` in a folder of images (the contents of frames, rings or files): a table with
+//! one row per image.
 //!
 //! ```text
 //! | file | kind | from | expected | what it shows |
@@ -10,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One row of the table in an index file.
+/// One row of the table in an `INDEX.md`: an image and the result that its reader must return.
 #[derive(Debug)]
 pub struct Row {
     /// Name of the file with the image that the row is about.

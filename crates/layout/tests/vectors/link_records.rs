@@ -35,8 +35,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads the link record at the position `from`, and returns its content in the words that the
-/// index uses.
+/// Reads the link record at the position `from`, and returns its content as the line that INDEX.md
+/// states.
 pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
     let size = RingSize::new(RING_BYTES).unwrap();
     let checked = LinkRecord::check(Position(from), tag(STREAM), size, bytes)?;

@@ -41,8 +41,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content in
-/// the words that the index uses.
+/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content as
+/// the line that INDEX.md states.
 pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let mut pages = bytes.to_vec();
     pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
@@ -135,7 +135,7 @@ impl Maker {
     }
 
     /// Sets the `since` word of the consumed record with this `sequence` number. The word says that
-    /// `bytes` more bytes, with this `digest`, were consumed after that record.
+    /// `bytes` more bytes were consumed after that record, up to a position with this `digest`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
@@ -203,8 +203,8 @@ fn good() -> Vec<Image> {
     let mut closed_file = Maker::used();
     closed_file.owner(closed(closing()));
     let mut torn = Maker::used();
-    // The image shows three updates that were each interrupted before the seal was stored: of the
-    // owner record, of the state and of the consumed record.
+    // The image has three updates that were interrupted before their seal was stored: of the owner
+    // record, of the state and of the consumed record.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The images of SPEC 10, made byte by byte from the types of this crate, and a reader for these
-//! images.
+//! The images of SPEC 10, files with which every implementation is tested: made byte by byte from
+//! the types of this crate, with a reader for them.
 //!
 //! ```text
 //!  writer.rs    a ring image, or a socket stream, as an honest sender leaves it
@@ -55,8 +55,8 @@ pub struct Image {
     pub kind: &'static str,
     /// The position in the ring at which the reader begins; only images of rings have one.
     pub from: u64,
-    /// The expected result of the reader: the line that states the content, or the code of the
-    /// violation.
+    /// The expected result of the reader: the line that states the content, or the number of the
+    /// broken rule.
     pub expected: String,
     /// The rule or case that the image shows.
     pub about: &'static str,

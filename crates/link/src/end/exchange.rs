@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exchange with the peer: records, acknowledgements and notifications, over shared memory (SPEC
-//! 16) or a socket.
+//! Exchange of records, acknowledgements and notifications between one end of a link and its peer,
+//! over shared memory (SPEC 16) or a socket.
 //!
 //! ```text
 //!                 over shared memory                          over a socket
@@ -42,8 +42,8 @@ impl Exchange<'_> {
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
-            // The peer reads the acked offset from shared memory. But the peer may sleep, and then
-            // it needs a notification.
+            // The peer reads this end's acked offset from shared memory, so nothing is sent. But a
+            // sleeping peer needs a notification.
             let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
             if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
@@ -64,8 +64,9 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reports an acknowledgement to the peer: now if another thread already blocks on the group,
-    /// else when a thread is about to block. Until then a record may carry the acknowledgement.
+    /// Reports an acknowledgement to the peer: now if another thread already blocks on this link's
+    /// group, else when a thread is about to block on it. Until then a record may carry the
+    /// acknowledgement.
     #[inline(always)]
     pub(super) fn acknowledge_later(&self, state: &mut Locked<'_>) {
         if state.is_shared() { self.notify_later(state) } else { self.send_ack_later(state) }
@@ -80,17 +81,17 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // The calling thread may not use the link again for long, and the leader, which sleeps,
-        // wakes only for another event. So the acknowledgement is sent now, unless the thread has a
-        // next message to receive.
+        // The calling thread may not use the link again for long, and the sleeping leader, the
+        // thread that polls for the group, wakes only for another event. So the acknowledgement is
+        // sent now, unless the thread has a next message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
     }
 
     /// Notifies a peer that waits for acknowledgements, at the latest when a thread of this end is
-    /// about to block. If a thread blocks already, the peer is notified now, because the calling
-    /// thread may not use the link again for long.
+    /// about to block. If another thread blocks already, the peer is notified now, because the
+    /// calling thread may not use the link again for long.
     #[inline(always)]
     pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
         let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
@@ -103,9 +104,9 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // This closure polls for the peer's next record, and is called only where the result
-        // decides. The peer is about to write that record, and a poll would take the cache line
-        // away from the peer.
+        // This closure polls for the peer's next record. It is called only where its result
+        // matters: a poll takes the record's cache line from the peer, which may be about to write
+        // it.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),
@@ -136,7 +137,7 @@ impl Exchange<'_> {
         state.core.iter_mut().for_each(|core| core.prepare_ahead());
     }
 
-    /// Takes the next record from the peer's memory, or reads the socket.
+    /// Takes the next record from the peer's memory if it is shared, else reads the socket.
     #[inline(always)]
     pub(super) fn poll_records(&self, state: &mut Locked<'_>) {
         if state.is_shared() {
@@ -179,7 +180,8 @@ impl Exchange<'_> {
 
     #[cold]
     fn end_by_pull(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
-        // Records are pulled only over a shared connection, so there is an active connection.
+        // This end reads records from the peer's memory only over an attached connection with
+        // shared memory, so there is an active connection.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {

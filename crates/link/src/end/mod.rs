@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link in this process: its link state, its connections, and the threads that block
-//! on it.
+//! One end of a link in this process: its state, its connections, and the threads that block on it.
+//! The handles of `handle/`, which an application has, call it.
 //!
 //! ```text
 //!   handle/ ──▶ Endpoint ◀── reactor: ready sockets, due timers, acknowledgements to settle
@@ -18,12 +18,12 @@
 //!
 //! # Invariants
 //!
-//! - `core` exists until the link is closed. After that every call on the link does nothing, and
-//!   another owner may open the link file.
+//! - `core` exists until the link is closed. After that every call on the link fails or does
+//!   nothing, and another owner may open the link file.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
-//! - Only the fast path takes the lock without the monitor. All other code locks the monitor, which
-//!   closes the fast path first.
+//! - Only the fast path, the short code for sending or receiving one message, takes the lock
+//!   without the monitor. All other code locks the monitor, which closes the fast path first.
 //! - Before a thread releases the lock, it has notified all threads that may wait for its changes.
 
 mod connections;
@@ -71,8 +71,8 @@ pub(super) use self::receive_driver::{MessageInfo, OwnedSink, Sink};
 pub(super) use self::send_driver::Load;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link. Its methods lock the state; a driver object for each task borrows the
-/// endpoint.
+/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has a
+/// driver that borrows the endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -92,7 +92,8 @@ pub(super) struct Endpoint {
     home: Option<Weak<dyn Home>>,
 }
 
-/// The methods of a server that the server's ends of links call.
+/// A server, as its ends of links see it: they call these methods when a client attaches or a link
+/// is closed.
 pub(super) trait Home: Send + Sync {
     /// Called when a client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
@@ -111,8 +112,8 @@ pub(super) struct State {
     claim: Claim,
     /// Whether this link is in its group's list of links with events.
     is_listed: bool,
-    /// Whether something other than messages has changed since the application last learned of this
-    /// link from its group.
+    /// Whether anything but messages has changed since the application last got this link from its
+    /// group's list.
     has_change: bool,
 }
 
@@ -120,24 +121,25 @@ pub(super) struct State {
 #[derive(Default)]
 struct Claim {
     is_claimed: bool,
-    /// Whether the server is about to hand the link to the application.
+    /// Whether the server has the link ready for the application, which has not taken it yet.
     is_offered: bool,
 }
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The guard of the state's lock, taken without the monitor; so the fast path stays open.
+/// The guard of the state's lock, taken without the monitor. The fast path, the short code for one
+/// message, stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
-/// A message that could not be sent on the fast path, together with the lock that the slow path
-/// needs to send it.
+/// A message that the fast path could not send, and the locked state with which the slow path goes
+/// on to send it.
 struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
-/// A reader that got no message on the fast path, together with the lock that the slow path needs
-/// to continue.
+/// The application's reader, if the fast path found no message for it, and the locked state with
+/// which the slow path goes on.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
@@ -146,7 +148,8 @@ struct SlowRead<'a, F> {
 }
 
 impl Endpoint {
-    /// Makes the server's end of a link. It has no handle until the application claims it.
+    /// Makes a server's end of a link. The application gets a handle of the link only by claiming
+    /// it.
     pub(super) fn served(
         core: LinkState,
         key: Key,
@@ -264,7 +267,8 @@ impl Endpoint {
         self.receive_driver().try_recv_with(read)
     }
 
-    /// Sends a message on the fast path. An error returns `fill` for the slow path.
+    /// Sends a message on the fast path, which only works while nothing but messages is pending. An
+    /// error returns `fill` for the slow path.
     #[inline(always)]
     fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
         if self.may_be_child() {
@@ -297,7 +301,7 @@ impl Endpoint {
         if self.may_be_child() {
             return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // If `read` panics, `reading` is dropped after the lock is released, because it was
+        // If `read` panics, `reading` is dropped after the lock is released, because `reading` was
         // declared before the lock. A call from within another reader panics before it takes the
         // lock.
         let reading;
@@ -339,8 +343,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path, and turns the guard of the lock into the guard of the monitor. The
-    /// lock is held all the time.
+    /// Closes the fast path, and turns the guard of the lock into the guard of the monitor, without
+    /// releasing the lock.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -397,7 +401,7 @@ impl Endpoint {
         Exchange { end: self }
     }
 
-    /// Returns the driver that puts this end to sleep and wakes it.
+    /// Returns the driver that declares this end asleep or awake to the peer.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
@@ -461,8 +465,8 @@ impl Endpoint {
         Ok(act(state.core()?, connections))
     }
 
-    /// Claims the link for a handle of the application; `false` if the link already has a handle or
-    /// is closed.
+    /// Claims the link for a new handle of the application; `false` if the link already has a
+    /// handle or is closed.
     pub(super) fn claim(&self) -> bool {
         if self.guard.is_child() {
             return false;
@@ -556,9 +560,9 @@ impl Member for Endpoint {
     }
 }
 
-/// Guard of a reader on the fast path, which must not be dropped while the link is locked. If the
-/// application's code panics, the message counts as delivered. The next thread that receives gets
-/// the same message again.
+/// Guard of a message that the application's code reads on the fast path; it must not be dropped
+/// while the link is locked. If that code panics, the guard counts the message as delivered, and
+/// the next thread that receives gets the same message again.
 struct Reading<'a> {
     end: &'a Endpoint,
 }
@@ -603,7 +607,7 @@ impl State {
         self.core.as_deref().is_some_and(FastPath::is_open)
     }
 
-    /// Opens the fast path if this end has no other pending work than sending and receiving
+    /// Opens the fast path, the short code for one message, if this end has no other work than
     /// messages.
     #[inline]
     fn open_fast_path(&mut self, config: &Config) {
@@ -669,8 +673,8 @@ impl State {
         self.core.as_deref().is_some_and(LinkState::is_shared)
     }
 
-    /// Whether this end is declared awake to the peer, so that the peer does not notify it of the
-    /// next record.
+    /// Whether this end has declared itself awake to the peer, so that the peer does not notify it
+    /// of the next record.
     fn is_awake_for_records(&self) -> bool {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }

@@ -24,14 +24,14 @@ use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped,
 use crate::link_state::Event;
 use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
 
-/// Receives through one end of a link.
+/// Receives messages through one end of a link, for the application's handles.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceiveDriver<'a> {
     pub(super) end: &'a Endpoint,
 }
 
 impl ReceiveDriver<'_> {
-    /// Passes the next message to `sink` if one has arrived, and returns the result of `sink`.
+    /// Passes the next message to `sink` if one has arrived, and returns what `sink` made of it.
     /// Returns `None` if the peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
         // If `sink` takes no message, it is dropped only after the lock is released, because its
@@ -63,12 +63,13 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // `take_finished` reports only once that the peer has finished its stream. So a turn of
-            // the reactor, which may fail, comes later: its error would hide that report.
+            // `take_finished` reports only once that the peer has finished its stream. So the turn
+            // of the reactor below, which may fail, must not come first: its error would hide that
+            // report.
             return Ok(None);
         }
-        // If no thread blocks on the group, only this call can connect, or notice that the
-        // connection broke. So it makes a turn.
+        // If no thread blocks on the link's group, only this call can connect, or notice that the
+        // connection broke. So it polls the group's sockets once.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if must_turn {
@@ -141,8 +142,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Passes the next message to `sink` if there is one now. If `may_watch`, also polls for a
-    /// short time.
+    /// Passes the next message to `sink` if there is one now. If `may_watch`, waits for one for a
+    /// short time by polling.
     #[inline(always)]
     fn next_now<T: Sink>(
         &self,
@@ -161,8 +162,8 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // An error of this turn is dropped, because returning it would lose the message. A
-                // thread that blocks on the group gets the same error.
+                // An error of this turn is dropped, because returning it would lose the message.
+                // The next thread that blocks on the group gets the same error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);
@@ -329,8 +330,8 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// What the application's reader learns of a message besides its bytes: its position, its delivery
-/// count and whether it is acknowledged.
+/// Facts that the application's reader gets with a message's bytes: position, delivery count, and
+/// whether the message is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
@@ -340,9 +341,9 @@ pub(crate) struct MessageInfo {
     pub(crate) is_acked: bool,
 }
 
-/// Takes one delivered message. This is a trait instead of a closure, because a method can be
-/// marked to be inlined. Without inlining, the `MessageInfo` would be stored and loaded again,
-/// which costs time.
+/// Object that takes one delivered message. It is a trait instead of a closure, because a method
+/// can be marked to be inlined. Without inlining, the `MessageInfo` would be stored and loaded
+/// again, which costs time.
 pub(crate) trait Sink {
     type Output;
 
@@ -398,8 +399,8 @@ impl<T: Sink> Sink for &mut T {
     }
 }
 
-/// Guard that exists while the application's code reads a message. If that code panics, the message
-/// counts as delivered, and is the next one to be delivered again.
+/// Guard that exists while the application's code reads a message. If that code panics, dropping
+/// the guard counts the message as delivered, and the next receive gets it again.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
@@ -435,8 +436,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads that wait for room for a reply. The message to which a thread replies may just
-/// have been acknowledged by another thread, which ends that thread's wait.
+/// Wakes threads that wait for room for a reply. A message to which one of them replies may just
+/// have been acknowledged by another thread: the wait then ends with an error.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {
