@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connects to a listener, within the handshake timeout.
+//! The connecting side of a connection: reaches a listener, and performs the handshake within the
+//! handshake timeout.
 
 use super::Established;
 use super::pending::Pending;
@@ -66,8 +67,8 @@ pub(crate) fn establish(
     let geometry = config.geometry()?;
     let mut config = config.clone();
     if let Address::Abstract(_) = address {
-        // An abstract name has no permissions, so any process could have bound it: only the own
-        // user is admitted by default.
+        // An abstract name has no permissions, so any process could have bound it. So by default
+        // only a listener of the own user is admitted.
         config.admission.get_or_insert_with(Admission::own_user);
     }
     let deadline = deadline_after(config.handshake_timeout);

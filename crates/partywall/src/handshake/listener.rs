@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 /// Most connections that the listener accepts in one round, before it drives the handshakes under
-/// way.
+/// way. So a flood of connections does not delay these handshakes for ever.
 const ADMITTED_MAX: usize = 64;
 
 /// Accepts connections at an address.
@@ -143,8 +143,9 @@ impl Listener {
         Self::adopt_service(descriptor, config, SERVICE_CHANNEL)
     }
 
-    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under `name` (`LISTEN_FDS`; `FileDescriptorName=` of systemd).
+    /// Listens on the socket that a service manager passed to this process under `name`
+    /// (`LISTEN_FDS`; `FileDescriptorName=` of systemd), like
+    /// [`from_descriptor`](Self::from_descriptor).
     ///
     /// # Errors
     /// [`BindError::System`] if no such socket was passed, and as `from_descriptor`.
@@ -261,7 +262,8 @@ impl Listener {
         self.accept_channel(None)
     }
 
-    /// As [`accept`](Self::accept), but blocks only until `deadline`.
+    /// Blocks until the next channel is established, like [`accept`](Self::accept), but only until
+    /// `deadline`.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).

@@ -52,11 +52,14 @@ pub(crate) struct Pending {
     pub(super) credentials: Option<Credentials>,
     /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
+    /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
+    /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
+    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
+    /// peer, so this side need not send one.
     kernel_has_pidfd: bool,
-    /// Whether this side has sent READY. From then on the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may use the connection, so this side
+    /// can send no refusal.
     is_ready_sent: bool,
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
@@ -76,7 +79,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The state of a handshake after the peer's HELLO was checked.
+/// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -270,7 +273,8 @@ impl Pending {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent no frame before the answer that it had to await.
+    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
+    /// side: neither a byte nor a descriptor.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -450,7 +454,8 @@ impl Pending {
         self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Sends READY of a connector, which settles the transport and the doorbells.
+    /// Sends the connector's READY frame, which decides the transport and whether both sides use
+    /// doorbells.
     fn conclude(
         &mut self,
         known: &Known,
@@ -481,8 +486,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
-        // cannot make one either, the peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
+        // process cannot make a pidfd, the peer learns of its death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
