@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides which connection of a link replaces which (SPEC 12.2).
+//! Decides whether a new connection of a link may replace the present one (SPEC 12.2). The server
+//! of a link calls `admit` for each client that asks to attach.
 //!
 //! ```text
 //!  client ── ATTACH ───▶ server  `admit`: Accept, Stale or Fenced; the server stores and replaces
@@ -17,7 +18,8 @@
 
 use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 
-/// The peer, as the local side stores it.
+/// The identity of the peer that the local side stores, to compare it with the claim of a peer that
+/// attaches later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// The store id of the peer.
@@ -87,7 +89,8 @@ pub enum Admission {
     Fenced(Incarnation),
 }
 
-/// Decides about a client that asks to attach; the server calls it again when that client confirms.
+/// Decides whether a client that asks to attach is admitted. The server calls `admit` again when
+/// that client confirms, because another connection may have been confirmed meanwhile.
 ///
 /// ```
 /// use partywall_reconcile::attach::{admit, Admission, Connection, Peer};

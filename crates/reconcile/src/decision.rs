@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reconciling one direction: two views make a decision, which the receiver checks and applies
-//! (SPEC 12.3).
+//! Decides where one direction of a link resumes after a disconnect (SPEC 12.3). The input is two
+//! views: what the sender and the receiver say of the stream. The receiver checks and applies the
+//! decision.
 //!
 //! ```text
 //!  The sender keeps the records from base to tail. The receiver
@@ -19,7 +20,8 @@
 //! through the closure `digest_at`, so transports, tools and the model can all call it.
 //!
 //! The sender decides, because it has the records. The receiver accepts the decision only if
-//! [`Decision::check`] succeeds, and only if its own state is still the one of its view.
+//! [`Decision::check`] succeeds. Its own state must also still be the state of the view that it
+//! sent.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{AckedOffset, Position, Range, RecordDigest};
@@ -27,7 +29,7 @@ use crate::report::Impossible;
 use crate::skip::Skip;
 use crate::views::{ReceiverView, SenderView};
 
-/// Decides how a direction resumes.
+/// Decides how a direction of a link resumes, from the sender's view and the receiver's view.
 ///
 /// `digest_at` is called at most once, for a position from base to tail. It returns the digest at
 /// that position, or `None` if no record begins or ends there. It must return a digest for the
@@ -110,7 +112,7 @@ fn gap(
     Decision::Gap { range: Range::clamped(from, sender.base()), digest }
 }
 
-/// How one direction resumes.
+/// How one direction of a link resumes after a disconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// The direction resumes at this position, up to which the receiver had consumed.

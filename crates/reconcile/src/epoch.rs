@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Leaving an epoch: what a side keeps of its streams, and which ranges are reported (SPEC 12.4).
+//! Functions by which a side of a link leaves an epoch (SPEC 12.4). They decide what the side keeps
+//! of its streams, and which ranges of messages it reports as undelivered.
 //!
 //! ```text
 //!  sender of epoch 1    has sent up to `tail`
@@ -53,7 +54,7 @@ pub struct Past {
     pub sending: Option<SentPast>,
     /// The stream that the side received; `None` if the side knew none in that epoch.
     pub receiving: Option<ReceivedPast>,
-    /// Whether the reports of that epoch were stored.
+    /// Whether the reports of that epoch were stored, so that no range is reported twice.
     pub settled: bool,
 }
 

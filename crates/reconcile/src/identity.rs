@@ -59,8 +59,8 @@ impl StreamId {
     }
 }
 
-/// What a side tells its peer about itself when a connection begins: its store, its owner, the
-/// connection and its epoch. The frames ATTACH and ATTACHED carry it.
+/// The identity that a side sends to its peer when a connection begins: its store, its owner, the
+/// connection and its epoch. The frames ATTACH and ATTACHED carry the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The store id of the side that sends this identity.

@@ -38,7 +38,8 @@ use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
-/// Upper bound of the threads that are favoured in the life of a lock, one after the other.
+/// Upper bound of the threads that are favoured in the life of a lock, one after the other. Each of
+/// them has a slot of its own; further threads always take the mutex.
 pub const FAVOURED_MAX: usize = 4;
 
 /// The words of the lock's bias: which thread is favoured, and which threads are inside the lock.

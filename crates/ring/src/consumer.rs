@@ -18,7 +18,7 @@ use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES};
 use partywall_layout::{RecordHeader, Violation};
 
-/// Distance in bytes at which [`Consumer::prefetch`] fetches ahead.
+/// Distance in bytes, from the consumer's position, at which [`Consumer::prefetch`] fetches ahead.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 
 /// The only reader of a record ring.
@@ -158,7 +158,8 @@ impl Consumer {
         }
     }
 
-    /// Whether so much is consumed that the consumer must report its progress now (SPEC 4.6).
+    /// Whether an eighth of the ring is consumed and not reported, so that the consumer must report
+    /// its progress now (SPEC 4.6).
     #[inline]
     #[must_use]
     pub const fn is_report_due(&self) -> bool {

@@ -47,7 +47,7 @@ pub trait Readable: Send + Sync + 'static {
     fn cells(&self) -> &[UnsafeCell<u8>];
 }
 
-/// Keeps the pages of an [`OwnMem`] mapped.
+/// Keeps the pages of an [`OwnMem`] mapped as long as any part of that memory lives.
 struct Keep {
     memory: Box<dyn Writable>,
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session floods this side with records that cost it little. The resources of this
-//! side stay bounded. Records beyond a bound are the violation that the specification names.
+//! Tests in which the peer of a session floods this side with records that cost the peer little.
+//! The resources of this side stay bounded. Records beyond a bound are the violation that the
+//! specification names.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]

@@ -45,8 +45,9 @@ fn sequences() -> Vec<Sequence> {
     sockets.collect()
 }
 
-/// As a foe, sends the records of a socket image over whatever transport the foe has. On a socket
-/// it sends all records at once, so that the victim reads none before all have arrived.
+/// Sends the records of a socket image as the hostile peer `foe`, over whatever transport `foe`
+/// has. On a socket, `foe` sends all records at once, so that the victim reads none before all have
+/// arrived.
 fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
     let (mut rest, mut on_socket) = (bytes, Vec::new());
     while let Ok((header, behind)) = WireHeader::read_from_prefix(rest) {

@@ -7,8 +7,8 @@
 //!        └── reads context switches, CPU time, memory and descriptors of both from /proc
 //! ```
 //!
-//! The two processes raise their descriptor limit to the hard limit of this process. If that is too
-//! low for 1,000 sessions, the test opens fewer.
+//! The two processes raise their descriptor limit to the hard limit of this process. If that limit
+//! is too low for 1,000 sessions, the test opens fewer.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -31,7 +31,8 @@ const LONG_SILENCE: Duration = Duration::from_secs(60);
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
-/// Upper bounds for one end of a session.
+/// Upper bounds of the descriptors and of the private memory in bytes that one end of a session
+/// takes.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
 /// Upper bound of private memory in bytes for an end on a socket, which has a receive buffer of 64

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both fronts of sessions have the same names, and a call that never waits on one front never
-//! waits on the other.
+//! Tests that the two fronts of sessions, `blocking` and `tokio`, have the same names. A call that
+//! never waits on one front never waits on the other.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session that has ended sends its pending records, even if its process exits right after. If
-//! the peer never reads, the session waits for a bounded time and then drops the rest.
+//! Tests that a session that has ended sends its pending records, even if its process exits right
+//! after. If the peer never reads, the session waits for a bounded time and then drops the rest.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -14,7 +14,7 @@ use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-/// Transports whose buffers a test can fill quickly.
+/// Transports whose buffers a test can fill quickly, so TCP is not among them.
 const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 
 const KIND: &str = "PARTYWALL_LEAVING_KIND";

@@ -44,7 +44,7 @@ impl Number {
     }
 }
 
-/// The number whose request never gets a complete response.
+/// The value that makes the echo service never complete its response, so that a call stays open.
 pub const HANG: u64 = u64::MAX;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;

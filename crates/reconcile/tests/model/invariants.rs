@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The invariants of every state, and the invariants at the end of a run without further faults.
+//! The invariants that the model checks: those of every state, and those at the end of a run
+//! without further faults.
 //!
 //! ```text
 //!   broken   checks a state
@@ -38,7 +39,7 @@ pub enum Invariant {
     NoDeadEnd,
 }
 
-/// The first invariant that this world breaks, if there is one.
+/// The first invariant that this state of the model breaks, if there is one.
 pub fn judge(world: &World, bounds: &Bounds) -> Option<Invariant> {
     broken(world).or_else(|| unquiet(world, bounds))
 }
