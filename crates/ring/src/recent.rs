@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache of recently returned chunks, by size. A sender of many messages of one size gets the
-//! same memory again, without a split or a join, while that memory is still in the processor's
+//! The slab's cache of recently returned chunks, by size. A sender of many messages of one size
+//! gets the same memory again, without a split or a join. That memory is still in the processor's
 //! cache.
 //!
 //! ```text
@@ -13,7 +13,8 @@
 
 use alloc::vec::Vec;
 
-/// Upper bound of the different chunk sizes in the cache.
+/// Upper bound of the different chunk sizes in the cache at a time: each bucket holds chunks of one
+/// size.
 const BUCKETS: usize = 8;
 /// Upper bound of the chunks of one size. Up to this many streams can each have a message of the
 /// same size in flight.

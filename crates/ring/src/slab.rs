@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The slab: memory for payloads that are too large for the record ring (SPEC 5.1).
+//! The slab: a sender's allocator of blocks, the memory for payloads that are too large for the
+//! record ring (SPEC 5.1).
 //!
 //! ```text
 //!  segment 0 (in the region)    |in flight|  free  |reserved|in flight|   free       |
@@ -54,7 +55,7 @@ struct Segment {
     used: u64,
 }
 
-/// The entry to which a block id refers; there is one per block that may be in flight.
+/// The entry to which a block id refers; there is one ticket per block that may be in flight.
 #[derive(Debug)]
 struct Ticket {
     generation: u32,
@@ -89,7 +90,7 @@ pub struct Place {
 pub struct Slab {
     bins: Bins,
     chunks: Vec<Chunk>,
-    /// Indices of the entries of `chunks` that hold no chunk and can be reused.
+    /// Indices of the entries of `Slab::chunks` that hold no chunk and can be reused.
     spare: Vec<u32>,
     /// All segments of the slab by index; `None` where a segment was removed.
     segments: Vec<Option<Segment>>,

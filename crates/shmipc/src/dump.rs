@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Report of a region of shmipc: both queues and all lists of slices, inspected from outside the
-//! processes that use them.
+//! Makes a report of a region of shmipc for diagnosis: both queues and all lists of slices,
+//! inspected from outside the processes that use them.
 //!
 //! ```text
 //!   file, or /proc/PID/fd/N ── read ──▶ bytes ── inspect ──▶ Report ──▶ text
@@ -202,7 +202,8 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Records the slices of the pending message that `element` announces.
+/// Records the slices of the pending message that the queue element `element` announces, by
+/// following the links from slice to slice.
 fn follow(
     region: &[u8],
     geometry: &Geometry,
@@ -282,7 +283,7 @@ fn look_at_list(
     ListReport { geometry: *list, free, walked, head, tail, counters, slices }
 }
 
-/// Finds the slices of a list that can be reached from its head.
+/// Finds the free slices of a list: those that can be reached from the head of the list.
 fn walk(
     region: &[u8],
     list: &ListGeometry,
@@ -339,7 +340,7 @@ const STATUS_MASK: u32 = 0xff;
 const STATUS_CLOSE: u32 = 1;
 /// Upper bound of the bytes of a slice that the report shows.
 const FIRST_BYTES_MAX: u32 = 32;
-/// Size in bytes of the largest region that can be inspected.
+/// Size in bytes of the largest region that can be inspected: offsets in a region have 32 bits.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
 impl Report {

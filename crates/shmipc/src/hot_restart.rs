@@ -59,7 +59,7 @@ pub struct Handover {
     deadline: Option<Instant>,
 }
 
-/// State of a handover.
+/// State of a listener's handover of its sessions to a new process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
     /// There was no handover so far.
@@ -265,7 +265,7 @@ pub enum RestartAction {
     Ignore,
 }
 
-/// An action of the pool that is due.
+/// An action of a migrating pool that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Connect again to replace the session with this number.
@@ -342,9 +342,10 @@ impl Migrator {
     }
 }
 
-/// Time limit of a handover, for the listener and for the pool.
+/// Time limit of a handover, for the listener and for the pool. Sessions that have not moved by
+/// then stay with the old process.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay before another attempt to connect.
+/// Delay before a pool's next attempt to connect to the new process, which may not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

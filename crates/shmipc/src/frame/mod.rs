@@ -71,12 +71,12 @@ impl Header {
 pub enum Kind {
     /// Sent by a client: the paths of the files that hold queue and buffers.
     ShmByPath = 0,
-    /// Sent by either side: the queue has elements.
+    /// Sent by either side: its queue has elements for the receiver of the message.
     Polling = 1,
-    /// Sent by either side: it has closed a stream. The message is needed if the queue is full, or
-    /// if the stream's data used the socket.
+    /// Sent by either side: it has closed a stream. The message is needed only if the queue is
+    /// full, or if the stream's data used the socket; otherwise the queue announces the close.
     StreamClose = 2,
-    /// Sent by either side: data for which the shared memory had no room.
+    /// Sent by either side: data of a stream for which the shared memory had no room.
     FallbackData = 3,
     /// Sent by either side: the newest version that the sender supports.
     ExchangeVersion = 4,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshake of the connecting side, which has created queue and buffers before.
+//! The handshake of the connecting side of shmipc. The client has created the regions of queue and
+//! buffers before, and gives the server access to them.
 //!
 //! ```text
 //!   File     ▶ ShmByPath 2 ─────────────────────────────────────────────────────────▶ Done 2

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collects bytes until a header, a body, or the byte with descriptors is complete.
+//! Collects the bytes of a shmipc handshake until a header, a body, or the byte with descriptors is
+//! complete.
 //!
 //! ```text
 //!   expect(8) ── feed ── feed ──▶ the eight bytes ── expect(the rest) ── feed ──▶ …

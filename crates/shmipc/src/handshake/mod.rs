@@ -156,7 +156,8 @@ impl From<NegotiationError> for ProtocolError {
     }
 }
 
-/// Length of the longest path or name, in bytes; it is also the system's limit for paths.
+/// Length in bytes of the longest path or name that a handshake message may contain. The value is
+/// also the system's limit for paths.
 pub const PATH_BYTES_MAX: u16 = 4096;
 /// Length in bytes of the shortest message with two names: header, two lengths, and one byte for
 /// each name.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshake of the accepting side, which creates no memory, and maps that of the client.
+//! The handshake of the accepting side of shmipc, which creates no memory, and maps the client's
+//! memory.
 //!
 //! ```text
 //!   First ─ ShmByPath 2 ─▶ Body ─▶ Mapping ──────────────────────────────────────────────▶ Done 2
