@@ -104,7 +104,7 @@ fn start_at(socket: &str, role: &str, directory: &Path, files: bool) -> Second {
     Second::start("victim", &variables)
 }
 
-/// Connects to a server that may not listen yet, and returns the session.
+/// Connects to a server that may not listen yet: tries again until a deadline. Returns the session.
 fn connected(path: &Path, protocol: &Arc<Shmipc>) -> Session {
     let mut session = None;
     support_foe::until("it listens", || {

@@ -191,7 +191,7 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // The wait cannot fail, because `self` holds the sender of the channel.
+                // The wait cannot fail, because `self` holds the sender of the watched view.
                 let _ = changes.changed().await;
                 continue;
             };
@@ -249,7 +249,7 @@ impl SessionManager {
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // The wait cannot fail, because `self` holds the sender of the channel.
+        // The wait cannot fail, because `self` holds the sender of the watched view.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }

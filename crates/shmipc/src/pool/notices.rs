@@ -42,7 +42,7 @@ impl Notices {
     }
 
     /// Puts the notices `early` of connection `number` back into the table. The supervisor calls
-    /// this function if it does not know that connection yet.
+    /// this function if it does not know that connection yet, and takes the notices again later.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();

@@ -102,8 +102,8 @@ impl Drop for OnHeap {
     }
 }
 
-/// Heap bytes that a message takes, overhead included, because many small messages use much memory,
-/// too.
+/// Heap bytes that a message takes, with its overhead. Without the overhead, many small messages
+/// could use far more memory than the limit.
 fn weight(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + MESSAGE_BYTES
 }

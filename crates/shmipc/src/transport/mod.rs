@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection of the protocol shmipc, as Partywall's sessions use it.
+//! A connection of the protocol shmipc, as Partywall's sessions use it. An element is an entry of
+//! the ring that names a message's slices; fallback data is a message that is sent over the socket.
 //!
 //! ```text
 //!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling if idle    sender.rs

@@ -147,8 +147,8 @@ impl Outlet {
         }
     }
 
-    /// Whether no bytes are on the way: neither buffered in this outlet nor in the system. Returns
-    /// `true` if the system does not report its buffered bytes.
+    /// Whether all written bytes have arrived: none is buffered in this outlet or in the system.
+    /// Returns `true` if the system does not report its buffered bytes.
     fn has_arrived(&self) -> bool {
         !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
     }

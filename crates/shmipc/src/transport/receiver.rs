@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a connection: it takes elements from the ring first, and then reads the
-//! socket.
+//! The receiving end of a connection. It takes elements, the entries that name a message or a
+//! close, from the ring first, and then reads frames, the messages on the socket.
 //!
 //! ```text
 //!   ring ── element ─▶ event: message, new stream; a close waits until the socket was read

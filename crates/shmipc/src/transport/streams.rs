@@ -163,7 +163,7 @@ impl Table {
     }
 }
 
-/// The first id that a side gives a stream it opens, as in other implementations.
+/// The id of the first stream that a side opens, as in other implementations.
 const FIRST_NAME: u32 = 2;
 /// Number of closed streams whose id is remembered, if the ring's capacity is not larger. With a
 /// larger ring it is that capacity, because that many elements of closed streams may be in flight.
