@@ -210,6 +210,6 @@ impl Outlet {
     }
 }
 
-/// Capacity in bytes to which the buffer for unsent bytes shrinks once it is empty. One long
-/// message so does not occupy memory for the rest of the connection.
+/// Capacity in bytes to which the buffer for unsent bytes shrinks once it is empty. So one long
+/// message does not occupy memory for the rest of the connection.
 const REST_KEPT_MAX: usize = 64 << 10;
