@@ -15,7 +15,7 @@ use clap_mangen::Man;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = COMPLETION_EXAMPLES)]
 pub struct CompletionArguments {
-    /// The shell
+    /// The shell for which the script is
     shell: Shell,
 }
 
@@ -23,7 +23,7 @@ pub struct CompletionArguments {
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArguments {
-    /// The command [default: `partywall` itself]
+    /// The command whose manual page is printed, such as link send [default: `partywall` itself]
     #[arg(value_name = "COMMAND")]
     path: Vec<String>,
     /// Directory to write the pages of all commands to

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scenarios, one per file, each with the parent's and the child's part.
+//! The scenarios of the benchmark, one per file. Each file has the code of the parent process and
+//! that of the child process.
 //!
 //! ```text
 //! Runner::channels::<T>   ping throughput duplex rate   one connection
@@ -32,7 +33,8 @@ use crate::harness::round::Round;
 use crate::harness::workspace::Setup;
 use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
 
-/// The two parts of a measurement on one transport.
+/// The functions that measure one transport: one for the parent process and one for the child
+/// process.
 #[derive(Clone, Copy)]
 pub struct Runner {
     /// The parent's part: measures the given cell once, for about the given duration.

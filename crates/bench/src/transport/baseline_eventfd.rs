@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The baseline of sleeping and waking: one blocking eventfd per direction, without payload.
 //!
-//! No transport that parks can take less time; whatever a transport takes beyond the baseline is
-//! its own cost.
+//! No transport whose receiver sleeps can take less time. The time that a transport takes beyond
+//! this baseline is its own cost.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -113,7 +113,8 @@ impl Endpoint for SpinEndpoint {
     }
 }
 
-/// The offset of the flag, which follows the payload, in the same cache line if both fit.
+/// The offset of the flag in the buffer, in bytes: the first multiple of 8 after the payload. A
+/// short payload and its flag thereby share a cache line.
 const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
@@ -138,7 +139,8 @@ impl Readable for Peer {
 
 const FLAG_SIZE: usize = 8;
 
-/// Number of polls of the flag between two reads of the clock.
+/// Number of polls of the flag between two reads of the clock, which takes longer than a poll and
+/// would delay the receipt.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 20;
 
 /// Maximum time that a reader waits for the flag to change.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use super::Endpoint;
 
-/// An endpoint over any blocking stream.
+/// One end of a connection that carries messages of a fixed size over a blocking byte stream.
 pub struct ByteStreamEndpoint<S> {
     stream: S,
     outgoing: Vec<u8>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages on an asynchronous byte stream, for `parallel` over sockets.
+//! Sends and receives messages on an asynchronous byte stream, each with a length prefix;
+//! `parallel` uses it over sockets.
 //!
 //! ```text
 //! | length u32, little-endian | payload |     one write, and one read if small, per message

@@ -73,8 +73,8 @@ pub trait Endpoint {
     /// them.
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
-    /// Returns once all sent messages have left this process, because the caller will not use the
-    /// endpoint for a while.
+    /// Returns once all sent messages have left this process. The caller calls it before it leaves
+    /// the endpoint unused for a while, because a transport may send only during calls.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }

@@ -35,7 +35,8 @@ fn quota_of(quota: Option<f64>) -> Finding {
     }
 }
 
-/// A finding on whether the library spins under `Wait::Adaptive`.
+/// The finding on whether the library spins under `Wait::Adaptive`. It does not with a single CPU,
+/// which the peer needs, nor under a CPU quota, which spinning would use up.
 fn spinning(allowed: usize, quota: Option<f64>) -> Finding {
     let subject = "spinning";
     match (allowed, quota) {

@@ -67,5 +67,5 @@ fn noexec() -> Finding {
     }
 }
 
-/// Version (major, minor) of the first kernel with all required features.
+/// Version (major, minor) of the first Linux kernel with all features that Partywall needs.
 const VERSION_MIN: (u32, u32) = (5, 3);

@@ -153,8 +153,8 @@ fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel
     listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// The numbers of descriptors that this process has open, and of memfds that it has mapped. Their
-/// growth shows what a channel costs.
+/// The number of descriptors that this process has open, and the number of memfds that it has
+/// mapped. The growth of both numbers shows what a channel costs.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,
@@ -194,12 +194,12 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The error is ignored: at worst an empty directory stays.
+        // The error is ignored: at worst an empty directory stays in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Longest time that a check may take.
+/// Longest time that one step of the check, such as connecting or receiving, may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of one accept, before the thread checks again whether the client has failed.
 const ACCEPT_STEP: Duration = Duration::from_millis(100);

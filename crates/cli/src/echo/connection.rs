@@ -51,7 +51,7 @@ pub struct Connection {
     pub transport: String,
 }
 
-/// Why an experiment failed.
+/// The reason why sending messages to an echo server, or receiving the echoes, failed.
 #[derive(Debug)]
 pub struct EchoError {
     /// The exit code with which the command ends.

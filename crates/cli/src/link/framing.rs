@@ -184,7 +184,8 @@ impl Splitter {
     }
 }
 
-/// Number of bytes that one read of the input takes at most.
+/// Maximum number of bytes that one read of the input takes; the buffer has at least this much free
+/// space before each read.
 const READ_BYTES: usize = 64 << 10;
 const PREFIX_BYTES: usize = 4;
 const LINE_END: u8 = b'\n';

@@ -23,7 +23,7 @@ pub struct EndOptions {
     /// Keep nothing: unacknowledged messages are lost when this process ends
     #[arg(long, conflicts_with = "dir")]
     pub volatile: bool,
-    /// Name of this end
+    /// Name of this end of the link, by which the peer knows it
     #[arg(long, value_name = "A")]
     pub name: String,
     /// Name of the link; a pair of ends may have several
@@ -38,13 +38,14 @@ pub struct EndOptions {
     /// After a kill, each message comes exactly once; needs --dir and a file
     #[arg(long)]
     pub exactly_once: bool,
-    /// File with the secret of both ends; only its owner may read it
+    /// File with the secret that both ends must have; only its owner may have permission to read it
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// What to do with a file of the link that was not closed before a reboot
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = AfterRebootFlag::Refuse)]
     pub after_reboot: AfterRebootFlag,
-    /// Longest time without progress [default: no limit]
+    /// Longest time without progress, such as an acknowledgement or a received message; after it,
+    /// the command fails [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
     /// At the end, print bytes, messages and rate on stderr
@@ -126,7 +127,7 @@ pub fn is_same(given: &[u8], secret: &[u8]) -> bool {
     std::hint::black_box(different) == 0 && given.len() == secret.len()
 }
 
-/// Length of the longest secret in bytes: the limit of a login.
+/// Length of the longest secret in bytes: the link's protocol carries no longer one in a login.
 const SECRET_MAX: u64 = 4096;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined
-//! link.
+//! `partywall link adopt` and `partywall link reset`, by which an operator ends the quarantine of a
+//! link. A link is in quarantine if the files of its two ends contradict each other.
 //!
 //! ```text
 //!   partywall_link::adopt, reset ─ without --yes: report only ─▶ text of the plan, exit code 1
@@ -16,22 +16,22 @@ use partywall_link::{Adopted, Key, QuarantineSnapshot, Reset, adopt, reset};
 
 use crate::command::report::{self, UNSOUND};
 
-/// Names the end of a link to repair.
+/// The flags that name the end of a link to repair.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
-    /// Directory of the link
+    /// Directory with the link's file
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Name of this end
+    /// Name of the link's own end, whose file is in DIR
     #[arg(long, value_name = "A")]
     name: String,
-    /// Name of the peer
+    /// Name of the link's other end
     #[arg(long, value_name = "B")]
     peer: String,
     /// Name of the link
     #[arg(long, value_name = "NAME", default_value = "messages")]
     link: String,
-    /// Do it; without this flag, only print what would be done
+    /// Change the link's file; without this flag, the command only prints what it would do
     #[arg(long)]
     yes: bool,
 }
@@ -44,7 +44,8 @@ pub struct AdoptArguments {
     which: Which,
 }
 
-/// Drop the unsent messages of one end of a link, and begin a new stream
+/// Drop the messages of one end of a link that have no known acknowledgement, and begin a new
+/// stream
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = RESET)]
 pub struct ResetArguments {
@@ -61,7 +62,8 @@ pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     }))
 }
 
-/// Runs `link reset`, which drops unsent messages and begins a new stream.
+/// Runs `link reset`, which drops the messages without a known acknowledgement and begins a new
+/// stream.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.key().and_then(|key| {

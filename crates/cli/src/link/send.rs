@@ -11,7 +11,7 @@
 //! input has ended and is acknowledged, and `recv --once` relies on that. The command catches no
 //! signals, so a signal ends the process immediately.
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct.
+//! The module doc of `checkpoint.rs` explains why `--exactly-once` is correct.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -50,7 +50,8 @@ pub struct Arguments {
     /// File to read [default: stdin]
     #[arg(long = "in", value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Begin this epoch; undelivered messages of the former one are dropped and reported
+    /// Begin the epoch with this number; undelivered messages of the former epoch are dropped and
+    /// reported
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
     /// Size of the ring for small messages, for a new link

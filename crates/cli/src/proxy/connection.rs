@@ -55,8 +55,8 @@ struct Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // A reset affects only directions that are still open; a direction that has ended stays
-        // ended.
+        // The reset below affects only directions that are still open. A direction that has ended
+        // in good order stays so.
         if let Some(code) = self.reset_code {
             self.send.reset(code);
             self.plain.reset_on_close();
@@ -191,5 +191,6 @@ fn count(end: End, shared: &Shared) {
     }
 }
 
-/// Time that a program has to read the bytes that arrived before the reset.
+/// Time that the program at the plain socket has to read the bytes that arrived before a reset;
+/// after it, the proxy resets the socket.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entry: each accepted plain socket becomes a stream of the session with the other proxy.
+//! The entry proxy: it accepts plain sockets, and opens a stream for each of them on the session
+//! with the other proxy.
 //!
 //! ```text
 //!   permit ─▶ accept ─▶ open a stream, within --connect-timeout ─▶ carry

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exit: each stream that the other proxy opens becomes a plain socket to the target.
+//! The exit proxy: it accepts the streams that the other proxy opens, and connects a plain socket
+//! to the target for each of them.
 //!
 //! ```text
 //!   accept sessions ─▶ accept streams of each ─▶ per stream: permit, connect in time ─▶ carry
@@ -119,7 +120,8 @@ async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     stream.reset(code);
 }
 
-/// Waits for a permit, and then connects a plain socket to the target.
+/// Waits for a permit, of which there is one for each connection of --connections, and then
+/// connects a plain socket to the target.
 async fn reach<'a>(
     target: &Address,
     shared: &'a Shared,

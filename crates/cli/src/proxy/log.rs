@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output of the proxy on stderr. A caller never waits, because a full pipe must not stop a
-//! connection.
+//! The proxy's log, which a thread of its own writes to stderr. A caller never waits for it,
+//! because a full pipe on stderr must not stop a connection.
 //!
 //! ```text
 //!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
@@ -146,7 +146,8 @@ impl Queue {
     }
 }
 
-/// Upper bound of the lines that wait to be written.
+/// Upper bound of the lines that wait to be written. It bounds the memory of the log while stderr
+/// is not read; further lines are dropped and counted.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]

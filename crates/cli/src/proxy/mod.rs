@@ -63,16 +63,18 @@ pub struct Arguments {
     /// Address that accepted connections lead to, in the same notation
     #[arg(long, value_name = "ADDRESS")]
     to: Endpoint,
-    /// Largest number of connections at once; further ones wait
+    /// Largest number of connections carried at once; further connections wait until another has
+    /// ended
     #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     connections: u32,
-    /// Longest time to connect, also while the other proxy is not running
+    /// Longest time to establish a connection, even if the other proxy is not running; after it,
+    /// the connection fails
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     connect_timeout: Duration,
-    /// Time that open connections have left after SIGINT or SIGTERM
+    /// Time that open connections have to end after SIGINT or SIGTERM; after it, they are reset
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     drain: Duration,
-    /// Unread bytes of one connection at which its sender has to wait
+    /// Number of unread bytes of one connection at which its sender has to wait
     #[arg(long, value_name = "SIZE", default_value = "256k", value_parser = parse_size)]
     window: u64,
     /// Number of threads that carry bytes
@@ -111,8 +113,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let runtime = runtime.context("starting the threads failed")?;
     let exit = runtime.block_on(proxy(arguments, route));
-    // The kernel still delivers bytes that were sent. The shutdown does not wait for pending name
-    // lookups.
+    // Bytes that were written to sockets are not lost, because the kernel still delivers them. The
+    // time limit keeps pending name lookups, which block a thread, from delaying the end.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     exit
 }
@@ -226,7 +228,8 @@ async fn report(every: Duration, shared: Arc<Shared>) {
     }
 }
 
-/// Longest time to wait for the last records of a session, and for the last lines on stderr.
+/// Longest time that the ending proxy waits for the last records of a session, and for the last
+/// lines on stderr.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\

@@ -40,8 +40,8 @@ impl Plain {
         };
         loop {
             match UnixStream::connect(&path).await {
-                // No event reports that the backlog has room, so the loop tries again. The caller
-                // of `connect` bounds the time.
+                // No event reports that the listener's backlog has room, so the loop tries again
+                // after a pause. The caller of `connect` bounds the total time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }
@@ -69,7 +69,8 @@ impl Plain {
         }
     }
 
-    /// Makes the close of the socket a reset, if it is a TCP socket.
+    /// Makes the later close of the socket send a reset (RST), if the socket is TCP. On a Unix
+    /// socket the call does nothing.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
             // The error is ignored: setting the option fails only on a broken socket.

@@ -6,8 +6,8 @@
 //!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```
-//! While there is no session, new connections wait for the next one. If the peer of a session
-//! drains, the session keeps its connections.
+//! While there is no session, new connections wait for the next session. If the other proxy drains,
+//! its session keeps the open connections, and new connections use the next session.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

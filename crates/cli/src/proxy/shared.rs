@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Shared`: the state that all connections of a proxy share.
+//! The state that all connections of a proxy share: limits, counters, log and stage.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -135,5 +135,6 @@ impl From<StreamRecvError> for Ended {
 /// Upper bound of the messages in one vectored write.
 const BATCH_MESSAGES: usize = 16;
 
-/// Number of bytes at which a batch is complete.
+/// Number of bytes of queued messages at which a batch is complete and is written. It bounds the
+/// memory that the peer's messages occupy in one batch.
 const BATCH_BYTES: usize = 256 << 10;

@@ -155,6 +155,6 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// A reserved block is too large for a read that fills less than one part in `WASTE_MAX` of the
-/// block.
+/// If a read fills less than a quarter of its reserved block of shared memory, the bytes are copied
+/// and the block is freed, because the rest would be wasted.
 const WASTE_MAX: usize = 4;

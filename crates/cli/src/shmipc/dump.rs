@@ -6,9 +6,9 @@
 //!    ▲        └───── fault, and a process may change it ──┐         ▲
 //!    └───────────── a few times ──────────────────────────┴─────────┘ faults that all copies have
 //! ```
-//! A copy of memory that changes mixes several moments: a fault that is not in the next copy was a
-//! change in progress. Slices in no list and in no queue have leaked if no process has the region
-//! open. Otherwise a process may hold them.
+//! A process may change the memory while it is copied, so a copy mixes several moments. A fault
+//! that is not in the next copy was a change in progress. Slices in no list and in no queue have
+//! leaked if no process has the region open. Otherwise a process may hold them.
 
 use super::memory::Memory;
 use super::pair::{Group, pair};
@@ -206,7 +206,8 @@ impl Dump {
     }
 }
 
-/// Largest number of copies made of memory that changes. A sound copy is the last one.
+/// Largest number of copies that are made of memory that a process may change. A copy without a
+/// fault ends the copying.
 const COPIES_MAX: u32 = 5;
 /// Pause between two copies of the inspected memory.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the files of a family: the regions of one connection, in the directory of a given file.
+//! Finds the files with the shmipc regions of one connection, which have names in common (a
+//! family), in the directory of a given file.
 //!
 //! ```text
 //!   …_buffer  ─▶ itself, and …_queue_0, …_queue_1 next to it, or those of --queue
@@ -84,5 +85,6 @@ fn kin_of(path: &Path) -> Vec<PathBuf> {
     kin
 }
 
-/// Upper bound of the queues of one buffer region; a pool has fewer sessions.
+/// Upper bound of the number of further files that are read for one connection. A buffer region has
+/// one queue file for each session of a pool, and a pool has fewer sessions.
 const KIN_MAX: usize = 1024;
