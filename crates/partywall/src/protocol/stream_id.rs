@@ -43,7 +43,7 @@ impl BuildHasher for StreamIdSecrets {
     }
 }
 
-/// The hasher of one stream id.
+/// The hasher that mixes one stream id with the secrets of its table.
 #[derive(Clone, Debug)]
 pub struct StreamIdHasher {
     secrets: StreamIdSecrets,

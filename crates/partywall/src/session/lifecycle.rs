@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a stream ends: the states of its two directions, its pending records, and when its number is
-//! free (SPEC 11.3, 11.5).
+//! The life of one stream at one side: the states of its two directions, its pending control
+//! records, and when its number is free again (SPEC 11.3, 11.5).
 //!
 //! ```text
 //!   sending     Open ──finish─▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
@@ -45,7 +45,7 @@ pub(crate) enum Receiving {
     },
 }
 
-/// Whether to keep or to drop a message that arrived.
+/// Whether the session keeps or drops a message that arrived on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Keep,
@@ -114,7 +114,8 @@ impl Lifecycle {
         matches!(self.receiving, Receiving::Open)
     }
 
-    /// Handles that the application has finished sending.
+    /// Applies the application's `finish`: CLOSE_WRITE becomes pending if the sending direction was
+    /// open.
     pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
@@ -122,7 +123,8 @@ impl Lifecycle {
         }
     }
 
-    /// Handles that the application resets its sending direction.
+    /// Applies the application's `reset` of its sending direction: a RESET record with `code`
+    /// becomes pending.
     pub(crate) fn reset(&mut self, code: u32) {
         if self.sending == Sending::Open {
             self.sending = Sending::Reset;
@@ -131,7 +133,8 @@ impl Lifecycle {
         }
     }
 
-    /// Handles that the application stops receiving.
+    /// Applies the application's `stop` of its receiving direction: a RESET record with `code`
+    /// becomes pending.
     pub(crate) fn stop(&mut self, code: u32) {
         if self.receiving == Receiving::Open {
             self.receiving = Receiving::Stopped { is_over_there: false };
@@ -139,7 +142,8 @@ impl Lifecycle {
         }
     }
 
-    /// Handles that a message will not be completed after some of its fragments were sent.
+    /// Notes that a message of which some fragments were sent will not be completed: FRAGMENT_ABORT
+    /// becomes pending.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
             self.abort_pending = true;
@@ -259,8 +263,8 @@ mod tests {
     use super::*;
     use std::collections::{HashSet, VecDeque};
 
-    /// A state that the test visits: those of opener and answerer, and the records on their way
-    /// between the two.
+    /// A state that the test visits: the lifecycle of a stream at its opener and at its answerer,
+    /// and the records on their way between the two.
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct World {
         sides: [Lifecycle; 2],

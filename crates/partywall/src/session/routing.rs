@@ -18,7 +18,8 @@ use partywall_layout::stream::{
 use partywall_layout::{Kind, RecordHeader, Violation};
 use std::sync::Arc;
 
-/// Bytes of a first fragment that hold the message's total length, before the payload.
+/// Length in bytes of the field at the start of a first fragment that holds the message's total
+/// length. The payload follows the field.
 const TOTAL_BYTES: usize = size_of::<u64>();
 
 /// An entry of the driver's table of streams: the state of one stream index.
@@ -328,7 +329,7 @@ impl Driver {
         if is_own { &self.own } else { &self.theirs }
     }
 
-    /// Adds the streams to the table that this side opened since the last call.
+    /// Adds the streams that this side opened since the last call to the driver's table of streams.
     fn add_fresh(&mut self) {
         let fresh = self.shared.take_fresh();
         for stream in fresh {
