@@ -66,7 +66,8 @@ pub enum Violation {
         /// The value of the wrong field.
         found: u64,
     },
-    /// `consumed` is not a multiple of 64, decreased, or exceeds the sent bytes (SPEC 4.6).
+    /// The word `consumed` in the peer's memory, its position in this side's ring, is not a
+    /// multiple of 64, has decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
         /// The value of `consumed` that was loaded from the peer's memory.
         found: u64,
@@ -75,7 +76,8 @@ pub enum Violation {
         /// The largest value of `consumed` that is allowed.
         to: u64,
     },
-    /// `released` decreased, or exceeds the number of blocks in flight (SPEC 5.3).
+    /// The word `released` in the peer's memory, its count of released blocks, has decreased, or
+    /// exceeds the number of blocks in flight (SPEC 5.3).
     Released {
         /// The value of `released` that was loaded from the peer's memory.
         found: u64,

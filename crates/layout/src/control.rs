@@ -23,9 +23,10 @@ pub const CONTROL_SEGMENT: u8 = 2;
 pub const CONTROL_SKIPPED_MIN: u8 = 128;
 /// Length in bytes of the head with which each frame begins; the shortest frame is a head alone.
 pub const CONTROL_HEAD_BYTES: usize = 4;
-/// Length of the longest frame in bytes.
+/// Length of the longest frame on the control socket in bytes, head included. It bounds the buffer
+/// in which a reader gathers a frame, also one of an unknown type.
 pub const CONTROL_FRAME_MAX: usize = 64;
-/// Most descriptors that come with one frame.
+/// Most descriptors that come with one frame on the control socket, also one of an unknown type.
 pub const CONTROL_DESCRIPTORS_MAX: u8 = 4;
 
 /// The head of a frame: the first bytes of every frame on the control socket.

@@ -34,7 +34,8 @@ pub const VERSION_MAX: u16 = 2;
 
 /// Size in bytes of the part that begins every frame: tag, two small numbers, length of the frame.
 pub const PREAMBLE_BYTES: usize = 16;
-/// Length of the longest frame in bytes.
+/// Length of the longest frame of the handshake in bytes, also of a later version. It bounds the
+/// memory that a side takes for the peer's frame.
 pub const FRAME_BYTES_MAX: usize = 1024;
 /// Length of the longest text of a REJECT in bytes.
 pub const REJECT_TEXT_MAX: usize = 512;
@@ -73,7 +74,8 @@ pub const DESCRIPTOR_REGION: u8 = 2;
 pub const DESCRIPTOR_RECORDS: u8 = 3;
 /// Kind of a descriptor that comes with OFFER: the doorbell on which the sender waits for room.
 pub const DESCRIPTOR_ROOM: u8 = 4;
-/// Most descriptors that one frame brings.
+/// Most descriptors that one frame of the handshake brings: the list of their kinds has room for
+/// seven.
 pub const DESCRIPTORS_MAX: usize = 7;
 /// The kinds of the descriptors of an OFFER without doorbells: the region alone.
 pub static REGION_ALONE: &[u8] = &[DESCRIPTOR_REGION];

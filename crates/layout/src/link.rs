@@ -18,10 +18,10 @@
 //! holds, and sockets carry, records with their own checksum (SPEC 14): `record.rs` defines them,
 //! and `compact.rs` defines the records without a prefix.
 //!
-//! Owner, state and consumed position are images: each is replaced as a whole, in a pair of slots
-//! (`slot.rs`). So a process killed between any two stores leaves the previous image intact.
-//! Invalid content of a file is a [`FileFault`]. This module reads no file, does not know which
-//! process lives, and repairs nothing.
+//! Owner, state and consumed position are each replaced as a whole: the new content goes into the
+//! other of two slots (`slot.rs`). So a process killed between any two stores leaves the previous
+//! content intact. Invalid content of a file is a [`FileFault`]. This module reads no file, does
+//! not know which process lives, and repairs nothing.
 
 mod checksum;
 pub mod compact;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Group`: a buffer region with the queues that refer to it, and the report on them.
+//! Groups copied regions by connection: each `Group` is a buffer region with the queues that refer
+//! to it. The file also makes the report on a group.
 //!
 //! ```text
 //!   …_buffer ◀── …_queue_0, …_queue_1        one family: the regions of one connection
@@ -66,8 +67,8 @@ impl Group {
     }
 }
 
-/// Checks queues against an empty buffer region, so that only faults of the queues themselves
-/// count.
+/// Checks queues whose buffer region is missing. The check needs a buffer region, so an empty one
+/// takes its place; faults that come from its emptiness are left out of the report.
 fn inspect_without_buffers(queues: &[&[u8]]) -> Result<Report> {
     let (backing, map) = Backing::create_memfd("/empty", EMPTY_BYTES)?;
     BufferRegion::create(map, &EMPTY_CLASSES).context("making an empty region")?;

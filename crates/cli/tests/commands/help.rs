@@ -5,7 +5,7 @@ use crate::program;
 
 use program::{run, text};
 
-/// All commands that the help shows.
+/// All commands that the help shows; the empty text is `partywall` itself.
 const COMMANDS: [&str; 19] = [
     "",
     "bench",

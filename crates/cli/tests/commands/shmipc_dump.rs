@@ -14,10 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SOUND: i32 = 0;
 const UNSOUND: i32 = 1;
 const UNREADABLE: i32 = 2;
-/// The environment variable that makes this test program a server in the given directory.
+/// The environment variable that makes this test program, started again by a test, a shmipc server.
+/// Its value is the server's directory.
 const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
 
-/// A lock that each test takes, because `dump` inspects this whole process.
+/// Takes a lock, so that one test runs at a time: `dump` inspects this whole process, and would
+/// find the regions of other tests.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,8 +30,8 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A session whose two ends are in this process, with one message that the receiver has not
-/// received.
+/// A shmipc session for tests of `dump`. Both ends are in this process, and one sent message is
+/// never received, so its slice stays in use.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -149,8 +151,8 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "shmipc_dump::child_process_serves"]).env(SERVES_IN, place);
     let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
-    // Input: the default queue_cap, with which the size of the queue region is no multiple of a
-    // page.
+    // Input: the default queue_cap. With it the size of the queue region is no multiple of a page,
+    // so the mapping is longer than the region.
     let config = Config::default().mem_map_type(mapping);
     let config = config.share_memory_path_prefix(format!("{place}/regions"));
     let protocol = Arc::new(Shmipc::new(config).unwrap());

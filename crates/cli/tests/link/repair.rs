@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file restored from a copy causes quarantine. `partywall link adopt` and `reset` end it, and
-//! print the consequences before they act.
+//! If an end's file was restored from an older copy, the two ends contradict each other, and the
+//! link is in quarantine. `partywall link adopt` and `reset` end it, and print the consequences
+//! before they act.
 
 use crate::linked;
 use crate::program;
@@ -38,8 +39,8 @@ fn quarantined_keeping(kept: &str) -> Ground {
     ground
 }
 
-/// Sends a message while there is no receiver, so that the message stays unsent in the sender's
-/// file.
+/// Runs `link send` for a message while there is no receiver, so that the message stays in the
+/// sender's file without an acknowledgement.
 fn keep(ground: &Ground, message: &str) {
     let input = ground.write("kept", message);
     let output = run(&ground.alice(&["--in", &input, "--timeout", "200ms"]));

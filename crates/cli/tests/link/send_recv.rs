@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// Runs a command that fails; returns its exit code and error text.
+/// Runs `partywall` with arguments with which it must fail; returns its exit code and error text.
 fn fails(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding: the program under test as a child process that never outlives the test.
+//! Helpers that run the program `partywall` as a child process, which never outlives the test.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -94,7 +94,7 @@ pub fn announced(from: &mut impl BufRead) -> String {
     address.unwrap_or_else(|| panic!("no address in {line:?}")).trim_end().to_owned()
 }
 
-/// Waits until the condition holds; panics with `what` after the time-out.
+/// Waits until the condition `is_so` holds; panics with the text `what` after [`TIMEOUT`].
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {

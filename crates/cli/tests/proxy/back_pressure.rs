@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that does not read blocks only its own peer.
+//! A program that does not read from its connection through two proxies blocks only the writer at
+//! the other end, and no other connection.
 
 use crate::proxied;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls of a client that wait for an answer (CALLS 3).
+//! The table of a client's calls that wait for an answer, by call id (CALLS 3).
 //!
 //! ```text
 //!   begin ─▶ waiting ── answer ──▶ removed
@@ -75,7 +75,7 @@ impl<W> Pending<W> {
         Ok(self.waiting.remove(&id).map(|waiting| waiting.waiter))
     }
 
-    /// Removes a call whose future was dropped.
+    /// Removes a call whose future was dropped. Returns whether the client has to send CANCEL.
     pub(crate) fn leave(&mut self, id: u64) -> Left<W> {
         match self.waiting.remove(&id) {
             Some(Waiting { waiter, was_sent: true }) => Left::Cancel(waiter),

@@ -68,7 +68,8 @@ pub enum ServeError {
 }
 
 impl Request {
-    /// Returns the payload as it arrived. A large payload is a view of the client's memory.
+    /// Returns the payload as it arrived. A large payload is not copied: the message refers to the
+    /// client's memory until it is dropped.
     #[must_use]
     pub fn into_message(self) -> Message {
         self.payload

@@ -22,7 +22,7 @@ pub(super) struct Header {
     lost: U64,
 }
 
-/// The meaning of a message from the sender.
+/// The meaning of a message that the lossy sender sent: a record, or a report of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The message is a record. The value is the number of records lost before it.

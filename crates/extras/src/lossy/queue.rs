@@ -67,7 +67,7 @@ pub struct LossyStats {
     pub drops: Drops,
 }
 
-/// A queued record, and the number of records that were lost directly before it.
+/// A queued record, with the number of records that were dropped directly before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) bytes: Vec<u8>,

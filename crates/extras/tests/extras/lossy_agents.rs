@@ -21,7 +21,8 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
 }
 
-/// Role of a second process: an agent, or an application that logs until it is killed.
+/// The role of the second process, which a test starts: an agent, or an application that logs until
+/// it is killed.
 #[test]
 fn child() {
     match role().as_deref() {

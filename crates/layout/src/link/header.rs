@@ -23,7 +23,8 @@ pub const LINK_VERSION: u32 = 1;
 /// Length of the longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The fields of the header that hold a name, in their order.
+/// The names of the header fields that hold a name of the link, in their order; error texts use
+/// them.
 pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
 /// Hash of the rules of this file format. A file with another hash is not opened, even if its

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a direction resumes, as its sender decided (SPEC 12.3, 15.3).
+//! The decision how one direction of a link resumes after a new connection, as that direction's
+//! sender made it (SPEC 12.3, 15.3).
 //!
 //! ```text
 //!  kind           fields that the kind uses; the other fields are 0
@@ -10,8 +11,8 @@
 //!  5 new epoch    at: the new epoch
 //! ```
 //!
-//! `reconcile` checks whether the decision follows from the views of both sides; this file does
-//! not.
+//! `reconcile` checks whether the decision follows from the identities and positions that both
+//! sides sent; this file does not.
 
 use super::{FrameFault, ensure};
 use crate::link::past::is_position;
@@ -19,7 +20,7 @@ use crate::link::state::IMPOSSIBLE_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A decision how one direction resumes.
+/// The fields of a decision how one direction of a link resumes.
 ///
 /// Each field after its offset in bytes:
 /// ```text
@@ -36,9 +37,10 @@ pub struct DecisionFields {
     pub digest: U32,
     /// Id of the stream whose records are lost; 0 unless the kind is [`DECISION_LOST`].
     pub of: U64,
-    /// First position of the range that the receiver will not get.
+    /// First position of the range of the stream that the receiver will not get, because the sender
+    /// no longer has it.
     pub from: U64,
-    /// The position after the range that the receiver will not get.
+    /// The position at which the range that the receiver will not get ends.
     pub to: U64,
     /// The position where the direction resumes, the reason (1 to 3) why it cannot resume, or the
     /// new epoch, depending on the kind.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CONFIRM and BEGIN, by which client and server accept a decision; ACK, which acknowledges
-//! messages (SPEC 15.2).
+//! The bodies of three frames (SPEC 15.2): CONFIRM and BEGIN, by which client and server accept
+//! each other's decision how to resume, and ACK, which acknowledges messages.
 //!
 //! ```text
 //!  CONFIRM   echo │ tail │ decision

@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct RefuseFields {
-    /// The nonce that the peer chose for this connection, repeated.
+    /// The nonce that the peer chose for this connection, repeated from its ATTACH or ATTACHED.
     pub echo: U64,
     /// The reason of the refusal: one of the `REFUSE_…` codes.
     pub code: U32,

@@ -61,7 +61,8 @@ pub struct SideFields {
     pub flags: U32,
     /// The streams and positions with which the side left its previous epoch (SPEC 12.4).
     pub past: Previous,
-    /// The last range that the side skipped as a receiver.
+    /// The last range of the peer's stream that the side, as its receiver, skipped because the peer
+    /// no longer had it.
     pub skip: SkipFields,
     /// Size of the side's record ring in bytes.
     pub ring_bytes: U64,
