@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A received message, and the operations on it.
+//! A message that the application has received from a link, and the operations on the message.
 //!
 //! ```text
 //!   recv ─▶ Message ─┬─ ack ─────▶ this message and all before it are acknowledged
@@ -104,7 +104,7 @@ impl Message {
     /// received.
     ///
     /// The peer receives the acknowledgement with the next message, or when any thread waits for a
-    /// link of the group; without delay if a thread already waits.
+    /// link of the group; without delay if a thread already waits for one.
     ///
     /// # Errors
     /// [`AckError`] lists the reasons.
@@ -169,11 +169,12 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A token for one message of one stream, and for all messages before it.
+/// A token that names one message of one stream: acknowledging it acknowledges all messages before
+/// it, too.
 ///
 /// An application with its own database stores the token in the transaction that stores the result
-/// of a message. After a restart it acknowledges the messages that the stored token
-/// [`covers`](Self::covers), without working on them again.
+/// of a message. After a restart the application acknowledges the messages that the stored token
+/// [`covers`](Self::covers), without handling them again.
 ///
 /// ```
 /// use partywall_link::Token;

@@ -41,12 +41,13 @@ pub(crate) struct Conn {
     /// The bytes of the queued control frames. The first `control_sent` of them are already
     /// written.
     pub(super) control: Vec<u8>,
-    /// The offset in `control` of the last queued frame, if that frame is an ACK.
+    /// The offset in `control` of the last queued frame, if that frame is an ACK; a newer ACK
+    /// replaces it.
     pub(super) last_ack: Option<usize>,
     /// Number of bytes of `control` that are already written.
     pub(super) control_sent: usize,
-    /// The next record to write. `None` if the connection is not active, or no record goes over its
-    /// socket.
+    /// The place of the next byte of a record to write. `None` if the connection is not attached,
+    /// or no record goes over its socket.
     pub(super) cursor: Option<SendCursor>,
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
@@ -72,8 +73,8 @@ pub(crate) struct Conn {
 /// The progress of the handshake on a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// This end is a client, and has sent ATTACH, which contained this view of the stream that the
-    /// client receives.
+    /// This end is a client, and has sent ATTACH. The field is the view in that ATTACH: how far the
+    /// client has received the server's stream.
     Asked(ReceiverView),
     /// This end is a server, and has answered the client's ATTACH with ATTACHED.
     Answered(Box<Answered>),
@@ -189,7 +190,7 @@ impl Conn {
         self.stage = Stage::Over;
         if self.is_within_record() {
             // A record was written in part, and no frame can follow in the middle of a record. So
-            // the queued frames are dropped.
+            // the frames queued before the end of the connection are dropped.
             self.control.clear();
             self.control_sent = 0;
             self.last_ack = None;
@@ -206,8 +207,8 @@ impl Conn {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
 
-    /// Makes the connection active. Records are written to the socket from `cursor` on; `None`
-    /// means that no record goes over the socket.
+    /// Makes the connection active: its handshake is complete. Records are written to the socket
+    /// from `cursor` on; `None` means that no record goes over the socket.
     pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
@@ -229,7 +230,7 @@ impl Conn {
     }
 
     /// Whether all records up to the position `tail` are written to the socket. Over shared memory:
-    /// whether the peer can read these records, and has been told that it may.
+    /// whether the peer can read these records, and this end has written the frames that say so.
     pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
         let is_read_in_memory = self.is_shared && !self.has_control();
         is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
@@ -241,11 +242,11 @@ impl Conn {
         (self.control.len(), self.control_sent, self.cursor(retained))
     }
 
-    /// Returns the place of the next byte to write in our records.
+    /// Returns the place, in the records of our ring, of the next byte to write.
     ///
-    /// The receiver may have acknowledged more between its view and its decision where to resume
-    /// (SPEC 12.2); the frame with that decision states the higher position. So the place moves
-    /// forward to the base.
+    /// The peer may have acknowledged more since it stated where to resume, and a later frame says
+    /// so (SPEC 12.2). The records up to there may be freed, so the place moves forward to the
+    /// base, the first record kept.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -287,9 +288,9 @@ impl Conn {
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
         records.map(|records| used + records).map_err(|stuck| match stuck {
-            // The next byte lies before the base, but in the middle of a record, so the place
-            // cannot move forward to the base. Other records may already have overwritten that
-            // record.
+            // The next byte lies in the middle of a record that was freed, so the place cannot move
+            // forward to the first record kept. Other records may already have overwritten the
+            // freed one.
             Stuck::Passed => End::Moved,
             stuck => End::Broken(stuck.to_string()),
         })
