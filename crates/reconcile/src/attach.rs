@@ -22,9 +22,10 @@ use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 /// attaches later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The store id of the peer.
+    /// The store id of the peer, which identifies its file or memory.
     pub store_id: StoreId,
-    /// The highest incarnation of the peer that the local side has met.
+    /// The highest incarnation (number of an owner) of the peer's store that the local side has
+    /// met.
     pub incarnation: Incarnation,
 }
 
@@ -44,7 +45,8 @@ pub enum PeerOrder {
 }
 
 impl Peer {
-    /// Compares the identity that a peer claims with the peer known so far.
+    /// Compares the identity that a peer claims with `known`, the peer that the local side has
+    /// stored.
     #[must_use]
     pub fn compare(known: Option<&Self>, claim: &Identity) -> PeerOrder {
         let Some(known) = known else { return PeerOrder::Same };
@@ -76,7 +78,7 @@ pub struct Connection {
 /// The connection that a server process confirmed last, even if that connection has ended since.
 pub type Present = Option<Connection>;
 
-/// The server's answer to a client that asks to attach.
+/// The server's answer to a client that asks to attach: the result of [`admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// The server answers ATTACHED, and replaces the present connection once the client confirms.
@@ -119,7 +121,8 @@ pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admiss
     }
 }
 
-/// A random number drawn for one connection, which the peer must echo.
+/// A random number that one side draws for one connection, and that the peer must echo to prove
+/// that it is not a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u64);
 

@@ -132,7 +132,8 @@ pub enum Decision {
         of: StreamId,
         /// The positions of the stream `of` that the receiver received but did not consume.
         range: Range,
-        /// The position where the new stream resumes: its base.
+        /// The position where the new stream resumes: its base, the first position that the sender
+        /// still has.
         resume: Position,
         /// The digest of the record that ends at `resume`.
         digest: RecordDigest,
@@ -258,13 +259,14 @@ pub struct Applied {
     pub skip: Option<Skip>,
 }
 
-/// Why a receiver does not apply a decision. No state was changed.
+/// Why a receiver does not apply a decision of the sender. No state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unfit {
     /// The decision does not follow from the two views: a violation by the sender.
     Contradiction,
     /// The receiver has consumed more, or another stream, since its view: both sides attach again.
     Moved,
-    /// The decision begins no stream, so there is nothing to apply.
+    /// The decision is `Impossible` or `NewEpoch`: it begins no stream, so there is nothing to
+    /// apply.
     NoStream,
 }

@@ -23,7 +23,7 @@ use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
 use crate::report::{Cause, Direction, Report, Reports, Span};
 
-/// The outgoing stream of an epoch, as its sender left it.
+/// The outgoing stream of a past epoch, as its sender left it: a part of [`Past`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentPast {
     /// The id of the stream that the side sent in the epoch.
@@ -35,7 +35,7 @@ pub struct SentPast {
     pub tail: Position,
 }
 
-/// The incoming stream of an epoch, as its receiver left it.
+/// The incoming stream of a past epoch, as its receiver left it: a part of [`Past`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedPast {
     /// The id of the stream that the side received in the epoch.
@@ -131,7 +131,8 @@ pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
     Settlement { past, reports }
 }
 
-/// Reports both directions of an epoch that the local side left.
+/// Reports the ranges of both directions that were not consumed in an epoch that the local side
+/// left.
 fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let epoch = mine.epoch;
     let both = peer.filter(|peer| peer.epoch == epoch);

@@ -20,7 +20,8 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(pub u128);
 
-/// The number of an owner among the owners of a store; the first owner is 1.
+/// The number of an owner (a process that opened the store) among the owners of a store. The first
+/// owner has number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 

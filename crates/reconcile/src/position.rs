@@ -51,7 +51,7 @@ impl Position {
     }
 }
 
-/// The bytes from one position up to another, which is excluded.
+/// A range of a stream: the bytes from one position up to another, which is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     from: Position,
@@ -334,7 +334,7 @@ pub struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAcked;
 
-/// Why a sender does not apply an acknowledgement.
+/// Why a sender does not apply an acknowledgement: the error of [`Outgoing::acknowledge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckUnfit {
     /// The acknowledgement names another stream, from before an epoch or a loss; the sender drops
@@ -351,7 +351,8 @@ pub struct Incoming {
     received: Position,
 }
 
-/// How an arriving record relates to the records received before.
+/// How a record that arrives at a receiver relates to the records received before: the result of
+/// [`Incoming::arrive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The record begins where the record received last ended.

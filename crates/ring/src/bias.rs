@@ -94,7 +94,7 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// A bias that favours no thread.
+    /// The bias of a new lock, which favours no thread.
     #[must_use]
     pub fn new() -> Self {
         Self { favoured: AtomicU64::new(0), inside: core::array::from_fn(|_| AtomicU64::new(0)) }

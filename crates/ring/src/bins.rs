@@ -27,7 +27,7 @@ const FIRST: usize = 36 - SECOND_BITS as usize + 1;
 /// enough. The bound keeps the time of `find` constant.
 const TRIES_MAX: usize = 16;
 
-/// The index of the free chunks, by size.
+/// The slab's index of free chunks by size; finds a chunk of a wanted size in constant time.
 #[derive(Debug)]
 pub struct Bins {
     first: u64,
@@ -129,7 +129,7 @@ impl Bins {
     }
 }
 
-/// First and second level of the list that holds chunks of `units`.
+/// Returns first and second level of the list that holds chunks of `units` units of 64 bytes.
 const fn bin_of(units: u64) -> (usize, usize) {
     if units < SECOND as u64 {
         #[expect(clippy::cast_possible_truncation, reason = "less than 16")]

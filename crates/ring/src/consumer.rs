@@ -21,7 +21,7 @@ use partywall_layout::{RecordHeader, Violation};
 /// Distance in bytes, from the consumer's position, at which [`Consumer::prefetch`] fetches ahead.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 
-/// The only reader of a record ring.
+/// The only reader of a record ring, which lies in the peer's region.
 #[derive(Debug)]
 pub struct Consumer {
     ring: PeerMem,
@@ -135,7 +135,7 @@ impl Consumer {
         self.position = self.position.plus(header.footprint());
     }
 
-    /// Prefetches the first two cache lines of the next record.
+    /// Prefetches the first two cache lines of the next record, which the caller will read soon.
     #[inline]
     pub fn prefetch_next(&self) {
         let offset = self.offset();

@@ -35,7 +35,7 @@ use partywall_layout::record_ring::{
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
-/// Why a record was not appended.
+/// Why a [`Producer`] did not append a record to its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
@@ -50,7 +50,7 @@ impl From<Violation> for AppendError {
     }
 }
 
-/// The only writer of a record ring.
+/// The only writer of a record ring, which lies in this process's own memory.
 #[derive(Debug)]
 pub struct Producer {
     ring: OwnMem,
@@ -66,7 +66,7 @@ pub struct Producer {
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
-    /// Position up to which the producer has prefetched cache lines for writing.
+    /// Position up to which `prepare_ahead` has prefetched cache lines for writing.
     fetched: Position,
     /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
     /// written.

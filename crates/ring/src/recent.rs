@@ -20,7 +20,7 @@ const BUCKETS: usize = 8;
 /// same size in flight.
 const CHUNKS: usize = 256;
 
-/// Recently returned chunks, in a bucket for each size.
+/// The slab's recently returned chunks, in a bucket for each size.
 #[derive(Debug)]
 pub(crate) struct Recent {
     buckets: [Bucket; BUCKETS],

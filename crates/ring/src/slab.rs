@@ -30,7 +30,7 @@ use partywall_layout::seeded_fault;
 const UNIT: usize = 64;
 const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 
-/// A piece of a segment: free, reserved or in flight.
+/// A piece of a segment of the slab: free, reserved for a message, or in flight to the peer.
 #[derive(Debug)]
 struct Chunk {
     /// The chunk's memory, or `None` while a [`Block`] holds it.
@@ -64,7 +64,8 @@ struct Ticket {
     chunk: u32,
 }
 
-/// A reserved block: exclusive memory until it is committed or freed.
+/// A reserved block: memory for one message that only its holder may write, until the block is
+/// committed or freed.
 #[derive(Debug)]
 pub struct Block {
     mem: OwnMem,
@@ -445,7 +446,7 @@ impl Slab {
 }
 
 impl Block {
-    /// The memory of the block, up to the length of the message.
+    /// The memory of the block for writing, up to the length of the message.
     #[cfg(not(loom))]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -453,7 +454,7 @@ impl Block {
         self.mem.slice_mut(0, len)
     }
 
-    /// The bytes of the block, up to the length of the message.
+    /// The bytes of the block for reading, up to the length of the message.
     #[cfg(not(loom))]
     #[inline]
     #[must_use]

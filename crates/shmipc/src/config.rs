@@ -91,7 +91,7 @@ pub struct SizePercentPair {
     pub percent: u32,
 }
 
-/// How a client shares its memory with the server.
+/// How a client shares its regions of memory with the server: as memfds or as files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
     /// As files, in version 2 of the protocol. The server opens the files by path, and does not

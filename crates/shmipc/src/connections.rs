@@ -57,7 +57,8 @@ struct Live {
 type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
-    /// Announces a hot restart to all accepted connections.
+    /// Begins a hot restart: sends HotRestart with `epoch` to all accepted connections that have
+    /// settled, and later to the others.
     pub(crate) fn begin(&self, epoch: u64, now: Instant) -> Result<(), HandoverError> {
         let mut table = self.lock();
         let accepted = table.live.iter().filter_map(|(&number, live)| {

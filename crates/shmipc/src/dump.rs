@@ -36,7 +36,7 @@ pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Content of a buffer region, and of the queues that refer to it.
+/// The report of [`inspect`]: the content of a buffer region, and of the queues that refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -44,11 +44,11 @@ pub struct Report {
     pub lists: Vec<ListReport>,
     /// Each queue, in the order in which the caller passed the queues to [`inspect`].
     pub queues: Vec<QueueReport>,
-    /// The violated invariants of the memory, each as text.
+    /// The violated invariants of the memory, each as text; empty if the memory is consistent.
     pub broken: Vec<String>,
 }
 
-/// Content of a list of slices.
+/// Content of a list of slices in a buffer region: its free slices, and those in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListReport {
@@ -90,7 +90,7 @@ pub struct SliceReport {
     pub first: Vec<u8>,
 }
 
-/// Content of a queue region.
+/// Content of a queue region, which has one ring for each direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueReport {

@@ -98,7 +98,7 @@ pub enum HandoverState {
     },
 }
 
-/// Why a handover cannot begin.
+/// Why a listener's handover to a new process cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandoverError {
@@ -173,7 +173,7 @@ impl Handover {
         true
     }
 
-    /// The caller reports that a session ended.
+    /// The caller reports that a session ended, so the handover no longer waits for that session.
     pub fn left(&mut self, session: u64) {
         if let HandoverState::Pending { left, .. } = &mut self.state {
             if self.pending.remove(&session) {
@@ -335,7 +335,7 @@ impl Migrator {
         self.moves.values().map(due).min()
     }
 
-    /// Whether the pool is replacing any session.
+    /// Whether the pool is replacing any session because of a hot restart.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()

@@ -78,7 +78,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// the message counts as sent nevertheless, because this end sends its other bytes later.
     fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError>;
 
-    /// Prepares this end of the connection to carry the streams of a session.
+    /// Prepares this sender to carry the streams of a session. A session calls this method once,
+    /// before the first message.
     fn enable_streams(&mut self) {}
 
     /// Sets the stream of the messages that follow. The first such message carries `credit` of the
@@ -110,7 +111,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         progress: &mut Progress,
     ) -> Result<(), NotSent>;
 
-    /// Frees reserved memory that was not sent.
+    /// Frees memory that [`reserve`](Self::reserve) returned and that was not sent.
     fn release(&mut self, memory: Memory);
 
     /// Adds a message to the open batch. The receiver sees it after
@@ -120,7 +121,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Publishes the open batch; the receiver sees all its messages at once.
     fn commit_batch(&mut self) -> Result<(), NotSent>;
 
-    /// Discards the open batch.
+    /// Discards the open batch: the receiver sees none of its messages.
     fn abort_batch(&mut self);
 
     /// Returns shared memory to the operating system that was unused for the configured time. If
@@ -154,10 +155,10 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Ends the preparation of [`arm`](Self::arm), because the caller no longer blocks.
     fn disarm(&mut self);
 
-    /// Notes that the peer has hung up.
+    /// Notes that the peer has hung up, so that later calls fail instead of waiting for space.
     fn note_hang_up(&mut self);
 
-    /// Announces to the receiver that no more messages follow.
+    /// Announces to the peer's receiver that no more messages follow.
     fn close(&mut self);
 
     /// Returns the counters of this end of the connection.
@@ -204,10 +205,11 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Takes the current message. An inline message is copied out of the ring.
     fn take(&mut self) -> Message;
 
-    /// Consumes the current message, unless it was taken.
+    /// Consumes the current message, so that `find` can find the next one. Has no effect if the
+    /// message was taken.
     fn done(&mut self);
 
-    /// Blocks until there may be a record.
+    /// Blocks until `find` may find a record, or until the deadline.
     fn wait(
         &mut self,
         wait: Wait,
@@ -288,7 +290,7 @@ impl Progress {
 /// What a receiver found next: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// A message was found, and is now the current one.
+    /// A message was found, and is now the receiver's current message.
     Message,
     /// A control record of a stream or of the session, or a fragment; never on a channel. The
     /// caller reads it with [`TransportReceiver::body`] and consumes it with

@@ -27,7 +27,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Makes a private copy of `bytes` at an address aligned to 64.
+    /// Makes a private copy of `bytes` at an address aligned to 64 bytes: within the `Place` if
+    /// short, otherwise on the heap.
     pub(super) fn copied(bytes: &[u8]) -> Self {
         let len = bytes.len();
         if len <= SHORT_LINES * size_of::<Line>() {

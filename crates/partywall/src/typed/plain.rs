@@ -78,7 +78,7 @@ impl NotPlain {
         self.number
     }
 
-    /// Returns the message that was refused.
+    /// Returns the message that was refused because its bytes are no `T`.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message

@@ -120,7 +120,8 @@ pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Encoded, Encode
     }
 }
 
-/// Encodes the value into reserved memory. Returns the number of bytes used.
+/// Encodes the value into `memory`, the reserved memory of a message. Returns the number of bytes
+/// used.
 pub(super) fn encode_into<T: Serialize + ?Sized>(
     value: &T,
     memory: &mut [u8],

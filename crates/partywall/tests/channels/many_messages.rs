@@ -97,7 +97,8 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             7 => {
-                // Reserves memory and aborts the reservation.
+                // Reserves memory and aborts the reservation, which must leave no trace, before the
+                // next message.
                 let unsent = chance.size(1 << 20);
                 sender.reserve_deadline(unsent, soon()).unwrap().abort();
                 if chance.below(8) == 0 {
@@ -231,7 +232,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Checks number, length and bytes of the next message.
+    /// Checks that a received message has number, length and bytes of the next expected one.
     fn check(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if self.next < self.alone {

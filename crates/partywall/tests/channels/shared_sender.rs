@@ -138,7 +138,8 @@ fn eight_threads_lose_and_double_nothing() {
     }
 }
 
-/// Makes a channel whose ring is full and whose receiver reads nothing.
+/// Makes a channel whose ring is full and whose receiver reads nothing, so every further send
+/// waits.
 fn full(kind: Kind) -> (SharedSender, partywall::Sender, Receiver, Receiver) {
     let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(Wait::Park));
     let ((mut sender, back), (reply, receiver)) = (client.split(), server.split());

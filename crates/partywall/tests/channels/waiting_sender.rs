@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Makes both ends of a channel within this process.
+/// Makes both ends of a channel within this process, over the transport that `policy` chooses.
 fn pair(policy: TransportPolicy) -> (Channel, Channel) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/gone.sock", directory.path().display());

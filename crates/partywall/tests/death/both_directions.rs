@@ -85,7 +85,8 @@ fn child() {
     let _ = reading.join();
 }
 
-/// Sends until the peer is gone. Returns the error.
+/// Sends numbered messages until the peer is gone. Returns the error that the last call of `send`
+/// reported.
 fn send_all(mut sender: Sender) -> SendError {
     for number in 1_u64.. {
         if let Err(error) = sender.send(&payload(number, len_of(number))) {
@@ -113,7 +114,8 @@ fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     }
 }
 
-/// The results of a series of kills.
+/// The results of a series of kills: the number of received messages, and the longest time until a
+/// death was noticed.
 #[derive(Debug, Default)]
 struct Series {
     messages: u64,

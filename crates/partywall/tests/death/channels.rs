@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest time within which the survivor must learn of a death.
+/// Longest time after a kill within which the survivor must learn of the victim's death.
 const NOTICE: Duration = Duration::from_secs(1);
 
 const ROLE: &str = "PARTYWALL_DEATH_ROLE";

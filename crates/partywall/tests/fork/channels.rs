@@ -203,7 +203,8 @@ fn parent_of_a_survivor() {
     std::thread::sleep(partywall_testkit::TIMEOUT);
 }
 
-/// A child that outlives its parent. Dropping this value kills the child.
+/// A forked child that outlives its parent and keeps its descriptors open. Dropping this value
+/// kills the child.
 struct Survivor(PidFd, i32);
 
 impl Survivor {

@@ -65,7 +65,7 @@ impl Ends {
         });
     }
 
-    /// Sends a message that the peer does not read.
+    /// Sends a message on the stream that the peer receives but does not read.
     fn leave_unread(&mut self) {
         let Self { runtime, sessions: (client, _), streams: (ours, _) } = self;
         Self::wait(runtime, async {
@@ -75,7 +75,8 @@ impl Ends {
     }
 }
 
-/// Polls a future once, because nothing would wake a task in the child.
+/// Polls a future once; `None` if it is not ready. In a forked child nothing would wake a waiting
+/// task.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

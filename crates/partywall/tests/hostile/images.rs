@@ -88,7 +88,7 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
     }
 }
 
-/// Text by which [`code`] reports a channel that its sender finished.
+/// Text that [`code`] returns if the peer's sender finished the channel without a violation.
 const END: &str = "end of the channel";
 
 /// Ring images that contain records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).

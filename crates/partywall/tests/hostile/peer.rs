@@ -98,7 +98,8 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until a call reports a violation. Returns that violation.
+/// Uses the channel until a call reports a violation by the foe. Returns that violation; fails if
+/// no call reports one.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
 }

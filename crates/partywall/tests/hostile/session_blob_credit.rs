@@ -101,7 +101,7 @@ fn waiting_sender_gets_violation_that_comes_with_credit() {
                 }
             }
         });
-        // The window has credit for two messages.
+        // The window has credit for two messages, so the third message of this side waits.
         for _ in 0..2 {
             assert!(foe.receive_until(Kind::Blob, 2).is_some());
         }

@@ -18,7 +18,7 @@ const GROWTH_MAX: u64 = 8 << 20;
 /// Code of the violation that reports a broken rule of streams (SPEC 11.2).
 const STREAM: u32 = 16;
 
-/// Accepts streams and drops each stream immediately.
+/// Starts a task that accepts the peer's streams and drops each stream immediately.
 fn drop_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move { while let Ok(Some(_)) = session.accept().await {} });

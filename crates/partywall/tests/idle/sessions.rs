@@ -199,7 +199,7 @@ fn number(text: &str, name: &str) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
     threads: u32,
-    /// Whether all threads of the process are asleep.
+    /// Whether all threads of the process are asleep at the check.
     is_asleep: bool,
     switches: u64,
     cpu_time: Duration,
@@ -225,7 +225,8 @@ impl Footprint {
     }
 }
 
-/// Waits until both processes were inactive between two consecutive checks.
+/// Waits until both processes were inactive between two consecutive checks: all threads asleep, and
+/// no context switch.
 fn until_quiet(ends: &[End; 2]) {
     let until = Instant::now() + TIMEOUT;
     let mut last = ends.each_ref().map(End::activity);

@@ -18,7 +18,8 @@ const DUE: usize = 6;
 /// credit for those, the peer could send only four.
 const MORE: usize = 10;
 
-/// The method that sends the message which carries the credit.
+/// The method by which a test sends the message that carries pending credit; the tests try every
+/// method.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Inline,

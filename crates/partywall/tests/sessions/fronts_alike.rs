@@ -85,7 +85,8 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
-/// Several tasks await sessions: each must get exactly one.
+/// Several tasks await sessions from one listener at a time: each task must get exactly one
+/// session.
 #[test]
 fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
     const TASKS: usize = 4;

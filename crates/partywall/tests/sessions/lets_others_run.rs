@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// waiting.
 const OPERATIONS: usize = 400;
 
-/// A second task on the same thread, and whether that task has run.
+/// Whether a second task, spawned on the thread of the tested task, has run meanwhile.
 struct Others(Arc<AtomicBool>);
 
 impl Others {

@@ -163,7 +163,8 @@ impl File {
         }
     }
 
-    /// Commit that begins an epoch with empty streams.
+    /// Commit of a side that begins an epoch with empty streams, and keeps `past`, the state of the
+    /// epoch that it left.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());

@@ -379,7 +379,8 @@ impl World {
         }
     }
 
-    /// Commit of a side: it adopts the higher epoch of its peer.
+    /// Commit of a side: the side adopts the higher epoch of its peer, and reports what its old
+    /// streams lost.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -395,7 +396,7 @@ impl World {
         self.detach(side);
     }
 
-    /// Step of a side: its application begins an epoch.
+    /// Step of a side: its application begins an epoch, so both of its streams begin anew.
     pub fn raise(&mut self, side: usize, bounds: &Bounds) {
         let stream = self.stream();
         let acked_offset = self.sides[side].acked_offset();

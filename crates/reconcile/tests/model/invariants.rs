@@ -12,7 +12,7 @@ use partywall_reconcile::{Cause, Direction, Position, Report};
 use crate::bounds::Bounds;
 use crate::world::{CLIENT, SERVER, Side, World};
 
-/// The invariants of links, with their numbers in the specification.
+/// The invariants of links that the model checks, with their numbers in the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Invariant {
     /// I1: messages are consumed in the order in which they were sent.
@@ -31,7 +31,7 @@ pub enum Invariant {
     Whole,
     /// I11: a direction has one writer, which is the newest owner.
     OneWriter,
-    /// I13: acknowledgements reach the sender.
+    /// I13: every acknowledgement of the receiver finally reaches the sender.
     Acknowledged,
     /// I15: each side reports a skip exactly once.
     ReportedOnce,

@@ -23,7 +23,7 @@ use crate::file::{File, Record};
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
 
-/// A frame on a connection.
+/// A frame on a connection of the model: of the handshake, a record, an ACK or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     Attach(Attach),
@@ -74,7 +74,7 @@ pub enum Reason {
     Quarantined,
 }
 
-/// The state of a handshake on one side.
+/// The state of a connection's handshake on one side of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
@@ -137,7 +137,7 @@ pub struct Side {
     pub damaged: bool,
 }
 
-/// The state of both sides and of the network.
+/// A state of the model: both sides and the network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub sides: [Side; 2],

@@ -20,7 +20,7 @@ use model::explore;
 use partywall_ring::Bias;
 use partywall_ring::bias::Slots;
 
-/// The biased lock of `partywall-sys`, made of loom's primitives.
+/// The biased lock of `partywall-sys`, made of loom's mutex and cell, so that loom explores it.
 struct Lock {
     bias: Bias,
     mutex: Mutex<Slots>,

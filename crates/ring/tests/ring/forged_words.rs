@@ -109,7 +109,8 @@ fn forged_payload(size: RingSize, start: Position, len: usize, laps: u64) -> Vec
     payload
 }
 
-/// A deterministic sequence of pseudo-random numbers (xorshift).
+/// Returns a deterministic sequence of pseudo-random numbers (xorshift), each below the bound that
+/// the caller passes.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed * 2 + 1;
     move |below| {

@@ -57,7 +57,7 @@ impl Header {
         Ok(Self { length, version, kind })
     }
 
-    /// The header as the eight bytes that begin a message.
+    /// Encodes the header as the eight bytes that begin a message.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let [l0, l1, l2, l3] = self.length.to_be_bytes();
@@ -65,7 +65,7 @@ impl Header {
     }
 }
 
-/// Kind of a message, under the names of other implementations.
+/// Kind of a message of shmipc, under the names of other implementations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -122,7 +122,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why bytes are no valid message.
+/// Why bytes that arrived on the socket are no valid message of shmipc.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {

@@ -40,7 +40,7 @@ pub struct Parser {
     failed: Option<FrameError>,
 }
 
-/// A message of an established connection.
+/// A message of an established connection, as [`Parser::next`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A Polling message: the peer's queue may have elements.

@@ -19,7 +19,7 @@ use crate::frame::{HEADER_BYTES, Kind, encode};
 use crate::memory::names::Names;
 use std::collections::VecDeque;
 
-/// How the server gets access to queue and buffers.
+/// How the server gets access to the client's regions of queue and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// The server receives descriptors of memfds, in version 3. Only a Unix socket carries

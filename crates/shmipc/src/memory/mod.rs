@@ -149,7 +149,7 @@ pub fn sweep(prefix: &str) -> usize {
     abandoned.count()
 }
 
-/// Rules that the peer's memory must follow.
+/// Rules that the peer's memory must follow before this process maps it.
 #[derive(Clone, Debug)]
 pub struct MemoryRules {
     /// Size of the largest region that the peer may share, in bytes.
@@ -303,7 +303,7 @@ fn check(stat: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
     Ok(())
 }
 
-/// Why the memory of a region is unavailable.
+/// Why the memory of a region, a memfd or a file, could not be created, opened or mapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
@@ -362,7 +362,7 @@ pub enum BackingError {
     },
 }
 
-/// Why a region could not be created or opened.
+/// Why a region of queues or buffers could not be created or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {

@@ -38,7 +38,7 @@ pub struct Element {
     pub status: u32,
 }
 
-/// Offsets of the words in a ring's header.
+/// Offsets in bytes of the words in a ring's header, which differ between processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLayout {
     pub(crate) head: usize,
@@ -157,7 +157,7 @@ impl Queue {
     }
 }
 
-/// One of the two rings of a queue region.
+/// One of the two rings of a queue region, as producer and consumer access it.
 #[derive(Clone, Debug)]
 struct Ring {
     map: Arc<SharedMap>,
@@ -213,7 +213,7 @@ impl Ring {
     }
 }
 
-/// Why an element was not added to the ring.
+/// Why [`Producer::put`] did not add an element to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutError {
     /// The ring has no room for another element.
@@ -301,7 +301,7 @@ impl Producer {
     }
 }
 
-/// A handle that reads how full a ring is.
+/// A handle for metrics that reads how full a ring is, while the ring is in use.
 #[derive(Clone, Debug)]
 pub struct FillWatch {
     ring: Ring,
@@ -333,7 +333,7 @@ impl RoomWatch {
     }
 }
 
-/// The end of a ring that takes elements.
+/// The end of a ring that takes elements, which the peer adds. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Consumer {
     ring: Ring,

@@ -43,7 +43,8 @@ use streams::Streams;
 /// stream never waits for credit.
 pub(crate) const WINDOW: u64 = 1 << 62;
 
-/// The parts of an established connection of another protocol.
+/// The parts of an established connection of another protocol, from which [`assemble`] makes sender
+/// and receiver.
 pub(crate) struct ProtocolParts {
     pub connection: Connection,
     pub driver_waker: DriverWaker,
@@ -53,7 +54,7 @@ pub(crate) struct ProtocolParts {
     pub is_acceptor: bool,
 }
 
-/// Makes the sending and the receiving end of a connection.
+/// Makes the sending and the receiving end of a connection of another protocol.
 pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
     let ProtocolParts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
@@ -74,7 +75,8 @@ pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, Prot
 
 const WOKEN: u64 = 0;
 const RECEIVED: u64 = 1;
-/// The events for which epoll watches the descriptor of a connection.
+/// The events for which epoll watches the descriptor of a connection: readable bytes, and a hang-up
+/// of the peer.
 const INTEREST: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
 /// The names of the protocol and of the peer, for error texts.

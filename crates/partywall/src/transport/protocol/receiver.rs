@@ -18,7 +18,7 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// The receiving end of a connection of another protocol.
+/// The receiving end of a connection of another protocol, which the driver of a session polls.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,
@@ -35,7 +35,7 @@ pub(crate) struct ProtocolReceiver {
     /// The current message; the field `number` is the number of its stream.
     message: Option<Message>,
     number: u32,
-    /// The body of the RESET record that `find` returned last.
+    /// The body of the RESET record that `find` returned last; the session reads it by `body`.
     body: ResetBody,
 }
 

@@ -13,7 +13,8 @@ use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// The sending end of a connection of another protocol.
+/// The sending end of a connection of another protocol, to which a session writes messages and
+/// control records.
 #[derive(Debug)]
 pub(crate) struct ProtocolSender {
     connection: Box<dyn ConnectionSender>,

@@ -20,7 +20,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The table of streams, shared by the sending and the receiving end.
+/// The table of a session's streams over another protocol, shared by the sending and the receiving
+/// end of the connection.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
@@ -37,7 +38,8 @@ pub(super) struct Made {
     pub directions: u32,
 }
 
-/// All streams of the connection.
+/// The entries of all streams of the connection, and the records that wait for the session.
+/// `Streams` holds the table behind a lock.
 #[derive(Debug)]
 pub(super) struct Table {
     is_acceptor: bool,
@@ -50,7 +52,7 @@ pub(super) struct Table {
     pub(super) made: VecDeque<Made>,
 }
 
-/// The state of one stream in the table.
+/// The state of one stream in the table: the protocol's id, and which directions have ended.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: u32,
@@ -90,7 +92,8 @@ impl Streams {
         made
     }
 
-    /// Notes that records were added to the table.
+    /// Notes that records for the session were added to the table, so that `take_made` looks for
+    /// them.
     pub(super) fn note_made(&self) {
         // ORDER: Relaxed: only a hint, as in `take_made`; the lock orders the accesses to the
         // table.

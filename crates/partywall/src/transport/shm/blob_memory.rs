@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The blocks and segments of shared memory of a sending end.
+/// The shared memory in which a sender stores large messages: its segments, and the blocks in them.
 #[derive(Debug)]
 pub(super) struct BlobMemory {
     slab: Slab,
@@ -45,7 +45,8 @@ pub(super) struct BlobMemory {
     segments: Vec<(u32, u64)>,
     /// SEGMENT and SEGMENT_RETIRE records that were not published yet, oldest first.
     pending: VecDeque<(Kind, SegmentBody)>,
-    /// How many records of `pending` the open batch contains.
+    /// How many records of `pending` the open batch contains. If the batch is discarded, these
+    /// records stay pending.
     in_batch: usize,
     /// Ids of the blocks to which records of the open batch refer.
     batch_blocks: Vec<u64>,
@@ -55,14 +56,15 @@ pub(super) struct BlobMemory {
     idle_timeout: Duration,
     /// When `note_idle` first found an idle segment; `None` while no segment is idle.
     idle_since: Option<Instant>,
-    /// Number of large messages since `note_idle` last looked for idle segments.
+    /// Number of large messages since `note_idle` last looked for idle segments, which it does not
+    /// do for every message.
     unchecked: u32,
     /// The argument `notified_at` of the call of `note_idle` that last looked for idle segments. A
     /// call with another value means that the peer was notified since.
     notified_at: Option<Instant>,
 }
 
-/// Why no block was allocated.
+/// Why `BlobMemory` allocated no block for a message.
 #[derive(Debug)]
 pub(super) enum AllocError {
     /// No memory is free now.
@@ -235,7 +237,8 @@ impl BlobMemory {
         self.slab.has_idle_segment()
     }
 
-    /// Whether all blocks in flight, at least one, belong to the open batch.
+    /// Whether all blocks in flight, at least one, belong to the open batch. Then no block can be
+    /// released before the batch is published.
     pub(super) fn is_held_by_batch(&self) -> bool {
         !self.batch_blocks.is_empty() && self.slab.in_flight() == self.batch_blocks.len() as u64
     }

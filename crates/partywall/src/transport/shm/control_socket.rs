@@ -25,10 +25,11 @@ use zerocopy::FromBytes;
 /// not keep the reader busy.
 const READS_MAX: usize = 64;
 
-/// The reader of a connection's control socket.
+/// The reader of a connection's control socket, which collects frames and the descriptors of
+/// segments.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    /// The bytes of an incomplete frame.
+    /// The received bytes of a frame that has not arrived completely.
     frame: Vec<u8>,
     /// Received descriptors that belong to the incomplete frame.
     unclaimed: VecDeque<OwnedFd>,

@@ -53,7 +53,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use wait_point::{EventSources, WaitPoint, Woken};
 
-/// State that the sender, the receiver and the views of one side share.
+/// State of a connection over shared memory that the sender, the receiver and the views of one side
+/// share.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
@@ -71,7 +72,7 @@ pub(crate) struct SharedMemory {
     records: WaitPoint,
     /// The wait point on which this side's sender sleeps until there is space.
     space: WaitPoint,
-    /// The control page of the peer's region.
+    /// The control page of the peer's region, from which this side reads the peer's words.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
@@ -84,7 +85,8 @@ pub(crate) struct SharedMemory {
     reserved: std::sync::atomic::AtomicI64,
 }
 
-/// Limits that both sides agreed on, in bytes unless a field says otherwise.
+/// Limits of a connection that both sides agreed on in the handshake, in bytes unless a field says
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Most memory for further segments of this side: the smaller of this side's limit and the
@@ -106,7 +108,7 @@ pub(crate) struct Limits {
     pub segments: u32,
 }
 
-/// How this side notifies the peer.
+/// How this side of a connection over shared memory notifies a peer that sleeps.
 #[derive(Debug)]
 pub(crate) enum Doorbells {
     /// This side notifies through eventfds that the peer sent.
@@ -146,7 +148,7 @@ pub(crate) enum Sleeping {
     ForSpace,
 }
 
-/// Makes the sender and the receiver of a connection.
+/// Makes the sender and the receiver of a connection over shared memory.
 pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmReceiver) {
     let ShmParts {
         socket,
@@ -393,7 +395,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Converts the offset of a word in the control page to `usize`.
+/// Converts the offset of a word in the control page to `usize`, without loss because a page is
+/// small.
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn word(offset: u64) -> usize {
     offset as usize

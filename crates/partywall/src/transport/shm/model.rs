@@ -79,7 +79,7 @@ pub(crate) struct ModelLimits {
     pub policy: BackPressure,
 }
 
-/// Connects two sides through private memory.
+/// Connects two sides of a model test through private memory in place of shared memory.
 pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     let sides = [Arc::<Side>::default(), Arc::default()];
     let (first, second) = Socket::pair().expect("a socket pair");

@@ -28,7 +28,7 @@ use partywall_wait::Pacer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The receiving end of a connection over shared memory.
+/// The receiving end of a connection over shared memory: reads records from the peer's ring.
 #[derive(Debug)]
 pub(crate) struct ShmReceiver {
     shm: Arc<SharedMemory>,
@@ -81,7 +81,7 @@ enum Declared {
     Woken,
 }
 
-/// The parts of shared memory from which a receiver is made.
+/// The parts of this side's region and of the peer's region from which a receiver is made.
 pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,

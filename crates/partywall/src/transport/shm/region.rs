@@ -37,7 +37,8 @@ pub(crate) struct OwnRegion {
 }
 
 impl OwnRegion {
-    /// Creates a region and seals its memfd.
+    /// Creates a region of this side in a memfd, and seals the memfd so that its size cannot
+    /// change.
     pub(crate) fn create(
         geometry: Geometry,
         session_id: [u8; 16],
@@ -104,7 +105,7 @@ pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
     [first, second, third, fourth, fifth, sixth]
 }
 
-/// The peer's region, checked and mapped read-only.
+/// The peer's region, checked and mapped read-only: this side never writes to it.
 pub(crate) struct PeerRegion {
     pub geometry: Geometry,
     pub control: PeerMem,

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
-/// The segments of the peer that the receiver has mapped.
+/// The segments of the peer's memory that the receiver has mapped, retired ones included.
 #[derive(Debug)]
 pub(super) struct Segments {
     mapped: Vec<Segment>,
@@ -89,7 +89,7 @@ impl Held {
     }
 }
 
-/// Why a segment could not be mapped.
+/// Why the receiver could not map a segment of the peer.
 #[derive(Debug)]
 pub(super) enum SegmentError {
     /// The peer broke a rule of the protocol.

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The sending end of a connection over shared memory.
+/// The sending end of a connection over shared memory: writes records to this side's ring.
 #[derive(Debug)]
 pub(crate) struct ShmSender {
     pub(super) shm: Arc<SharedMemory>,
@@ -83,7 +83,7 @@ pub(crate) struct ShmSender {
     notified_at: Option<Instant>,
 }
 
-/// The parts of shared memory from which a sender is made.
+/// The parts of this side's region and of the peer's region from which a sender is made.
 pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
@@ -140,7 +140,8 @@ impl ShmSender {
         self.finish(sent, payload.len())
     }
 
-    /// Sends a message, in pieces if necessary.
+    /// Sends a message: inline, in a block, or in pieces of which a call sends as many as fit.
+    /// `progress` counts the sent bytes.
     #[inline]
     pub(crate) fn send_on(
         &mut self,

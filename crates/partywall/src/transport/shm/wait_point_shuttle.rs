@@ -33,10 +33,10 @@ pub(crate) struct EventSources<'a> {
     pub process: Option<&'a PidFd>,
 }
 
-/// The events that ended a sleep.
+/// The events that ended a sleep on a wait point of a model test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// Whether the peer hung up.
+    /// Whether the peer hung up, which is the only event of the socket in a model test.
     pub socket: bool,
     /// Whether the peer's process died: always false in a model.
     pub died: bool,
@@ -90,7 +90,7 @@ pub(crate) struct Side {
     changed: Condvar,
 }
 
-/// Events that happened since the driver last consumed them.
+/// Events on one side of a model test that happened since the side's driver last consumed them.
 #[derive(Debug, Default)]
 struct Events {
     records: bool,

@@ -48,7 +48,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const SOCKET: u64 = 0;
 const PROCESS: u64 = 1;
 
-/// State that the sender and the receiver of one side share.
+/// State of a connection over a socket that the sender and the receiver of one side share.
 #[derive(Debug)]
 pub(crate) struct SocketShared {
     connection_state: ConnectionState,
@@ -65,7 +65,8 @@ pub(crate) struct SocketShared {
     /// Length in bytes of the longest message that the peer receives.
     peer_message_max: u64,
     ends_open: Mutex<u8>,
-    /// Set if the connection carries the streams of a session.
+    /// Set if the connection carries the streams of a session. A session's peer may write at any
+    /// time, so closing then reads to the end.
     carries_streams: OnceLock<()>,
 }
 
@@ -79,7 +80,7 @@ pub(crate) struct SocketParts {
     pub peer_message_max: u64,
 }
 
-/// Makes the sender and the receiver of a connection.
+/// Makes the sender and the receiver of a connection over a socket.
 pub(crate) fn assemble(
     parts: SocketParts,
     config: &Config,

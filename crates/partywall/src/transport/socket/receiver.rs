@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
 
-/// The receiving end of a connection over a socket.
+/// The receiving end of a connection over a socket: reads bytes into a buffer and parses records.
 #[derive(Debug)]
 pub(crate) struct SocketReceiver {
     shared: Arc<SocketShared>,
@@ -55,7 +55,7 @@ pub(crate) struct SocketReceiver {
     stats: ReceiverStats,
 }
 
-/// A large message of which not all bytes have arrived.
+/// A large message of which not all bytes have arrived, with the memory into which they are read.
 #[derive(Debug)]
 struct Large {
     /// The received bytes, followed by zeroed memory for further bytes.
@@ -234,7 +234,8 @@ impl SocketReceiver {
                 Err(Violation::Body { position, what, found })
             }
             Kind::CloseWrite if !after.is_empty() => {
-                // No record may follow CLOSE_WRITE.
+                // Bytes after a CLOSE_WRITE record are a violation, because no record may follow
+                // it.
                 let (position, kind) = (self.position.plus(record.footprint()).0, after[0] >> 1);
                 Err(Violation::Unexpected { position, kind: kind & 31 })
             }
@@ -272,7 +273,7 @@ impl SocketReceiver {
         self.position = self.position.plus(record.footprint());
         self.stream = record.stream;
         self.large = Some(Large { bytes: Vec::new(), filled: 0, len });
-        // The buffer may already contain all bytes of the large message.
+        // The buffer may already contain all bytes of the large message that was just begun.
         self.parse()
     }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end of a connection over a socket.
+/// The sending end of a connection over a socket: frames messages as records and writes them.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
     pub(super) shared: Arc<SocketShared>,
@@ -51,7 +51,7 @@ pub(crate) struct SocketSender {
     end: Option<Closed>,
 }
 
-/// The framing of a message: a header, and for a BLOB a body.
+/// The bytes that precede a message on the socket: the header of its record, and for a BLOB a body.
 #[derive(Clone, Copy, Debug)]
 struct Framing {
     bytes: [u8; FRAMING_MAX],

@@ -142,7 +142,8 @@ impl ShmSender {
         self.note_memory();
     }
 
-    /// Records that the receiver has left. Returns the error for the caller.
+    /// Records that the peer's receiver has left, so that later calls fail. Returns the error for
+    /// the caller.
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
@@ -223,7 +224,8 @@ impl ShmSender {
         NotSent::Fault(self.shm.violated(violation))
     }
 
-    /// Allocates a block for a message of `len` bytes.
+    /// Allocates a block for a message of `len` bytes. If too many announcements of segments are
+    /// pending, publishes them and tries again.
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, NotSent> {
         loop {
             let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
@@ -660,9 +662,9 @@ impl TransportSender for ShmSender {
     }
 }
 
-/// Length in bytes of the body of CREDIT.
+/// Length in bytes of the body of a CREDIT record.
 const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
-/// Length in bytes of the longest body of a BLOB.
+/// Length in bytes of the longest body of a BLOB record, which carries credit.
 const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
 /// Checks at compile time that a BLOB with the field for credit takes as many ring bytes as a BLOB
 /// without it.
