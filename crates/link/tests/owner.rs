@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link file has one owner at a time. A second opener gets an error that names the owner. A
-//! process becomes the next owner only if the previous owner has left or is certainly dead,
-//! whatever forked children it left behind. The decision never depends on time.
+//! Tests of the owner of a link file, the one process that has it open. A second opener gets an
+//! error that names the owner. A process becomes the next owner only if the previous owner has left
+//! or is certainly dead, whatever forked children it left behind. The decision never depends on
+//! time.
 
 mod support_link;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Either end of a link is killed, stopped or cut off at any instant. Every sent message must be
-//! consumed once and in order, and every request answered once. Messages that an epoch drops must
-//! be reported.
+//! The torture test of links: either end of a link is killed, stopped or cut off at any instant.
+//! Every sent message must be consumed once and in order, and every request answered once. Messages
+//! that an epoch drops must be reported.
 //!
 //! `cargo xtask torture` runs these tests for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED`
 //! and `_MINUTES` choose the number of kills and cuts, the seed and the duration.

@@ -122,8 +122,9 @@ impl Notices {
         self.acks.notify_waiters();
     }
 
-    /// Waits like [`until_done`](Self::until_done), but calls `act`, which sends a reply, again
-    /// after each acknowledgement, too.
+    /// Waits until `act`, which sends a reply, returns a value, like
+    /// [`until_done`](Self::until_done). Calls `act` again after each acknowledgement too, because
+    /// the request may be acknowledged by another task.
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A published message is kept until it is acknowledged, through any sequence of appends, batches,
-//! acknowledgements, cuts and restarts. The receiver gets each message once.
+//! Model test of a link's outgoing stream: a published message is kept until it is acknowledged,
+//! through any sequence of appends, batches, acknowledgements, cuts and restarts. The receiver gets
+//! each message once.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -30,7 +31,7 @@ enum Step {
     /// this number divided by 256.
     Acknowledge(u64),
     Trim,
-    /// The sender prepares ring memory for the next records.
+    /// The sender prefetches and zeroes ring memory behind its last record, for the next records.
     Prepare,
     Cut,
     Restart,

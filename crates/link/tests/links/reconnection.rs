@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections break and ends are opened again: no message is lost, and no acknowledged message is
-//! received twice.
+//! Tests of links whose connections break or whose ends are opened again: no message is lost, and
+//! no acknowledged message is received twice.
 
 use crate::support_ends;
 

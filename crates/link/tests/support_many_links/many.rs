@@ -21,7 +21,7 @@ pub struct Ground {
     pub kind: Kind,
 }
 
-/// The kind of all links of one run.
+/// The kind of all links of one run: how they are stored, and which transport they use.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Whether the links are kept in files.

@@ -30,7 +30,7 @@ impl State {
     }
 }
 
-/// All bytes of the ring and the slab of one outgoing stream.
+/// An image of one outgoing stream: a copy of all bytes of its ring and its slab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub ring: Vec<u8>,
@@ -122,7 +122,8 @@ pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
     receiver.messages
 }
 
-/// The role of the receiver: it reads and checks the records that a socket carries.
+/// A receiver for tests: it reads the bytes of the stream as a socket carries them, checks the
+/// records, and keeps the messages.
 #[derive(Debug)]
 pub struct RingReader {
     tag: u32,

@@ -23,7 +23,7 @@ pub struct Images {
 
 /// The bytes that differ between the images of two successive boundaries.
 pub struct Change {
-    /// The number of the later boundary, counted in instructions.
+    /// The number of instructions after which the worker's step changed these bytes.
     pub step: u64,
     patches: Vec<Patch>,
 }

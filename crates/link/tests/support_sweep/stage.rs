@@ -116,7 +116,7 @@ impl Stage {
         worker::start(self, "next")
     }
 
-    /// Polls the peer's group for `time`.
+    /// Drives the peer of the worker's end: polls the peer's group in this process for `time`.
     pub fn drive(&self, time: Duration) -> Result<(), String> {
         let polled = self.group.poll(Some(Instant::now() + time));
         polled.map_err(|error| error.to_string())?;

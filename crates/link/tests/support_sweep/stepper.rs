@@ -30,7 +30,7 @@ pub struct Stepper {
     thread: Pid,
 }
 
-/// Where a stepped worker has stopped.
+/// The place where the single-stepped worker process has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The worker has stopped within the tested operation (act), after one instruction.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The figures of a torture run.
+//! The figures of a torture run of links: counts of kills, cuts and messages, and recovery times.
 
 use super::oracle::Moment;
 use std::fmt;
@@ -37,7 +37,8 @@ pub struct Figures {
     pub round_trip: Duration,
 }
 
-/// A measured recovery after a cut.
+/// A measured recovery of a link after a cut of the network: its time, and what may have delayed
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     pub time: Duration,

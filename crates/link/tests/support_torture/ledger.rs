@@ -415,8 +415,8 @@ fn index(word: u64) -> usize {
 /// Length in bytes of the header and the prefix of a link record, which precede the message's bytes
 /// in the ring.
 const PREFIXED_BYTES: u64 = 40;
-/// Length of a compact record's header, in bytes. The sender writes compact records while memory is
-/// shared.
+/// Length in bytes of the header of a compact record, which has no prefix. The sender writes
+/// compact records while the link uses shared memory.
 const COMPACT_BYTES: u64 = 16;
 /// Number up to which a link certainly counts the deliveries of a message. After more deliveries,
 /// the test demands no higher count.

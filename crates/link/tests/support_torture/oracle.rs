@@ -36,7 +36,8 @@ impl Moment {
 
 /// The judge of one round: it knows what each end sent, received and acknowledged.
 pub struct Oracle {
-    /// One ledger for each end, of the messages that this end sent.
+    /// For each end, the ledger of the messages that the end sent: which of them were sent,
+    /// received and acknowledged.
     ledgers: [Ledger; 2],
     /// For each end, the numbers of a request that this end sent and of the reply to that request.
     /// It is in doubt whether the reply was sent.

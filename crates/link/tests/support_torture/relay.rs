@@ -34,8 +34,8 @@ struct Shared {
     server: PathBuf,
     pairs: Mutex<Vec<Arc<Pair>>>,
     connections: AtomicU64,
-    /// Every how many connections the relay drops the descriptors of one, which so gets no shared
-    /// memory; `None` if the relay drops none.
+    /// Number of successive connections of which the relay drops the descriptors of one. That
+    /// connection gets no shared memory. `None` if the relay drops no descriptors.
     loses_every: Option<u64>,
     listener: Listener,
     is_over: AtomicBool,

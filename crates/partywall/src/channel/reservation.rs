@@ -74,7 +74,7 @@ impl Reservation<'_> {
         sent.map_err(|error| (self, error))
     }
 
-    /// Frees the memory without sending the message.
+    /// Frees the reserved memory without sending the message.
     pub fn abort(self) {
         drop(self);
     }

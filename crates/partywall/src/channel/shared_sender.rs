@@ -201,7 +201,7 @@ impl SharedSender {
         Ok(attempt(end)?)
     }
 
-    /// Frees reserved memory without sending it.
+    /// Frees reserved memory without sending it, and notifies a thread that waits for space.
     pub(crate) fn release(&self, memory: Memory) {
         let mut state = self.shared.lock();
         if let Some(end) = &mut state.end {

@@ -40,7 +40,8 @@ pub(super) struct Claimed {
 }
 
 impl Arrived {
-    /// Adds the descriptors that arrived with received bytes.
+    /// Adds the descriptors that arrived with received bytes. Fails if the peer has sent more than
+    /// `HANDSHAKE_MAX`.
     pub(super) fn add(&mut self, fds: Vec<OwnedFd>, is_truncated: bool) -> Result<(), Violation> {
         self.count += fds.len();
         self.is_truncated |= is_truncated;

@@ -87,7 +87,7 @@ impl Machine {
         usize::MAX
     }
 
-    /// Takes at most [`wanted`](Self::wanted) received bytes.
+    /// Adds received bytes, at most [`wanted`](Self::wanted), to the frame that is being assembled.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), NotPartywall> {
         self.frame.extend_from_slice(bytes);
         if self.is_first && !begins_like_ours(&self.frame) {

@@ -97,7 +97,7 @@ struct Accepted {
     doorbells: Option<(Doorbell, Doorbell)>,
 }
 
-/// The region and the doorbells that this side offers.
+/// The region and the doorbells of this side, which it offers to the peer.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
@@ -268,7 +268,7 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a frame lists.
+    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }

@@ -48,7 +48,8 @@ pub(crate) struct Driver {
     is_over: bool,
 }
 
-/// The result of one `Driver::turn`.
+/// The result of one `Driver::turn`, from which the task or thread that runs the driver decides
+/// whether to turn again, to block, or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The turn handled records, and more may have arrived.

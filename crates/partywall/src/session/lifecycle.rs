@@ -75,7 +75,8 @@ pub(crate) struct Lifecycle {
     abort_pending: bool,
     close_pending: bool,
     sending: Sending,
-    /// Codes of the pending RESET records, one for each direction.
+    /// Codes of the pending RESET records: `reset_pending` ends the sending direction,
+    /// `stop_pending` the receiving direction.
     reset_pending: Option<u32>,
     stop_pending: Option<u32>,
 }
@@ -156,7 +157,8 @@ impl Lifecycle {
         self.abort_pending
     }
 
-    /// Handles the arrival of a message or of its first fragment.
+    /// Checks that a message, or its first fragment, may arrive now. Returns whether to keep the
+    /// message.
     #[inline]
     pub(crate) fn received_message(&self, stream: u32) -> Result<Arrival, Violation> {
         match self.receiving {
@@ -166,12 +168,12 @@ impl Lifecycle {
         }
     }
 
-    /// Handles CLOSE_WRITE from the peer.
+    /// Applies a CLOSE_WRITE record from the peer: the peer has finished its sending direction.
     pub(crate) fn received_close_write(&mut self, stream: u32) -> Result<(), Violation> {
         self.received_end_of_sending(stream, Receiving::Finished)
     }
 
-    /// Handles RESET from the peer.
+    /// Applies a RESET record from the peer, which ends the directions that the record names.
     pub(crate) fn received_reset(
         &mut self,
         stream: u32,

@@ -220,7 +220,8 @@ impl Outbox {
         Ok(self.may_have_room())
     }
 
-    /// Ends the preparation of `arm`, because the driver is awake.
+    /// Ends the sleep that `arm` prepared: the driver is awake, so the peer need not notify it of
+    /// room.
     pub(crate) fn disarm(&mut self) {
         self.wire.disarm();
     }

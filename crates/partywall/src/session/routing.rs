@@ -28,7 +28,7 @@ pub(super) enum Slot {
     /// No stream has this index: it was never opened, or has ended and its number is free.
     #[default]
     Never,
-    /// The stream is open, or this side as its answerer has just written END.
+    /// The stream is open, or this side, which did not open it, has just written END.
     Open(Arc<StreamShared>),
     /// The stream has ended. Records of its opener may still arrive.
     Ended,
@@ -215,7 +215,8 @@ impl Driver {
         Ok(len)
     }
 
-    /// Handles OPEN: the peer opens a stream.
+    /// Applies an OPEN record: puts the stream that the peer opens into the driver's table, and
+    /// offers the stream to `accept`.
     fn open(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
         let number = record.stream;
         let bad = |what| Violation::Stream { stream: number, what };

@@ -65,7 +65,7 @@ pub(crate) struct SessionShared {
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// The driver's waker, and whether it was called.
+/// The driver's waker, and whether a user has called the waker since the driver registered it.
 #[derive(Debug, Default)]
 struct DriverWakeup {
     waker: Option<Waker>,

@@ -72,7 +72,7 @@ const SESSIONS_MAX: usize = 1024;
 /// Pause of the listener after an error of accepting a session, such as the descriptor limit.
 /// Without a pause, the error would repeat in a loop until descriptors are closed.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
-/// Code of the `go_away` that dropping an `Incoming` sends.
+/// Code of the `go_away` that dropping an `Incoming` sends; 0 names no particular reason.
 const GONE: u32 = 0;
 
 impl Incoming {

@@ -54,7 +54,8 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
     Ok(handle)
 }
 
-/// The task that drives a session.
+/// The task that drives a session: the session's driver, and the descriptors for which the task
+/// waits.
 struct DriverTask {
     driver: Driver,
     records: AsyncFd<OwnedFd>,
