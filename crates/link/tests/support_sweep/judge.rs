@@ -3,10 +3,12 @@
 //!
 //! The worker makes the act, the tested operation, instruction by instruction. At each boundary
 //! between two instructions, two new owners open the image (a copy of both link files), as if both
-//! ends were killed there. In the order of the boundaries
+//! ends were killed there. In the order of the boundaries, the judge checks that
 //!
-//! - the files are whole, their positions never fall, and base, acked and tail are in order;
-//! - the new owners find the view before the act, and from some boundary on the view after the act;
+//! - the files are whole, their positions never fall, and the first kept, the acknowledged and the
+//!   last position (base, acked, tail) are in order;
+//! - the new owners find the messages and reports (the view) from before the act, and from some
+//!   boundary on those from after the act;
 //! - a message always has the same position and bytes, and as many attempts as owners received it.
 
 use super::act::{Act, View};
