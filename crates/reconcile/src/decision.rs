@@ -145,7 +145,8 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The position of the connection's first record; `None` if no records can flow.
+    /// The position at which the connection's first record in this direction begins; `None` if no
+    /// records can flow.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {

@@ -18,8 +18,8 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
-    /// Sends with a deadline that has passed. If the message would have to wait, the call fails,
-    /// perhaps after it has sent some fragments.
+    /// Sends a message of this length with a deadline that has passed. If the message would have to
+    /// wait, the call fails, perhaps after it has sent some fragments.
     Send(usize),
     Reserve(usize, usize, SendOutcome),
     Batch(Vec<usize>, bool),

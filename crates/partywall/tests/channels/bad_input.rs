@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every invalid address, busy listener, impossible setting and exceeded limit has an error of its
-//! own, whose text says what to do.
+//! Tests that every invalid address, busy listener, impossible setting and exceeded limit has an
+//! error of its own, whose text says what to do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An external event loop, which only polls descriptors and calls `try_` methods, loses no
-//! notification.
+//! Tests that an external event loop, which only polls descriptors and calls `try_` methods, loses
+//! no notification.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

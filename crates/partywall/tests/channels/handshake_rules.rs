@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules of the handshake: the identity of both ends, the order of frames, and deadlines.
+//! Tests of the rules of the handshake: the identity of both ends, the order of frames, and
+//! deadlines.
 
 use partywall::{
     AcceptError, Admission, Config, ConnectError, HandshakeError, Listener, TransportPolicy,
@@ -174,7 +175,8 @@ fn a_flood_of_callers_does_not_hold_up_a_deadline() {
 
 const NAME: &str = "PARTYWALL_STRANGERS_NAME";
 
-/// Role of a second process: a process of another user that has bound an abstract name.
+/// Role of a second process: a process of another user that has bound the abstract name to which
+/// the test connects.
 #[test]
 fn stranger() {
     let Some(address) = variable(NAME) else { return };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of every size arrive whole and in order, in both directions, over every transport.
+//! Tests that messages of every size arrive whole and in order, in both directions, over every
+//! transport.
 
 use partywall::{
     BackPressure, Channel, Config, Listener, RecvError, SendError, Transport, TransportPolicy,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many threads share one sender: no message is lost, doubled or out of its thread's order, and no
-//! thread waits for ever.
+//! Tests in which many threads share one sender: no message is lost, doubled or out of its thread's
+//! order, and no thread waits for ever.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

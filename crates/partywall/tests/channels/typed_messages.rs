@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Typed values and plain structs arrive unchanged over every transport, and other messages are
-//! refused.
+//! Tests that typed values and plain structs arrive unchanged over every transport, and that
+//! messages of another type are refused.
 #![cfg(all(feature = "serde", feature = "zerocopy", feature = "tokio"))]
 
 use partywall::{RecvPlainError, RecvValueError, SendError, SendValueError};

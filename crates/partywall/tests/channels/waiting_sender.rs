@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sender waits for room while the receiver is dropped and the other direction stays open. The
-//! wait ends with `Closed`, for a blocked thread and for an event loop.
+//! Tests in which a sender waits for room while the receiver is dropped and the other direction
+//! stays open. The wait ends with `Closed`, for a blocked thread and for an event loop.
 
 use partywall::{
     Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process is killed with SIGKILL at a random instant while both directions are under load. The
-//! survivor receives every committed message whole and in order, and learns of the death within a
-//! second. Nothing is left behind.
+//! Test in which a process is killed with SIGKILL at a random instant while both directions of its
+//! channel are under load. The survivor receives every committed message whole and in order, and
+//! learns of the death within a second. Nothing is left behind.
 //!
 //! ```text
 //!   survivor (this process)                    victim (a second process)

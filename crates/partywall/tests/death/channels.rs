@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process is killed at a random instant. Its peer receives every message that was committed
-//! before, whole and in order, and learns of the death within a second. No resource is left behind.
+//! Test in which a process with a channel is killed at a random instant. Its peer receives every
+//! message that was committed before, whole and in order, and learns of the death within a second.
+//! No resource is left behind.
 //!
 //! 1,000 processes are killed with SIGKILL under load over shared memory, half of them while
 //! sending and half while receiving. 200 more are killed over the socket transport.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child can neither use nor harm the channels that it inherited, and does not hide the
-//! death of its parent from the peer.
+//! Tests that a forked child can neither use nor harm the channels that it inherited, and does not
+//! hide the death of its parent from the peer.
 
 use partywall::{
     AcceptError, Channel, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child can neither use nor harm the sessions that it inherited, and does not hide the
-//! death of its parent from the peer. No call in the child waits, because no driver runs there.
+//! Tests that a forked child can neither use nor harm the sessions that it inherited, and does not
+//! hide the death of its parent from the peer. No call in the child waits, because no driver runs
+//! there.
 //!
 //! A child inherits every lock in its state at the fork, even if another thread held the lock. So
 //! the thread that forks also drives the inherited sessions, and it does not drive these sessions

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer breaks the rules of the handshake, frame by frame and descriptor by descriptor. The
-//! listener names the broken rule, serves other peers, and keeps no resource of this peer.
+//! Tests in which a peer breaks the rules of the handshake, frame by frame and descriptor by
+//! descriptor. The listener names the broken rule, serves other peers, and keeps no resource of
+//! this peer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 

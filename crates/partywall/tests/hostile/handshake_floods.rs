@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers stall at any frame, flood the listener with connections, send too many or too few
-//! descriptors, or claim another identity. Meanwhile all other peers are served, deadlines hold,
-//! and no resource is kept.
+//! Tests in which peers stall at any frame, flood the listener with connections, send too many or
+//! too few descriptors, or claim another identity. Meanwhile all other peers are served, deadlines
+//! hold, and no resource is kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 

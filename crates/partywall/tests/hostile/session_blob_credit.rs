@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit in a BLOB (SPEC 5.2, 11.4) must obey the rules of CREDIT; a peer that breaks them is
-//! refused.
+//! Tests that credit in a BLOB record (SPEC 5.2, 11.4) must obey the rules of CREDIT records. A
+//! peer that breaks these rules is refused.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]

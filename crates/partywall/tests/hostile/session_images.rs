@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The record sequences of `spec/sessions`, sent to this implementation by a peer of either side,
-//! over both transports.
+//! Tests that send the record sequences of `spec/sessions` to this implementation, from a peer of
+//! either side and over both transports. The result must be the one that INDEX.md names for the
+//! sequence.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

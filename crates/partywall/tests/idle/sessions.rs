@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand idle sessions wake no thread and use no CPU time. Each end of a session takes little
-//! memory and few descriptors.
+//! Test that a thousand idle sessions wake no thread and use no CPU time. Each end of a session
+//! takes little memory and few descriptors.
 //!
 //! ```text
 //!   this process ── starts ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process

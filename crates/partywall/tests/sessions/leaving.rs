@@ -180,8 +180,8 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     }
 }
 
-/// Length in bytes of a message that a Unix socket does not accept with one write, within the foe's
-/// credit.
+/// Length in bytes of a message that a Unix socket does not accept with one write. The credit that
+/// the test's own peer, the foe, gives suffices for it.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";
 
@@ -200,7 +200,8 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// The peer of the second process reads nothing until that process could have exited.
+/// The peer of the second process reads nothing until that process could have exited. All bytes of
+/// the process's last message must still arrive.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {

@@ -36,8 +36,8 @@ pub enum Frame {
         echo: Nonce,
         reason: Reason,
     },
-    /// The frame CONFIRM. In the client's records from `fresh_from` on, `ack_pos` refers to the
-    /// stream that the client now consumes.
+    /// The frame CONFIRM. In the client's records from `fresh_from` on, the acknowledged position
+    /// `ack_pos` refers to the stream that the client now consumes.
     Confirm {
         echo: Nonce,
         decision: Decision,
@@ -115,11 +115,12 @@ pub struct Life {
     pub next: Position,
     /// The position up to which this side has sent acknowledgements on the active connection.
     pub acked: Position,
-    /// In the peer's records from this position on, `ack_pos` refers to the stream that this side
-    /// sends.
+    /// In the peer's records from this position on, the acknowledged position `ack_pos` refers to
+    /// the stream that this side sends now.
     pub acks_from: Position,
     pub fresh_from: Position,
-    /// A skip that this side decided as a sender, and that the peer may not have applied.
+    /// A skip (a range that the receiver is to pass over) that this side decided as a sender, and
+    /// that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
     /// Reports that are not stored yet. There are some only in a world with the fault
