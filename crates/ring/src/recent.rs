@@ -91,8 +91,8 @@ impl Recent {
     }
 }
 
-/// Index of the bucket for chunks of `units`. Powers of two and their multiples get different
-/// buckets.
+/// Returns the index of the bucket for chunks of `units` units. Mixing the bits of the size spreads
+/// powers of two and their multiples over the buckets.
 #[expect(clippy::cast_possible_truncation, reason = "less than BUCKETS")]
 const fn index(units: u64) -> usize {
     ((units ^ units >> 3 ^ units >> 6 ^ units >> 10) % BUCKETS as u64) as usize

@@ -71,7 +71,8 @@ fn text_that_is_no_address() {
 #[test]
 fn nobody_there() {
     // No other test runs at the same time. A process that another test starts would hold a copy of
-    // the listener until that process executes its program.
+    // the listener until that process executes its program, so a connect to the dropped listener
+    // would not be refused.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));

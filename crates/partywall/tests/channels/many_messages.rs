@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two processes exchange many messages of random sizes by every method to send and to receive, and
-//! check every byte.
+//! Test in which two processes exchange many messages of random sizes by every method to send and
+//! to receive. The receiving process checks every byte.
 //!
 //! Sizes are log-uniform from 0 bytes to 8 MiB: each order of magnitude is equally frequent.
 

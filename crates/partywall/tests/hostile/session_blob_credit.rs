@@ -23,7 +23,7 @@ fn send_blob(foe: &mut SessionFoe, block: u64, behind: &[u8]) -> bool {
 }
 
 /// Violations by the peer, each of which must end the session: name, code of the violation, action.
-/// This side has sent a message of cost 128 before.
+/// This side has sent a message that cost 128 bytes of credit before.
 const CASES: &[(&str, u32, Act)] = &[
     ("more credit than was sent", 17, |foe| _ = send_blob(foe, 1, &129u64.to_le_bytes())),
     ("all credit there is", 17, |foe| _ = send_blob(foe, 1, &u64::MAX.to_le_bytes())),

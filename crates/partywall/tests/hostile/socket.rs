@@ -189,8 +189,8 @@ fn holders(doorbell: &Doorbell) -> usize {
     all.unwrap().into_iter().filter(|(number, _)| id(*number) == wanted).count()
 }
 
-/// Fills a doorbell to its maximum and clears O_NONBLOCK. The flag belongs to the open file
-/// description, so notifying would block every holder.
+/// Fills a doorbell, an eventfd, to its maximum and clears its flag O_NONBLOCK. The flag belongs to
+/// the open file description, so notifying would block every holder of the doorbell.
 fn fill_and_block(doorbell: &Doorbell) {
     let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();

@@ -51,7 +51,7 @@ pub(super) struct BlobMemory {
     /// Ids of the blocks to which records of the open batch refer.
     batch_blocks: Vec<u64>,
     /// Ring positions of the ends of published SEGMENT records that the peer may not have read yet.
-    /// The peer may have to hold the descriptor of each.
+    /// The peer may have to hold the descriptor of each such segment.
     published_segments: VecDeque<Position>,
     idle_timeout: Duration,
     /// When `note_idle` first found an idle segment; `None` while no segment is idle.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending for a session over a socket. Every record is written as a whole, so that records of
-//! other streams can come in between (SPEC 8.2, 11).
+//! The part of the socket sender that sends for a session. Every record is written as a whole, so
+//! that records of other streams can come in between (SPEC 8.2, 11).
 //!
 //! ```text
 //!   message of up to 16 KiB ─▶ one DATA record
