@@ -161,7 +161,8 @@ func removeLeftovers(prefix string) {
 	}
 }
 
-// report collects the results of a run, and prints them as one line of JSON.
+// report collects the results of one run of this program, and prints them as one line of JSON at
+// the end.
 type report struct {
 	mutex        sync.Mutex
 	Role         string            `json:"role"`

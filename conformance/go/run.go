@@ -16,7 +16,8 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// client connects, and drives the traffic that the options describe.
+// client connects to a server, and drives the traffic that the options of the command line
+// describe.
 type client struct {
 	options  *options
 	report   *report
@@ -153,8 +154,7 @@ func (l *leases) renew() {
 	l.printIfRenewed()
 }
 
-// begin records that a lane leased a stream, and that the number of "renew" requests before was
-// request.
+// begin records that a lane leased a stream after as many "renew" requests as request says.
 func (l *leases) begin(lane int, request uint64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -277,7 +277,8 @@ func (c *client) count(size int) {
 	c.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload sends all requests of a plan, and closes the stream at once.
+// upload sends a plan (the message that announces requests) and all its requests, and closes the
+// stream right after the last request, without waiting for the server.
 func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -320,7 +321,8 @@ func (c *client) awaitUploads(teller *shmipc.Stream) {
 	}
 }
 
-// download expects all requests of a plan from the server, and then the end of the stream.
+// download sends a plan (the message that announces requests), and expects from the server all
+// requests that the plan announces, and then the end of the stream.
 func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	defer stream.Close()
 	if err := send(stream, p.encode()); err != nil {

@@ -16,7 +16,8 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// server answers the plans of all streams of all sessions.
+// server serves all streams of all sessions: it reads each plan (the message that announces
+// requests), and receives or sends the requests that the plan announces.
 type server struct {
 	report *report
 }
@@ -58,8 +59,8 @@ func serve(o *options) int {
 		if err := hotRestart(listener, number(epoch)); err != nil {
 			s.report.fail(err)
 		} else {
-			// Streams in use continue. The harness knows when no stream is in use, and then ends this
-			// server.
+			// This server still serves the streams that were opened before the restart. The harness
+			// knows when none is in use any more, and then ends this server.
 			fmt.Printf("restarted %s\n", epoch)
 			<-lines
 		}
@@ -70,8 +71,8 @@ func serve(o *options) int {
 	}
 	_ = listener.Close()
 	s.awaitEnds()
-	// Sessions report their metrics while they close, on their own threads, so this thread waits for
-	// that.
+	// Sessions report their metrics while they close, on their own threads. The library does not
+	// say when all have, so this thread waits for a fixed time.
 	time.Sleep(closingTime)
 	removeLeftovers(o.prefix)
 	return s.report.print()

@@ -57,7 +57,8 @@ func (p *plan) size(request uint64) int {
 	return int(p.sizes[request%uint64(len(p.sizes))])
 }
 
-// readPlan reads the next plan, or returns nil at the end of the stream.
+// readPlan reads the next plan, the message that announces the requests that follow; it returns nil
+// at the end of the stream.
 func readPlan(stream *shmipc.Stream) (*plan, error) {
 	head, err := stream.BufferReader().ReadBytes(planFixedBytes)
 	if errors.Is(err, shmipc.ErrEndOfStream) && stream.BufferReader().Len() == 0 {
@@ -119,7 +120,8 @@ func (p *pattern) fill(out []byte) {
 	}
 }
 
-// check returns the index of the first wrong byte in got, or -1.
+// check compares got with the next bytes of the request, and returns the index of the first wrong
+// byte in got, or -1.
 func (p *pattern) check(got []byte) int {
 	for index := 0; index < len(got); {
 		if p.used == 8 {

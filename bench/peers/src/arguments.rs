@@ -74,7 +74,7 @@ pub enum Choice {
 /// The role of a process that the benchmark has started, and not a user.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
-    /// Run as the second process of a measurement
+    /// Run as the second process of a measurement, the peer of the process that starts it
     #[command(hide = true)]
     Child {
         /// Pin this process to the CPU with this number

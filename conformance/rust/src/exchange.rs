@@ -87,7 +87,7 @@ impl Exchange {
         self.directory.path().join("socket")
     }
 
-    /// Prefix of the names of the exchange's shared memory.
+    /// Prefix of the names of all shared memory that the two programs of this exchange create.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -180,7 +180,8 @@ fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
 
-/// Sends a request again until there is room, under either policy for back-pressure.
+/// Sends a request again until the peer has made room. Without room a send returns an error, at
+/// once or after a wait, depending on the configured policy.
 fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     let deadline = soon();
     loop {
@@ -226,7 +227,8 @@ fn soon() -> Instant {
 }
 
 const QUEUE_CAP: u32 = 64;
-/// Size in bytes below which requests fill the queue before they fill the memory.
+/// Size in bytes below which requests fill the queue of 64 elements before they fill the slices of
+/// the region.
 const SMALL: usize = 1000;
 /// Options that give a client of a published peer the same region as `ours`.
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";

@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Transports to compare [default: all on which the scenario runs]
     #[arg(long, value_delimiter = ',', value_parser = transport_parser())]
     pub transport: Vec<TransportName>,
-    /// How Partywall waits for a message [default: those that suit the scenario]
+    /// How Partywall waits for a message [default: all ways that suit the scenario]
     #[arg(long, value_delimiter = ',', value_parser = wait_parser())]
     pub wait: Vec<WaitName>,
     /// Messages per second for `rate`, such as 100,10k
@@ -181,7 +181,8 @@ pub const STREAMS: usize = 199;
 /// process.
 const STREAMS_MAX: usize = 4096;
 
-/// Maximum number of messages per second: a period below a microsecond cannot be paced.
+/// Maximum of `--rate`, in messages per second. At a higher rate the time between two messages is
+/// below a microsecond, which the sender cannot keep.
 const RATE_MAX: u64 = 1_000_000;
 
 /// Maximum of `--duration`: the time of one combination in one round.

@@ -96,8 +96,8 @@ fn print(arguments: &Arguments, lines: &[Line], output: &Output, machine: &Machi
     Ok(())
 }
 
-/// The directory of the report. A run of all scenarios has a default directory; other runs write a
-/// report only if `--out` names one.
+/// Returns the directory to which the report is written. A run without a scenario has a default
+/// directory; other runs write a report only if `--out` names a directory.
 fn report_directory(arguments: &Arguments, choice: Option<Choice>) -> Option<PathBuf> {
     let default = choice.is_none().then(|| PathBuf::from("bench-report"));
     arguments.out.clone().or(default)

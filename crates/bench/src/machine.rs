@@ -44,7 +44,8 @@ pub struct Machine {
 }
 
 impl Pin {
-    /// The first two CPUs that this process may use; `Pin::None` if it may use only one.
+    /// Pins the two processes to the first two CPUs that this process may use. `Pin::None` if it
+    /// may use only one.
     pub fn first_two() -> Result<Self> {
         let cpus = cpu::affinity().context("reading which CPUs may be used")?;
         match cpus[..] {

@@ -62,7 +62,7 @@ impl Metric {
 }
 
 impl Outcome {
-    /// An outcome of `cell` that has no rounds yet.
+    /// Makes an outcome of `cell` without any rounds; the run adds its rounds.
     pub const fn new(cell: Cell) -> Self {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
@@ -112,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// The outcome of `cell`, if it was measured.
+/// Finds the outcome of `cell` among `outcomes`; `None` if `cell` was not measured.
 pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.cell == cell)
 }

@@ -17,7 +17,7 @@ use crate::arguments::{Arguments, Choice, STREAMS};
 use crate::harness::cell::{Cell, Processes, Scenario, TransportName, WaitName};
 use crate::table::{TRANSPORTS, Transports};
 
-/// The measurements of a run.
+/// The measurements of a run: the steps of each round, and the number of rounds.
 #[derive(Clone)]
 pub struct Plan {
     /// The measurements of a round in their order; each combination of scenario, transport and size
@@ -26,7 +26,8 @@ pub struct Plan {
     /// Number of rounds; each round performs every step, except steps whose `rounds_max` is
     /// reached.
     pub rounds: u32,
-    /// Maximum time of the run: no round begins that would end later.
+    /// Maximum time of the run. A round begins only if it will probably end before this time;
+    /// `None` sets no limit.
     pub time_max: Option<Duration>,
     /// Number of failures after which a step is skipped in later rounds. If it is 0, the first
     /// failure ends the run.
@@ -42,7 +43,7 @@ pub struct Step {
     pub cell: Cell,
     /// Duration of the measurement in each round.
     pub duration: Duration,
-    /// Maximum number of rounds in which this combination is measured.
+    /// Maximum number of rounds in which this step is performed, even if the run has more rounds.
     pub rounds_max: u32,
 }
 
@@ -306,13 +307,13 @@ pub const ROUNDS: u32 = 5;
 /// Maximum time of a run without a scenario, with a margin below the minute that the help promises.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
-/// The smallest message size of the table, in bytes.
+/// The smallest message size in the summary table, in bytes.
 pub const TINY: usize = 64;
 /// The size of a page, in bytes.
 pub const PAGE: usize = 4 << 10;
 /// The block size of a file copy, in bytes.
 pub const BLOCK: usize = 64 << 10;
-/// The largest message size of the table, in bytes.
+/// The largest message size in the summary table, in bytes.
 pub const LARGE: usize = 1 << 20;
 /// The size of an eventfd's counter, in bytes.
 pub const EVENTFD_SIZE: usize = 8;

@@ -178,7 +178,8 @@ fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A measurement counts as hung after this many times its duration, plus `DURATION_ALLOWANCE`.
+/// A measurement counts as hung after 20 times its planned duration plus `DURATION_ALLOWANCE`, far
+/// longer than a measurement takes on a busy machine.
 const DURATION_FACTOR: u32 = 20;
 const DURATION_ALLOWANCE: Duration = Duration::from_secs(60);
 

@@ -38,7 +38,7 @@ pub struct Row {
     pub duplex_size_max: u64,
 }
 
-/// A table of transports.
+/// A table of transports, from which a program finds the runner that measures a cell.
 #[derive(Clone, Copy)]
 pub struct Transports(pub &'static [Row]);
 

@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// Print a completion script for a shell
+/// Print the script with which a shell completes the arguments of partywall
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = COMPLETION_EXAMPLES)]
 pub struct CompletionArguments {
@@ -19,7 +19,7 @@ pub struct CompletionArguments {
     shell: Shell,
 }
 
-/// Print one manual page, or write all
+/// Print one manual page, or write the manual pages of all commands
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArguments {

@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A doorbell: one byte, without a frame (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
-/// Type of the frame that carries the descriptor of a segment (SPEC 5.4).
+/// Type of the frame that carries the descriptor of a segment, a memfd that extends the sender's
+/// memory (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
 /// The lowest frame type that a reader skips if it does not know the type. An unknown lower type is
 /// a violation.
@@ -43,7 +44,7 @@ pub struct ControlHead {
     pub length: U16,
 }
 
-/// The frame that carries the descriptor of a segment.
+/// The frame that carries the descriptor of a segment, a memfd that extends the sender's memory.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

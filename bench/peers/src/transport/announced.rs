@@ -23,7 +23,8 @@ pub struct Announced<T>(PhantomData<T>);
 /// A client that sends an announcement on each stream it opens.
 pub struct AnnouncedClient<C>(C);
 
-/// A server that receives the announcement of each stream.
+/// A server that accepts each stream with its announcement, and receives the announcement before
+/// the stream is used.
 pub struct AnnouncedServer<S>(S);
 
 impl<T: StreamTransport> StreamTransport for Announced<T> {
@@ -80,5 +81,6 @@ impl<S: Server> Server for AnnouncedServer<S> {
     }
 }
 
-/// The first message of a stream; its bytes have no meaning.
+/// The announcement: the first message of each stream, which makes the server accept the stream.
+/// Its bytes have no meaning.
 const ANNOUNCEMENT: Payload = Payload { size: 8, touch: Touch::None, sequence: 0 };

@@ -44,7 +44,8 @@ pub fn service_name(setup: &Setup, role: &str) -> Result<ServiceName> {
     ServiceName::new(&name).with_context(|| format!("naming the service {name}"))
 }
 
-/// Number of words in a message of `size` bytes.
+/// Number of 8-byte words in a message of `size` bytes; `iceoryx2` carries the message as a slice
+/// of words.
 pub const fn word_count(size: usize) -> usize {
     size / WORD_BYTES
 }

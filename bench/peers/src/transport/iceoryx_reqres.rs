@@ -45,7 +45,8 @@ pub enum ReqresEndpoint {
     Server(ReqresServer),
 }
 
-/// The end that sends requests.
+/// The end of the parent process, which sends each message as a request and receives the response
+/// as its reply.
 pub struct ReqresClient {
     // Fields are dropped in the order of declaration: the loaned request before its port, and the
     // port before the node.
@@ -56,7 +57,7 @@ pub struct ReqresClient {
     size: usize,
 }
 
-/// The end that sends responses.
+/// The end of the child process, which receives requests and sends each reply as a response.
 pub struct ReqresServer {
     // Fields are dropped in the order of declaration: the received request before its port, and the
     // port before the node.

@@ -121,8 +121,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool with a manager that is already connected. If `puts_back`, streams carry bytes, so
-    /// that they can go back to the pool.
+    /// Makes a pool over a manager that is already connected. If `puts_back` is true, streams carry
+    /// bytes instead of messages, because only such streams can go back to the pool.
     pub fn new(manager: SessionManager, puts_back: bool) -> Self {
         Self { manager, puts_back }
     }

@@ -90,7 +90,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Number of requests after which a stream is put back.
+    /// Number of requests after which a stream goes back to the library's pool of streams.
     pub fn lease(&self) -> u64 {
         if self.lease == 0 { self.count } else { self.lease }
     }

@@ -222,7 +222,8 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends all requests of a plan, and closes the stream right after the last request.
+    /// Sends a plan and all requests that it announces, and closes the stream right after the last
+    /// request.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -263,7 +264,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Expects all requests of a plan from the server, and then the end of the stream.
+    /// Sends a plan, and expects from the server all requests that the plan announces, and then the
+    /// end of the stream.
     async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;

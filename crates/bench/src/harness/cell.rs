@@ -78,14 +78,15 @@ pub struct Cell {
     /// separately from the cell, because a `'static` text cannot be deserialised.
     #[serde(skip)]
     pub transport: TransportName,
-    /// The wait strategy of Partywall; `None` for all other transports.
+    /// The way in which Partywall waits for a message; `None` for all other transports.
     pub wait: Option<WaitName>,
     /// The length of a message in bytes.
     pub size: usize,
     /// Number of pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle`,
     /// number of sessions.
     pub streams: usize,
-    /// Number of further streams that are sent to without end and never read (`parallel` only).
+    /// Number of further streams on which the sender never stops and the receiver never reads
+    /// (`parallel` only).
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
@@ -98,7 +99,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell with one stream, two processes, and payloads that are written and verified.
+    /// Makes a cell (combination of parameters) with one stream, two processes, and payloads that
+    /// are written and verified.
     pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
         Self {
             scenario,
@@ -114,17 +116,18 @@ impl Cell {
         }
     }
 
-    /// A cell over Partywall's shared memory with the wait strategy `wait`.
+    /// Makes a cell (combination of parameters) over Partywall's shared memory, with the wait
+    /// strategy `wait`.
     pub const fn shm(scenario: Scenario, size: usize, wait: WaitName) -> Self {
         Self::new(scenario, TransportName::SHM, size).waiting(wait)
     }
 
-    /// A copy of this cell with the wait strategy `wait`.
+    /// Returns a copy of this cell (combination of parameters) with the wait strategy `wait`.
     pub const fn waiting(self, wait: WaitName) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// A copy of this cell with both ends on one CPU.
+    /// Returns a copy of this cell (combination of parameters) with both processes on one CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
@@ -134,12 +137,13 @@ impl Cell {
         self.processes == Processes::TwoOnOneCpu
     }
 
-    /// A copy of this cell with `rate` messages per second.
+    /// Returns a copy of this cell (combination of parameters) with `rate` messages per second.
     pub const fn at_rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
     }
 
-    /// A copy of this cell with `streams` pairs, streams or sessions.
+    /// Returns a copy of this cell (combination of parameters) with `streams` pairs, streams or
+    /// sessions, whichever its scenario has.
     pub const fn with_streams(self, streams: usize) -> Self {
         Self { streams, ..self }
     }
@@ -190,7 +194,7 @@ impl TransportName {
 }
 
 impl Processes {
-    /// The number of processes that the cell needs.
+    /// The number of processes in which the two ends run: 1 or 2.
     pub const fn count(self) -> usize {
         match self {
             Self::One => 1,

@@ -56,7 +56,8 @@ pub enum Request {
     /// The child performs one operation on each stream, and replies once the messages of all
     /// streams have arrived (`parallel` only).
     Gather,
-    /// The child ends the measurement that `Open` began, and waits for the next `Open`.
+    /// The child closes its end of the measurement that `Open` began, and waits for the next
+    /// `Open`.
     Close,
 }
 
@@ -69,9 +70,9 @@ pub enum Reply {
         /// The child's address, in the notation of its transport.
         address: String,
     },
-    /// The child is ready, so the parent may begin the batch.
+    /// The child is ready, so the parent may begin the batch of operations.
     Ready,
-    /// The child has finished its part of the batch, with these measurements.
+    /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
     /// The child has failed, and exits.
     Failed {
@@ -80,7 +81,7 @@ pub enum Reply {
     },
 }
 
-/// The measurements that the child made during a batch.
+/// The measurements that the child process made during one batch of operations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     /// CPU time of the child in the batch, in nanoseconds.
@@ -93,7 +94,8 @@ pub struct Done {
     pub session: Option<SessionCost>,
 }
 
-/// The parent's handle of the child process.
+/// The parent's handle of the child process, the second process of a measurement. Dropping the
+/// handle kills the child.
 pub struct Child {
     process: process::Child,
     requests: ChildStdin,
@@ -143,7 +145,7 @@ impl Child {
         }
     }
 
-    /// Waits for the child's measurements of the batch.
+    /// Waits until the child has finished its part of the batch; returns the child's measurements.
     pub fn finish(&mut self) -> Result<Done> {
         match self.next_reply()? {
             Reply::Done(done) => Ok(done),
@@ -187,7 +189,7 @@ impl Drop for Child {
     }
 }
 
-/// The child's end of the control pipe.
+/// The child's end of the control pipe, over which the parent sends requests and the child replies.
 pub struct Control {
     requests: Receiver<Request>,
 }

@@ -29,7 +29,8 @@ pub struct Footprint {
 pub struct Activity {
     /// Number of times the thread went to sleep: at least once for each system call that blocks.
     pub sleeps: u64,
-    /// CPU time of the thread in nanoseconds. If it does not grow, the thread made no system call.
+    /// CPU time of the thread in nanoseconds. If this number does not grow, the thread made no
+    /// system call.
     pub cpu_ns: u64,
 }
 

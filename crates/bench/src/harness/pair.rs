@@ -21,9 +21,9 @@ pub struct Pair {
     pub watchdog: Watchdog,
 }
 
-/// The results of one batch in both processes.
+/// The results of one batch of operations, from both processes.
 pub struct Batch<R> {
-    /// The value that the parent's part of the batch returned.
+    /// The value that the parent's part of the batch, a closure, returned.
     pub value: R,
     /// Elapsed time of the batch from its first operation to its last, in nanoseconds.
     pub elapsed_ns: u64,

@@ -48,7 +48,7 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for Corrupted {}
 
 impl Touch {
-    /// Writes the payload of message `sequence`.
+    /// Writes into `payload` the bytes that belong to message number `sequence`.
     #[inline]
     pub fn fill(self, payload: &mut [u8], sequence: u64) {
         if self == Self::All {
@@ -56,7 +56,7 @@ impl Touch {
         }
     }
 
-    /// Checks the payload of message `sequence`.
+    /// Checks that `payload` has the bytes that belong to message number `sequence`.
     #[inline]
     pub fn verify(self, payload: &[u8], sequence: u64) -> Result<(), Corrupted> {
         if self == Self::None || differences(payload, mix(sequence)) == 0 {
@@ -158,7 +158,7 @@ fn first_difference(payload: &[u8], seed: u64) -> usize {
     payload.iter().zip(&expected).position(|(byte, right)| byte != right).unwrap_or(payload.len())
 }
 
-/// Length in bytes of the head of a headed payload.
+/// Length in bytes of the head of a payload: a word that the sender chooses, such as a send time.
 pub const HEAD_SIZE: usize = 8;
 
 /// Bit that is set in the sequence number of a reply, so that a reply differs from an echo of the

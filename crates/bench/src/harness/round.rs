@@ -27,7 +27,8 @@ pub struct Round {
     pub cpu_parent_ns: u64,
     /// CPU time of the child (the receiver), in nanoseconds.
     pub cpu_child_ns: u64,
-    /// Cost of a session without messages (`connect` and `idle` only).
+    /// Memory, descriptors and CPU time that an open session without messages costs (`connect` and
+    /// `idle` only).
     pub session: Option<SessionCost>,
     /// Memory of a session with many streams (`parallel` over Partywall only).
     pub memory: Option<StreamMemory>,
@@ -46,7 +47,7 @@ pub struct StreamMemory {
     /// Growth of `memory_bytes` while the clock ran; if it is not 0, the time of growing is part of
     /// the measured time.
     pub grown_bytes: u64,
-    /// Large messages that the receiver has not released.
+    /// Number of large messages whose memory the receiver has not released yet.
     pub blocks_in_flight: u64,
     /// Number of sent messages on the streams that are never read.
     pub unread_messages: u64,
@@ -152,7 +153,7 @@ pub fn pack(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
 }
 
-/// The histogram from which [`pack`] made `buckets`.
+/// Makes the histogram again from which [`pack`] made `buckets`.
 pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
     let mut histogram = histogram()?;
     for &(value, count) in buckets {

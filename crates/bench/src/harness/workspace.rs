@@ -28,7 +28,7 @@ pub struct Workspace {
     run_name: String,
 }
 
-/// Names and sizes that both processes know before they connect.
+/// Names and sizes of one measurement that both processes must know before they connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// A private directory for socket files; removed after the run.
@@ -71,7 +71,8 @@ impl Workspace {
         Ok(Self { program, directory, memory, run_name })
     }
 
-    /// The setup of measurement number `number`, which measures `cell`.
+    /// Makes the setup (names and sizes) of measurement number `number` of this run, which measures
+    /// `cell`.
     pub fn setup(&self, number: u32, cell: Cell) -> Setup {
         Setup {
             directory: self.directory.clone(),

@@ -60,7 +60,7 @@ pub struct Line {
     parallel: Option<Parallel>,
 }
 
-/// The keys that only results of `parallel` have.
+/// The keys of the JSON object that only results of `parallel` have.
 #[derive(Clone, Debug, Serialize)]
 struct Parallel {
     ns_per_op: Option<Spread>,

@@ -79,7 +79,7 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
     table
 }
 
-/// All targets of the project.
+/// All targets of the project, as code: each names its cells, its metric and its limit.
 fn targets() -> Vec<Target> {
     [ping_targets(), flow_targets(), stream_targets(), idle_targets()]
         .into_iter()

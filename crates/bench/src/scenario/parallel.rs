@@ -90,7 +90,8 @@ struct Ends<T: StreamTransport> {
     runtime: Runtime,
 }
 
-/// The server's ends of all streams, in a run with one process.
+/// The server's ends of all streams and the server itself, if they are in the same process as the
+/// client.
 struct Served<T: StreamTransport> {
     side: Side<T::Endpoint>,
     /// Streams that the server has accepted and never receives from.

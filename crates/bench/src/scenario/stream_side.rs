@@ -63,7 +63,7 @@ impl<E: AsyncEndpoint> Side<E> {
         }
     }
 
-    /// Runs the server's part of a batch.
+    /// Runs the server's part of a batch: on each stream, receives each message and replies to it.
     pub async fn respond(&mut self, request: &Request) -> Result<()> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -204,10 +204,12 @@ async fn reply<E: AsyncEndpoint>(
 /// highest bit marks replies.
 const STREAM_SHIFT: u32 = 40;
 
-/// From this message size in bytes on, each operation is timed.
+/// Message size in bytes from which on each operation is timed: such an operation takes so long
+/// that reading the clock does not matter.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// Of the operations with smaller messages, one in this many is timed.
+/// Of the operations with smaller messages, one in 16 is timed, because reading the clock for each
+/// would slow them.
 const SAMPLE_PERIOD: u64 = 16;
 
 /// Maximum number of latencies per stream for which memory is reserved before the clock starts, so

@@ -18,7 +18,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `baseline-eventfd`.
 pub struct BaselineEventfd;
 
-/// The child's end, which waits for the parent's eventfds.
+/// The end of the child process, which waits for the two eventfds that the parent process sends.
 pub struct EventfdAcceptor(HandoverListener);
 
 /// One end: the eventfd that it writes to, and the eventfd that it reads from.

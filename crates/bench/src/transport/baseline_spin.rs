@@ -29,7 +29,8 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `baseline-spin`.
 pub struct BaselineSpin;
 
-/// The child's end, which receives the parent's buffer and sends its own.
+/// The end of the child process, which receives the descriptor of the parent's buffer and sends
+/// that of its own.
 pub struct SpinAcceptor {
     handover: HandoverListener,
     size: usize,
@@ -143,5 +144,6 @@ const FLAG_SIZE: usize = 8;
 /// would delay the receipt.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 20;
 
-/// Maximum time that a reader waits for the flag to change.
+/// Maximum time that a reader waits for the flag to change before it returns an error; a working
+/// peer changes the flag within microseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);

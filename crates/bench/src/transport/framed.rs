@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{AsyncEndpoint, Payload};
 
-/// One end of a stream over any byte stream.
+/// One end of a stream of messages over any asynchronous byte stream, such as a socket.
 pub struct FramedStream<S> {
     stream: S,
     frame: Vec<u8>,

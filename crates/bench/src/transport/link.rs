@@ -25,7 +25,8 @@ use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::clock::monotonic_ns;
 use crate::harness::workspace::Setup;
 
-/// A link over the carrier `C`.
+/// The transport that measures a link whose ends are connected by the carrier `C`: shared memory, a
+/// Unix socket or TCP.
 pub struct LinkOver<C>(PhantomData<C>);
 
 /// Makes channels of the transport `link-shm`.
@@ -37,7 +38,8 @@ pub type LinkUds = LinkOver<Uds>;
 
 /// The kind of connection that carries a link's records between its two ends.
 pub trait Carrier {
-    /// The transport that both ends require.
+    /// The transport of the library that both ends require, so that no other one is measured by
+    /// accident.
     const POLICY: TransportPolicy;
 
     /// The address at which the server of links listens.

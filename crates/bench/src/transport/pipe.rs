@@ -20,7 +20,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `pipe`.
 pub struct Pipe;
 
-/// The child's end, which waits for the parent's pipes.
+/// The end of the child process, which waits for the pipe ends that the parent process sends.
 pub struct PipeAcceptor {
     handover: HandoverListener,
     size: usize,

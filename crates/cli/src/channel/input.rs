@@ -22,7 +22,7 @@ pub struct Input {
     peer: Option<PidFd>,
 }
 
-/// The result of [`Input::wait`].
+/// The reason why [`Input::wait`] returned: stdin can be read, or the peer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Stdin has bytes, or has ended.

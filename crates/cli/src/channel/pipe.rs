@@ -45,7 +45,7 @@ pub struct PipeOptions {
 }
 
 impl PipeOptions {
-    /// Rejects a `--block` that is larger than the longest message.
+    /// Returns an error if `--block` is larger than the longest message that `--memory` allows.
     pub fn check(&self, channel: &ChannelOptions) -> Result<()> {
         let (block, memory) = (self.block, channel.memory);
         ensure!(

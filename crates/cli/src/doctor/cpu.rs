@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of the processors: their number, the quota of CPU time, and whether spinning pays.
+//! Checks of the CPUs for `partywall doctor`: their number, the quota of CPU time, and whether
+//! spinning for a message pays.
 
 use partywall_sys::cpu;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of memory: limits of memory, files and mappings.
+//! Checks of memory for `partywall doctor`: free memory, and the limits on memory, files and
+//! mappings.
 
 use partywall_sys::{cgroup, limits};
 

@@ -143,5 +143,6 @@ impl PlainClient {
 /// and one write carry.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Number of connections that may wait to be accepted.
+/// Length of the listen backlog: number of plain clients that may be connected and wait to be
+/// accepted.
 const BACKLOG: i32 = 128;

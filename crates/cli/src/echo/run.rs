@@ -70,8 +70,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 outcomes.push(outcome);
             }
             Err(EchoError { exit, reason }) => {
-                // The error must name the address, because there are several; it is added if the
-                // reason lacks it.
+                // Several addresses are measured, so the error must name its address. The address
+                // is added if the reason does not contain it.
                 if reason.contains(&endpoint.address.to_string()) {
                     eprintln!("partywall: {reason}");
                 } else {
@@ -116,7 +116,7 @@ fn measure(
     })
 }
 
-/// The messages that are sent to every endpoint.
+/// The messages that `echo run` sends to every endpoint, and the limits of the measurement.
 struct Experiment {
     count: u64,
     payload: Payload,
@@ -147,8 +147,8 @@ impl Experiment {
         Ok((sent, round_trips))
     }
 
-    /// Sends with up to `window` messages in flight: the bounded queue of their send times limits
-    /// them.
+    /// Sends with up to `window` messages in flight. The sending thread puts the send time of each
+    /// message into a queue of `window` entries, and waits while the queue is full.
     fn stream(
         &self,
         mut sender: EchoSender,

@@ -116,7 +116,8 @@ fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
     Ok(())
 }
 
-/// A thread that accepts at one address, and the doorbell that ends the thread.
+/// A thread that accepts clients at one address, and the doorbell by which another thread makes it
+/// end.
 struct Acceptor {
     doorbell: Arc<Doorbell>,
     thread: JoinHandle<()>,
@@ -264,7 +265,8 @@ impl Service {
         self.end();
     }
 
-    /// Ends the service: its threads accept no further client.
+    /// Ends the service: the accepting threads accept no further client, and the main thread stops
+    /// waiting.
     fn end(&self) {
         self.counters().is_done = true;
         self.changed.notify_all();

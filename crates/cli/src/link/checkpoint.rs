@@ -305,11 +305,12 @@ fn crc_of(file: &File, len: u64) -> Result<u32> {
     Ok(partywall_layout::link::record::blob_crc(bytes))
 }
 
-/// The magic at the start of a checkpoint file.
+/// The first eight bytes of every checkpoint file, by which other files are rejected.
 const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
-/// Upper bound of the bytes at the beginning of a file that belong to its identity.
+/// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
+/// They distinguish a file that was replaced in place.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;

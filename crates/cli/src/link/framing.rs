@@ -18,7 +18,7 @@ use std::ops::Range;
 pub enum Framing {
     /// One message per line
     Lines,
-    /// 4 bytes, little-endian, with the length of the following message
+    /// Before each message its length, as 4 bytes in little-endian order
     Length,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Malformed {
 }
 
 impl Splitter {
-    /// A splitter for input that begins at byte `offset`.
+    /// Makes a splitter for input of which the first `offset` bytes were taken before.
     pub fn new(framing: Framing, offset: u64, message_max: usize) -> Self {
         let buffer = Vec::new();
         Self {

@@ -99,7 +99,7 @@ impl Monitor {
         self.last_progress = Instant::now();
     }
 
-    /// Whether the peer has attached at least once.
+    /// Whether the peer has attached to the link at least once since the monitor was made.
     pub fn was_attached(&self) -> bool {
         self.was_attached
     }

@@ -20,7 +20,7 @@ pub struct EndOptions {
     /// Directory that keeps the link, so that it survives kill -9; it must be yours, with mode 700
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Keep nothing: unacknowledged messages are lost when this process ends
+    /// Keep the link in memory only: unacknowledged messages are lost when this process ends
     #[arg(long, conflicts_with = "dir")]
     pub volatile: bool,
     /// Name of this end of the link, by which the peer knows it
@@ -41,7 +41,7 @@ pub struct EndOptions {
     /// File with the secret that both ends must have; only its owner may have permission to read it
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// What to do with a file of the link that was not closed before a reboot
+    /// What to do with a file of the link that its owner had not closed before the machine rebooted
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = AfterRebootFlag::Refuse)]
     pub after_reboot: AfterRebootFlag,
     /// Longest time without progress, such as an acknowledgement or a received message; after it,
@@ -59,9 +59,10 @@ pub struct EndOptions {
 /// The values of --after-reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AfterRebootFlag {
-    /// End with an error that says what the file proves
+    /// End with an error that says which messages are whole, and leave the file unchanged
     Refuse,
-    /// Go on with the messages that the file proves; print that others may be lost or come again
+    /// Go on with the messages that are whole by their checksums; print that other messages may be
+    /// lost or come again
     AdoptProven,
 }
 

@@ -379,14 +379,15 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// Maximum number of messages in a batch.
+/// Maximum number of messages that are written to the output and acknowledged together (a batch).
 const BATCH_MESSAGES: usize = 64;
 /// Maximum number of bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
 /// Size in bytes of the ring for messages from the receiver to the sender. It is small, because
 /// `recv` sends no messages.
 const OWN_RING_BYTES: u64 = 4096;
-/// Longest time to wait until the peer has received the last acknowledgement.
+/// Longest time that the command waits at its end until the peer has received the last
+/// acknowledgement.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that `--once` waits for a sender that attached in an earlier run.
 const RETURN_MAX: Duration = Duration::from_secs(10);

@@ -399,11 +399,11 @@ pub fn in_flags(error: OpenError) -> anyhow::Error {
     }
 }
 
-/// Upper bound of the messages in a batch.
+/// Maximum number of messages that are sent with one commit.
 const BATCH_MESSAGES: usize = 64;
 /// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest time to wait until the peer has received LEAVE.
+/// Longest time that the command waits at its end until the peer has received the frame LEAVE.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\

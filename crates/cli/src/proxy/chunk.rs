@@ -35,7 +35,8 @@ impl Chunk {
     }
 }
 
-/// Number of bytes up to which a read goes through the ring; it equals `Config::inline_max`.
+/// Number of bytes up to which the bytes of a read are copied into the ring instead of a block of
+/// shared memory. The session's `Config::inline_max` has the same value.
 pub const SHORT_BYTES: usize = 1024;
 
 const LONG_BYTES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];

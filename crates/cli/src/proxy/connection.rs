@@ -49,7 +49,8 @@ struct Joined {
     plain: Plain,
     send: SendStream,
     recv: RecvStream,
-    /// The code of the RESET for the peer; `None` if both directions ended in good order.
+    /// The code with which the stream to the other proxy is reset; `None` if both directions ended
+    /// in good order.
     reset_code: Option<u32>,
 }
 
@@ -70,9 +71,9 @@ impl Drop for Joined {
 enum End {
     /// Both directions were closed in good order.
     InOrder,
-    /// The plain socket failed or was reset.
+    /// The plain socket failed, or its program reset it.
     PlainReset,
-    /// The peer reset the stream, with this code.
+    /// The other proxy reset the stream, with this code.
     PeerReset(u32),
     /// The session has ended, or the proxy ends; the code states which of the two.
     CutOff(u32),

@@ -34,7 +34,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<String>,
-    /// Number of lines that were dropped since a line was last queued.
+    /// Number of lines that were dropped, because the queue was full, since a line was last queued.
     missing: u64,
     /// The last printed line, which `print` does not repeat.
     last: String,
@@ -156,7 +156,8 @@ mod tests {
     use std::io;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    /// A slow output: it passes on one line at a time, and then blocks until the test reads it.
+    /// A slow output for tests: it passes on one line at a time, and blocks until the test has read
+    /// that line.
     struct Slow(SyncSender<String>);
 
     impl Write for Slow {

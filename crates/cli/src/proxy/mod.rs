@@ -170,7 +170,7 @@ async fn finish(
     }
 }
 
-/// Binds the listener, and starts the tasks that accept and connect.
+/// Binds the listener, and starts the tasks of an entry or an exit proxy, which accept and connect.
 fn start(
     arguments: &Arguments,
     route: Route,
@@ -260,15 +260,17 @@ Exit codes:
 
 // Codes of the RESET by which a proxy gives up a stream (SPEC 11.3).
 
-/// The plain socket was reset, or failed.
+/// RESET code: the plain socket was reset by its program, or failed.
 const RESET: u32 = 1;
-/// The target of the plain socket could not be reached.
+/// RESET code: the exit proxy could not connect a plain socket to its target.
 const UNREACHABLE: u32 = 2;
-/// Connecting took longer than `--connect-timeout`, perhaps because `--connections` were open.
+/// RESET code: connecting to the target took longer than `--connect-timeout`, perhaps because as
+/// many connections as `--connections` allows were open.
 const LATE: u32 = 3;
-/// The proxy ends, and `--drain` has passed.
+/// RESET code: the proxy ends, and the time of `--drain` has passed.
 const ENDING: u32 = 4;
-/// The program at the plain socket reads no more, but may still write.
+/// Code with which a stream's receiving direction is stopped: the program at the plain socket reads
+/// no more, but may still write.
 const READS_NO_MORE: u32 = 5;
 
 /// The text for the RESET code of a connection that was never established.

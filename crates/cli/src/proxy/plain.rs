@@ -83,13 +83,13 @@ impl Plain {
     }
 }
 
-/// The direction from the program to the proxy.
+/// The reading direction of a plain socket: bytes from the program to the proxy.
 pub enum PlainReader<'a> {
     Tcp(tcp::ReadHalf<'a>),
     Unix(unix::ReadHalf<'a>),
 }
 
-/// The direction from the proxy to the program.
+/// The writing direction of a plain socket: bytes from the proxy to the program.
 pub enum PlainWriter<'a> {
     Tcp(tcp::WriteHalf<'a>),
     Unix(unix::WriteHalf<'a>),
@@ -242,7 +242,8 @@ impl Accepting {
     }
 }
 
-/// Number of connections that may wait to be accepted; the system may allow fewer.
+/// Length of the listen backlog: number of connections that may wait until the proxy accepts them.
+/// The system may allow fewer.
 const BACKLOG: i32 = 1024;
 
 /// Pause between two attempts while the backlog of a Unix listener is full.

@@ -137,7 +137,8 @@ impl Dump {
         self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
-    /// Number of slices of a group that have leaked: no process can free them.
+    /// Number of slices of a group that have leaked: they are in no list and no queue, and no
+    /// process has the region open, so none can free them.
     pub fn leaked(&self, report: &Report) -> usize {
         if self.is_live() { 0 } else { report.unaccounted().count() }
     }
@@ -209,7 +210,7 @@ impl Dump {
 /// Largest number of copies that are made of memory that a process may change. A copy without a
 /// fault ends the copying.
 const COPIES_MAX: u32 = 5;
-/// Pause between two copies of the inspected memory.
+/// Pause between two copies of the inspected memory, in which a process can complete a change.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\

@@ -53,7 +53,8 @@ pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
 }
 
 impl Group {
-    /// Inspects the content of the group. Without a buffer region, the report has no lists.
+    /// Checks the regions of the group; returns a report on lists, queues and slices. Without a
+    /// buffer region, the report has no lists.
     pub fn inspect(&self) -> Result<Report> {
         let queues: Vec<&[u8]> = self.queues.iter().map(|queue| &*queue.bytes).collect();
         let Some(buffers) = &self.buffers else { return inspect_without_buffers(&queues) };

@@ -111,8 +111,8 @@ fn link() {
     };
     for scenario in ["ping", "throughput", "duplex"] {
         for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
-            // Plain sockets have no duplex scenario with large messages, because both ends would
-            // block in send.
+            // Expected result: no line for `duplex` with large messages over plain sockets, because
+            // both ends would block in send.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),

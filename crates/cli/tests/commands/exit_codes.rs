@@ -242,7 +242,8 @@ fn closed_output_is_6_and_the_sender_sees_a_dead_peer() {
     each(|mut listen, mut connect| {
         drop(listen.stdout());
         let mut input = connect.0.stdin.take().unwrap();
-        // The error is ignored, because the process may end before it has read all bytes.
+        // The error of the write is ignored, because the command may end before it has read all
+        // bytes of its stdin.
         let _ = input.write_all(&[7; 1_000_000]);
         assert_eq!(listen.process.code(), OUTPUT_CLOSED);
         assert_eq!(connect.code(), PEER_DIED);

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text, wait_until};
 
-/// Address family and options of each transport.
+/// For each transport, the address family and the value of `--transport`.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
 /// Calls `test` once for each transport, with its name and a running `listen` and `connect` whose

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc dump` of live, abandoned, damaged and foreign memory.
+//! `partywall shmipc dump` reports on memory in use, left by a killed process, damaged, or of other
+//! programs.
 
 use crate::program;
 
@@ -129,8 +130,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// The body of a child process that has only the server's end: the child has mappings of memfds,
-/// but no descriptors of them.
+/// Runs only in the child process that a test starts: a shmipc server. It has mappings of the
+/// client's memfds, but no descriptors of them.
 #[test]
 fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };

@@ -86,7 +86,7 @@ impl<'a> Both<'a> {
         panic!("it was too fast: only {} kills", self.kills);
     }
 
-    /// Lets sender and receiver run to the end without a kill.
+    /// Lets sender and receiver run until all messages are transferred, without another kill.
     fn end(mut self) {
         // A process that has exited already is restarted, because the other process waits for it.
         self.kill(true);

@@ -70,8 +70,8 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // Expected result: the output has the fourth message only if the sender stored it before it
-    // noticed the quarantine.
+    // Expected result: the output has the message 4 only if the sender stored it in its file before
+    // it noticed the quarantine.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
     // Expected result: the next owner of the sender's file does not send earlier messages again.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");

@@ -87,8 +87,8 @@ impl Ground {
             Running::start(&mut partywall(&self.bob(&[receiving, &["--once"]].concat())));
         let sender =
             partywall(&self.alice(&[&["--in", &input], sending].concat())).spawn().unwrap();
-        // The receiver's output is read in a thread, because an unread pipe would block both
-        // processes.
+        // A thread reads the receiver's output while the test waits for the sender, because an
+        // unread pipe would block both processes.
         let receiver = std::thread::spawn(|| receiver.finish());
         let (sender, receiver) = (Running(sender).finish(), receiver.join().unwrap());
         Carried {

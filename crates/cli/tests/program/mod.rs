@@ -44,7 +44,8 @@ impl Running {
         self.wait().code().expect("no signal")
     }
 
-    /// Waits for the end of the process; returns the status and all output.
+    /// Waits for the end of the process; returns its exit status and all that it printed on stdout
+    /// and stderr.
     pub fn finish(mut self) -> Output {
         let stdout = self.0.stdout.take().map(drain);
         let stderr = self.0.stderr.take().map(drain);
@@ -67,7 +68,7 @@ impl Drop for Running {
 pub struct Listening {
     pub process: Running,
     pub address: String,
-    /// The rest of stderr, after the line with the address.
+    /// The command's stderr, of which the line with the address was read.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -86,7 +87,8 @@ impl Listening {
     }
 }
 
-/// Reads the next line of `from`, and returns the address that the line announces.
+/// Reads the next line of `from`, in which a listening command prints its address, and returns that
+/// address.
 pub fn announced(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).expect("readable");

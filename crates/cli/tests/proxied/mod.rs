@@ -18,7 +18,7 @@ pub struct Proxy {
     pub process: Running,
     /// The address of the proxy's listener.
     pub address: String,
-    /// The rest of stderr, after the line with the address.
+    /// The proxy's stderr, of which the line with the address was read.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -110,7 +110,7 @@ pub fn address_of(listener: &TcpListener) -> String {
     format!("tcp:{}", listener.local_addr().unwrap())
 }
 
-/// A plain socket, TCP or Unix.
+/// A plain socket, TCP or Unix, so that helpers work with both kinds.
 pub trait Socket: Read + Write + Send + Sized + 'static {
     fn duplicate(&self) -> Self;
     fn end(&self);

@@ -11,7 +11,8 @@ use std::thread;
 
 use proxied::{Pair, pattern};
 
-/// A pair of proxies between two Unix sockets, whose kernel buffers are small.
+/// A running pair of proxies with Unix sockets at both plain ends. The kernel buffers of Unix
+/// sockets are small, so writers block soon.
 struct Fixture {
     _directory: tempfile::TempDir,
     _pair: Pair,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of a proxy that is killed, restarted, or stopped by a signal.
+//! What becomes of connections when a proxy is killed, restarted, or stopped by a signal.
 
 use crate::program;
 use crate::proxied;

@@ -57,7 +57,8 @@ struct CallTable {
     is_closing: bool,
 }
 
-/// A call that waits for its answer.
+/// A call that waits for its answer: the channel that wakes its future, and the call's slot, which
+/// limits the calls in flight.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<Result<Message, CallError>>,
@@ -218,7 +219,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fails every waiting call, because no more answers will arrive.
+    /// Makes every waiting call fail with `lost`, because no more answers will arrive.
     fn end(&self, lost: &Lost) {
         let mut table = self.table();
         table.over = Some(lost.clone());

@@ -117,7 +117,7 @@ impl CallsConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The handler returned a failure.
+    /// The server's handler of the call returned a failure.
     #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
     Failed {
         /// The error code that the handler chose.

@@ -36,7 +36,7 @@ pub(crate) enum Left<W> {
     /// The server has received the call: send CANCEL, and keep the waiter's slot until CANCEL is
     /// sent.
     Cancel(W),
-    /// The client has nothing to do: the call was answered, or never sent.
+    /// The client has nothing to send: the call was answered, or never sent.
     Nothing,
 }
 
@@ -51,7 +51,8 @@ impl<W> Pending<W> {
         self.last
     }
 
-    /// Adds a call that is about to be sent. Returns the id of the new call.
+    /// Adds a call that is about to be sent, with the waiter that will get its answer. Returns the
+    /// id of the new call.
     pub(crate) fn begin(&mut self, waiter: W) -> u64 {
         let id = self.one_way();
         self.waiting.insert(id, Waiting { waiter, was_sent: false });
@@ -83,7 +84,8 @@ impl<W> Pending<W> {
         }
     }
 
-    /// Removes and returns all waiters, because no more answers will arrive.
+    /// Removes all calls and returns their waiters, so that the client can make them fail: no more
+    /// answers will arrive.
     pub(crate) fn end(&mut self) -> Vec<W> {
         self.waiting.drain().map(|(_, waiting)| waiting.waiter).collect()
     }

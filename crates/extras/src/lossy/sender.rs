@@ -252,7 +252,8 @@ impl Shared {
         sent
     }
 
-    /// Sends the records that were queued before this call.
+    /// Sends the records that were queued before this call, one at a time and without the lock;
+    /// waits for room until `deadline`.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
         let mut state = self.await_other_flush(deadline)?;
         let count = state.queue.queued();

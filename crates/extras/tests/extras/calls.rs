@@ -57,7 +57,7 @@ impl Drop for Dropped {
 }
 
 /// Starts a server whose handlers never answer. Each handler sends an event when it begins and when
-/// it is dropped.
+/// it is dropped, so that a test sees when calls are cancelled.
 fn serve_for_ever(
     stream: Stream,
     config: CallsConfig,

@@ -40,7 +40,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct ConsumedRecord {
     /// Number of this record, from 1. Each later record of the file has a higher number.
     pub sequence: U64,
-    /// Id of the consumed stream; 0 until the owner consumes the first message.
+    /// Id of the stream that the owner consumes; 0 until it has consumed the first message.
     pub stream: U64,
     /// The position up to which the owner had consumed the stream when the owner wrote this record.
     pub consumed: U64,
@@ -199,7 +199,7 @@ pub fn check(control_page: &[u8]) -> Result<Consumed, FileFault> {
     Consumed::new(record, u64::from_le_bytes(*since.ok_or(FileFault::ConsumedDamaged)?))
 }
 
-/// Offset in the control page of the slot with this index.
+/// Offset in the control page of the slot with this index, 0 or 1, in bytes.
 #[must_use]
 #[inline]
 pub const fn slot_offset(index: usize) -> u64 {

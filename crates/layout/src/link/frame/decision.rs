@@ -33,7 +33,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct DecisionFields {
     /// The kind of the decision: one of `DECISION_…`.
     pub kind: U32,
-    /// Record digest at the position where the direction resumes; 0 unless a range is skipped.
+    /// Record digest (crc of the record that ends there) at the position where the direction
+    /// resumes; 0 unless a range is skipped.
     pub digest: U32,
     /// Id of the stream whose records are lost; 0 unless the kind is [`DECISION_LOST`].
     pub of: U64,
@@ -49,11 +50,14 @@ pub struct DecisionFields {
 
 /// [`DecisionFields::kind`]: the direction resumes at the receiver's position.
 pub const DECISION_RESUME: u32 = 1;
-/// [`DecisionFields::kind`]: the direction resumes at the end of a skipped range.
+/// [`DecisionFields::kind`]: the direction resumes after a range that the sender no longer has, and
+/// that the receiver skips.
 pub const DECISION_GAP: u32 = 2;
-/// [`DecisionFields::kind`]: the direction resumes with another stream.
+/// [`DecisionFields::kind`]: the sender no longer has the receiver's stream, so the direction
+/// resumes with another stream.
 pub const DECISION_LOST: u32 = 3;
-/// [`DecisionFields::kind`]: the direction cannot resume.
+/// [`DecisionFields::kind`]: the direction cannot resume, because the positions or record digests
+/// of both sides contradict each other.
 pub const DECISION_IMPOSSIBLE: u32 = 4;
 /// [`DecisionFields::kind`]: the direction does not resume yet, because one side is in a higher
 /// epoch.
