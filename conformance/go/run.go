@@ -137,7 +137,8 @@ type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
 	// For each lane, the number of "renew" requests that had arrived when the lane leased its
-	// stream; the largest uint64 if the lane has ended, so that "renewed" does not wait for it.
+	// stream. It is the largest uint64 if the lane has ended, so that "renewed" does not wait for
+	// the lane.
 	lanes []uint64
 }
 

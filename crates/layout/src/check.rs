@@ -34,8 +34,8 @@ pub enum Violation {
         /// The number of the unknown record kind.
         kind: u8,
     },
-    /// The ring holds a record of a kind that is not allowed in the state of the connection, or in
-    /// its service: channel, session or link (SPEC 4.3).
+    /// The ring holds a record of a kind that is not allowed in the connection's state or in its
+    /// service: channel, session or link (SPEC 4.3).
     Unexpected {
         /// Position in the ring of the record that is not allowed.
         position: u64,
@@ -69,7 +69,7 @@ pub enum Violation {
         /// The value of the wrong field.
         found: u64,
     },
-    /// The word `consumed` in the peer's memory, its position in this side's ring, is not a
+    /// The word `consumed`, the peer's read position in this side's ring, is invalid. It is not a
     /// multiple of 64, has decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
         /// The value of `consumed` that was loaded from the peer's memory.
@@ -79,7 +79,7 @@ pub enum Violation {
         /// The largest value of `consumed` that is allowed.
         to: u64,
     },
-    /// The word `released` in the peer's memory, its count of released blocks, has decreased, or
+    /// The word `released`, the peer's count of returned blocks, is invalid. It has decreased, or
     /// exceeds the number of blocks in flight (SPEC 5.3).
     Released {
         /// The value of `released` that was loaded from the peer's memory.

@@ -7,7 +7,7 @@
 //! conformance-peer run   --network unix --address A --map memfd --sizes … --streams … --count …
 //! ```
 //!
-//! The program does *not* change the library's behaviour, with one exception: it has a listener for
+//! The program does *not* change the library's behaviour, with one exception. It has a listener for
 //! TCP of its own, because the library registers a blocking listener, which tokio rejects.
 
 mod conversation;

@@ -158,6 +158,6 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// If a read fills less than a quarter of its reserved block of shared memory, the bytes are copied
-/// and the block is freed, because the rest would be wasted.
+/// If a read fills less than a quarter of its reserved block of shared memory, the rest of the
+/// block would be wasted. So the bytes are copied, and the block is freed.
 const WASTE_MAX: usize = 4;

@@ -137,7 +137,7 @@ impl Dump {
         self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
-    /// Number of slices of a group that have leaked: they are in no list and no queue, and no
+    /// Number of slices of a group that have leaked. They are in no list and no queue, and no
     /// process has the region open, so none can free them.
     pub fn leaked(&self, report: &Report) -> usize {
         if self.is_live() { 0 } else { report.unaccounted().count() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The compact form of a link's record. It lacks the prefix of 24 bytes that precedes the message
-//! in other records, so a message of 48 bytes takes one slot of the ring (SPEC 14.2).
+//! The compact form of a link's record. It lacks the prefix of 24 bytes with which the payload of
+//! other records begins. So a message of 48 bytes takes one slot of the ring (SPEC 14.2).
 //!
 //! ```text
 //!  byte 0        8      12     16
@@ -15,8 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - Records that differ only in their tags (32 bits made from the id of their stream) differ in
-//!   their crc, because a 32-bit crc detects every change within 32 bits.
+//! - Records that differ only in their tags differ in their crc, because a 32-bit crc detects every
+//!   change within 32 bits. A tag is 32 bits made from the id of the record's stream.
 
 use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_compact;
