@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Status and counters of a link.
+//! The status of a link, as `Link::status` returns it, and the counters of one end.
 
 use std::fmt;
 
 use partywall::Peer;
 
-/// Present status of a link. In every status except `Closed`, the link keeps its unacknowledged
-/// messages.
+/// Present status of a link: whether messages flow, and if not, why. In every status except
+/// `Closed`, the link keeps its unacknowledged messages.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
@@ -22,9 +22,10 @@ pub enum Status {
         /// Identity of the peer.
         peer: Peer,
     },
-    /// A later owner of the local end has replaced this process.
+    /// A later owner of the local end (another process that opened it) has replaced this process,
+    /// which attaches no more.
     Fenced,
-    /// The stores of the two ends contradict each other. Both ends keep all bytes until an operator
+    /// The files of the two ends contradict each other. Both ends keep all bytes until an operator
     /// decides.
     Quarantined,
     /// This process closed the link, or is a forked child of the process that opened it.
@@ -80,7 +81,7 @@ pub struct Stats {
     pub bytes_received: u64,
     /// Number of times that the link was attached.
     pub connections: u64,
-    /// Number of acknowledgements in frames of their own; acknowledgements within messages are not
-    /// counted.
+    /// Number of acknowledgements sent in frames of their own. Those that a message's record
+    /// carries, or that the peer reads in shared memory, are not counted.
     pub acknowledgements: u64,
 }

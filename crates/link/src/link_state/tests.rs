@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Methods of [`LinkState`] that suit the tests of this folder.
+//! Methods of [`LinkState`] for the tests of this folder: they deliver, pull and receive with
+//! simpler results.
 
 use bytes::BytesMut;
 
@@ -20,7 +21,8 @@ impl LinkState {
         self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
     }
 
-    /// Delivers the next message by [`offer_short`](Self::offer_short), if that finds one.
+    /// Delivers the next message from the peer's memory by [`offer_short`](Self::offer_short), if
+    /// that call finds one.
     pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
         let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);

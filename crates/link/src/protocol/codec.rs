@@ -229,7 +229,7 @@ fn encode_refuse(echo: Nonce, refusal: &Refusal, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Cuts a text to [`REFUSAL_TEXT_MAX`] bytes, between two characters.
+/// Cuts the text of a refusal to at most [`REFUSAL_TEXT_MAX`] bytes, between two characters.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(REFUSAL_TEXT_MAX);
     while !text.is_char_boundary(end) {
@@ -459,8 +459,8 @@ fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
     }
 }
 
-/// The fault for a number that `partywall_layout` should already have refused when it parsed the
-/// frame.
+/// The fault for a field whose value `partywall_layout` should already have refused when it parsed
+/// the frame.
 const UNCHECKED: FrameFault = FrameFault::Field { what: "a number that was not checked", found: 0 };
 
 #[cfg(test)]

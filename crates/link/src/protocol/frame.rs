@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames of a link, in the terms of `partywall_reconcile` (SPEC 12.2, 15).
+//! The control frames of a link, by which its two ends attach and acknowledge, with the types of
+//! `partywall_reconcile` (SPEC 12.2, 15).
 //!
 //! ```text
 //!  client                                    server
@@ -24,27 +25,29 @@ use partywall_reconcile::{
 /// A control frame: everything that the socket of a link carries except records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A client asks to attach.
+    /// ATTACH: a client asks to attach a new connection to a link.
     Attach {
-        /// The identity and the views of the client.
+        /// The identity of the client, and its views: how far it has sent and received both
+        /// streams.
         attach: Attach,
         /// The names of the link.
         names: Names,
         /// Bytes for the server's application, which decides about the login.
         login: Vec<u8>,
     },
-    /// A server accepts the client.
+    /// ATTACHED: the server accepts the client's connection.
     Attached {
-        /// The identity and the views of the server.
+        /// The identity of the server, and its views: how far it has sent and received both
+        /// streams.
         attach: Attach,
         /// The nonce of the client's ATTACH.
         echo: Nonce,
-        /// The decision about how the server's outgoing stream resumes.
+        /// The server's decision at which position its outgoing stream continues.
         decision: Decision,
         /// Bytes from the server's application for the client's application.
         login: Vec<u8>,
     },
-    /// A side refuses to attach, or revokes its acceptance. The frame ends the connection.
+    /// REFUSE: a side refuses to attach, or revokes its acceptance. The frame ends the connection.
     Refuse {
         /// The nonce of the peer's last frame.
         echo: Nonce,
@@ -56,13 +59,13 @@ pub enum Frame {
     Confirm {
         /// The nonce of the server's ATTACHED.
         echo: Nonce,
-        /// The decision about how the client's outgoing stream resumes.
+        /// The client's decision at which position its outgoing stream continues.
         decision: Decision,
         /// The first position from which acknowledgements in the client's records refer to the
         /// stream that the client now consumes.
         tail: Position,
     },
-    /// The server has applied the client's decision.
+    /// BEGIN: the server has applied the client's decision, so records flow in both directions.
     Begin {
         /// The id of the stream that the server consumes; `None` if the client sends none.
         stream: Option<StreamId>,
@@ -87,28 +90,30 @@ pub enum Frame {
     Share,
 }
 
-/// A side that attaches: its identity and its views. The views belong to the epoch of the identity.
+/// The fields that describe a side in ATTACH and ATTACHED: its identity, and its views of both
+/// streams. The views belong to the epoch of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// A random number that the side draws for each connection.
     pub nonce: Nonce,
     /// The identity of the side.
     pub identity: Identity,
-    /// The view of the side as a sender.
+    /// The view of the side as a sender: how far its outgoing stream is kept, acknowledged and
+    /// sent.
     pub sending: SenderView,
-    /// The view of the side as a receiver.
+    /// The view of the side as a receiver: how far it has consumed the peer's stream.
     pub receiving: ReceiverView,
     /// The streams of the last epoch that the side left, with their positions at that time.
     pub past: Option<Past>,
-    /// The maximum amount that the side may have sent without an acknowledgement.
+    /// The number of bytes that the side may have sent without an acknowledgement.
     pub window: Window,
     /// Whether the side offers its memory: if so, descriptors come with the first byte of the
     /// frame.
     pub shares: bool,
 }
 
-/// The maximum amount that a sender may have sent without an acknowledgement, and that its receiver
-/// may therefore have to hold.
+/// The number of bytes that a sender may have sent without an acknowledgement, and that its
+/// receiver may have to hold: the sizes of the sender's ring and slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The size of the sender's ring in bytes.
@@ -128,7 +133,7 @@ pub struct Names {
     pub link: String,
 }
 
-/// Why an end refuses to attach.
+/// Reason why an end refuses to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The client's connection number is not higher than that of the link's present connection,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Repairs by an operator, for a link in quarantine: give up what this end sends, or accept what
-//! the peer has.
+//! The two repairs by which an operator ends the quarantine of a link: `reset` gives up the
+//! messages that this end sends, `adopt` accepts the peer's stream as the peer has it.
 //!
 //! ```text
 //!            the stream that this end sends       the stream that this end receives
@@ -13,9 +13,8 @@
 //! ```
 //!
 //! Reset and adopt end the quarantine of the local end, which attaches to no peer while its
-//! quarantine lasts. The peer's end also needs a reset or adopt. Neither changes the protocol: if
-//! the two stores still contradict each other, both ends go into quarantine again, and nothing is
-//! lost.
+//! quarantine lasts. The peer's end also needs a reset or adopt. If the two files still contradict
+//! each other, both ends go into quarantine again at the next attach, and nothing is lost.
 //!
 //! # Forgetting an acked offset
 //!
@@ -61,7 +60,8 @@ use super::slots::{ConsumedSlots, StateSlots};
 use crate::retained::Retained;
 use partywall_sys::nonce;
 
-/// The effect that [`reset`] had, or would have had, if `is_real` was false.
+/// The effect of [`reset`]. If `is_real` was false, nothing was changed, and this is the effect
+/// that the call would have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
@@ -75,11 +75,13 @@ pub struct Reset {
     pub undelivered: Option<(u64, u64)>,
     /// Why the link was in quarantine; `None` if the link was not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The acked offset of the received stream that was forgotten; `None` if it was kept.
+    /// The acked offset of the received stream, if it was forgotten because that stream was in
+    /// quarantine; `None` if it was kept.
     pub forgotten: Option<u64>,
 }
 
-/// The effect that [`adopt`] had, or would have had, if `is_real` was false.
+/// The effect of [`adopt`]. If `is_real` was false, nothing was changed, and this is the effect
+/// that the call would have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
@@ -108,7 +110,7 @@ pub enum RepairError {
         /// The path where the link file would be.
         path: PathBuf,
     },
-    /// The records in the ring contradict the state image.
+    /// The records in the file's ring contradict the file's state.
     #[error(
         "{} cannot be used: {words}. Move it away: a new one begins empty, and the peer reports that messages were lost",
         path.display()
@@ -281,15 +283,15 @@ impl Taken {
         self.durable.forget_delivered();
     }
 
-    /// Begins a new stream. One commit names the stream, reports what is given up, and ends the
-    /// quarantine.
+    /// Begins a new outgoing stream. One commit names the stream, reports the messages that are
+    /// given up, and ends the quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
         self.durable.quarantine = None;
         let Some(retained) = &mut self.retained else { return self.commit() };
         let stream = other_stream(retained);
         if let Some((from, to)) = undelivered {
-            // The receiver may have consumed more than this end knows, so the reported span is not
-            // exact.
+            // The receiver may have consumed more than this end knows, so the report says that its
+            // range is not exact.
             let span = Span { from, to: Some(to), known_to: to, exact: false };
             let (direction, cause) = (Direction::Outgoing, Cause::Undelivered);
             let (epoch, stream) = (self.durable.epoch, Some(retained.stream()));
@@ -344,5 +346,6 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
 
 /// The permissions of a copy of a link file: only its owner may read and write it.
 const COPY_MODE: u32 = 0o600;
-/// The maximum number of copies of one link file.
+/// The maximum number of copies of one link file that `reset` makes; further resets fail until an
+/// operator removes copies.
 const COPIES_MAX: u32 = 1000;

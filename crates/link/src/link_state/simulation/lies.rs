@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Single faults: a false connection number, a peer that reads nothing, a corrupt word.
+//! Tests of single faults that the simulation does not make: a false connection number, a peer that
+//! reads nothing, a corrupt word in the store.
 
 use partywall_reconcile::{ConnectionNumber, Position, StreamId};
 
