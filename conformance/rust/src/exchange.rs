@@ -25,7 +25,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All transports that the published peers support.
+    /// All transports that the published shmipc libraries for Go and Rust support.
     pub const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 
     fn arguments(self) -> [&'static str; 4] {

@@ -7,9 +7,9 @@
 //!                       └──▶ new server          connections made after it
 //! ```
 //!
-//! On a Unix socket the successor takes over the path. Two servers cannot share a port, since a
-//! published peer has no setting for that. So each has its own port behind this forwarder, as
-//! behind a load balancer.
+//! On a Unix socket the successor takes over the path. Two servers cannot share a TCP port, since
+//! the published shmipc libraries have no setting for that. So each server has its own port behind
+//! this forwarder, as behind a load balancer.
 //!
 //! Invariant: bytes pass unchanged. If one side's stream ends, the forwarder also ends its
 //! connection to the other side.

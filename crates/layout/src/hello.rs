@@ -71,11 +71,11 @@ pub const READY_DOORBELLS: u32 = 1;
 pub const DESCRIPTOR_PIDFD: u8 = 1;
 /// Kind of a descriptor that comes with OFFER: the memory of the sender's region.
 pub const DESCRIPTOR_REGION: u8 = 2;
-/// Kind of a descriptor that comes with OFFER: the eventfd by which the peer wakes the OFFER's
-/// sender when it has written records.
+/// Kind of a descriptor that comes with OFFER: the eventfd by which the peer, after writing
+/// records, wakes the OFFER's sender.
 pub const DESCRIPTOR_RECORDS: u8 = 3;
-/// Kind of a descriptor that comes with OFFER: the eventfd by which the peer wakes the OFFER's
-/// sender when it has freed room in the ring.
+/// Kind of a descriptor that comes with OFFER: the eventfd by which the peer, after freeing room,
+/// wakes the OFFER's sender.
 pub const DESCRIPTOR_ROOM: u8 = 4;
 /// Most descriptors that one frame of the handshake brings: the list of their kinds has room for
 /// seven.

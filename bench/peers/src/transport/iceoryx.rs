@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A node of the crate `iceoryx2` that no other user of that crate sees.
+//! Makes a node of the crate `iceoryx2` for one measurement, which no other program with that crate
+//! sees.
 //!
 //! ```text
 //! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The crate `iceoryx2`, publish-subscribe: one service per direction.
+//! The transport that measures publish-subscribe of the crate `iceoryx2`, with one service per
+//! direction.
 //!
 //! ```text
 //! parent   publisher  ── request ──►  subscriber   child

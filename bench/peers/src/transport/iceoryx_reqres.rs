@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The crate `iceoryx2`, request-response: each message is a request, and its reply is the
-//! response.
+//! The transport that measures request-response of the crate `iceoryx2`: each message is a request,
+//! and its reply is the response.
 //!
 //! ```text
 //! parent   client ── request ──►  server   child

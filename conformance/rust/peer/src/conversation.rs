@@ -12,7 +12,7 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream of the published crate.
+/// A stream of the published crate `shmipc`, on which plans and requests are sent and received.
 pub struct Talk {
     stream: Stream,
 }
@@ -83,7 +83,8 @@ impl Receiver for Reading {
     }
 }
 
-/// The client of the traffic: the library's session manager.
+/// The client of the traffic: the session manager of the published crate, from which streams are
+/// taken.
 pub struct Pool<C: TransportConnect> {
     sessions: SessionManager<C>,
 }
@@ -130,7 +131,8 @@ where
     }
 }
 
-/// The server of the traffic: the library's listener.
+/// The server of the traffic: the listener of the published crate, from which sessions and their
+/// streams are accepted.
 pub struct Accepting {
     listener: Listener,
 }

@@ -12,8 +12,8 @@ use super::control::{Child, Done, Request};
 use super::round::Round;
 use super::watchdog::Watchdog;
 
-/// The two processes of a run, as the parent holds them: the child process, and the watchdog that
-/// ends both if a measurement hangs.
+/// The parent's handles for a run: the child process, and the watchdog, which ends the parent if a
+/// measurement hangs. The child then exits, because its stdin ends.
 pub struct Pair {
     /// The child process, which runs the other end of each connection.
     pub child: Child,

@@ -40,7 +40,7 @@ pub struct Round {
 /// Memory of a session with many streams on its sending side, right after the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct StreamMemory {
-    /// Shared memory for large messages, in bytes.
+    /// Size of the session's shared memory for large messages, in bytes.
     pub memory_bytes: u64,
     /// The configured maximum of `memory_bytes`.
     pub memory_bytes_max: u64,

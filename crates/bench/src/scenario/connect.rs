@@ -5,9 +5,9 @@
 //! One operation is connect, one message there and back, close. Without the message, a socket would
 //! count as connected before the other process has accepted it.
 //!
-//! The cost of a session is the growth of resident memory, own shared memory and descriptors,
-//! divided by the number of sessions. To measure this cost, 32 sessions are open, each used once.
-//! The larger value of the two processes is reported.
+//! The cost of a session is the growth of resident memory, of shared memory that only this process
+//! writes, and of descriptors, divided by the number of sessions. To measure this cost, 32 sessions
+//! are open, each used once. The larger value of the two processes is reported.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The baseline of sleeping and waking: one blocking eventfd per direction, without payload.
+//! The transport `baseline-eventfd`, the baseline of sleeping and waking: one blocking eventfd per
+//! direction, without payload.
 //!
 //! No transport whose receiver sleeps can take less time. The time that a transport takes beyond
 //! this baseline is its own cost.

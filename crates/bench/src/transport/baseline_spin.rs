@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The baseline of shared memory: the payload and one flag word, in one buffer per direction.
+//! The transport `baseline-spin`, the baseline of shared memory: the payload and one flag word, in
+//! one buffer per direction.
 //!
 //! ```text
 //! request (the parent writes)      reply (the child writes)

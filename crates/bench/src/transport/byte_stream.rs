@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of an agreed size over a blocking byte stream: Unix sockets, TCP and pipes.
+//! Sends and receives messages of an agreed size over a blocking byte stream: a Unix socket, TCP or
+//! a pipe.
 //!
 //! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length
 //! prefix. Small messages are *not* batched, because Partywall does not batch: it publishes each

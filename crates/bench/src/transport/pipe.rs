@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two blocking pipes with the kernel's default capacity (64 KiB).
+//! The transport `pipe`: two blocking pipes, one per direction, with the kernel's default capacity
+//! (64 KiB).
 //!
 //! ```text
 //! parent: request.write ──► child: request.read       the parent makes both pipes and sends the

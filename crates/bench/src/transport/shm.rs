@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Partywall over shared memory: a blocking channel, and the streams of one session on tokio.
+//! The transport `shm`: Partywall over shared memory, with blocking channels, and with the streams
+//! of one session on tokio for `parallel`.
 //!
 //! ```text
 //! channel   send_with(size): filled in place       recv_ref ─► read in place ─► dropped

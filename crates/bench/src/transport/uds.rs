@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unix stream sockets with the kernel's default buffers: blocking, and on tokio one connection per
-//! stream.
+//! The transport `uds`: Unix stream sockets with the kernel's default buffers. Channels are
+//! blocking connections; for `parallel` each stream is a connection of its own on tokio.
 
 use std::fs;
 use std::io::ErrorKind;

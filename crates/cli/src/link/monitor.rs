@@ -115,8 +115,9 @@ impl Monitor {
         self.wake_at = moment;
     }
 
-    /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
-    /// [`update`](Self::update) is due; the result says whether one of `also` is ready.
+    /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
+    /// one of the descriptors `also` is ready, or if [`update`](Self::update) is due. The result
+    /// says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // The link may have read the bytes of an event from its descriptor already. The descriptor
         // does not become readable for these bytes again, so `wait` must not block.

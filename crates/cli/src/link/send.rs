@@ -297,8 +297,8 @@ impl<'a> Sending<'a> {
         self.monitor.update(self.link, waits_for_peer)
     }
 
-    /// Waits until all messages are acknowledged, and the peer has attached, so that LEAVE can be
-    /// sent.
+    /// Waits until all messages are acknowledged. Also waits until the peer has attached, because
+    /// the frame LEAVE, which says that the input is complete, needs a connection.
     fn wait_acked(&mut self) -> Result<(), Ended> {
         let mut left = u64::MAX;
         loop {

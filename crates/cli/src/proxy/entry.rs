@@ -30,7 +30,7 @@ pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<
 
 async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &Arc<Shared>) {
     loop {
-        // No code closes the semaphore, so acquiring cannot fail.
+        // No code closes the semaphore of permits, so acquiring a permit cannot fail.
         let Ok(permit) = Arc::clone(&shared.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(plain) => {

@@ -15,8 +15,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Reads the file at `path` and the other files of its family; also returns the identities of these
-/// files.
+/// Reads the file at `path` and the other files of its family, the regions of the same connection.
+/// Also returns the identities of these files.
 ///
 /// # Errors
 ///

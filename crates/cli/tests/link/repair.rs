@@ -122,7 +122,7 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
     // The test waits with `inspect`, which never owns the file. An early `reset` would become the
-    // owner, and would fence the receiver that starts at the same time.
+    // owner, and the receiver that starts at the same time would end as fenced.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

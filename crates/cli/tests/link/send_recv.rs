@@ -262,7 +262,7 @@ fn link_has_one_owner_at_a_time() {
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
     // The test waits with `inspect`, which never owns the file. A second receiver that started too
-    // early would become the owner, and would fence the first receiver.
+    // early would become the owner, and the first receiver would end as fenced.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

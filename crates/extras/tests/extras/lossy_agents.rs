@@ -81,7 +81,7 @@ fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     (agent, listener.accept_deadline(within(TIMEOUT)).unwrap())
 }
 
-/// Logs records with numbers from `next` until `enough` returns true.
+/// Logs records that contain rising numbers, beginning with `next`, until `enough` returns true.
 fn log_until(
     log: &LossySender,
     next: &mut u64,
