@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-/// Why a connection uses the socket instead of shared memory (SPEC 2.6).
+/// Reason why a connection uses the socket instead of shared memory (SPEC 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FallbackReason {
@@ -16,11 +16,11 @@ pub enum FallbackReason {
     Remote,
     /// The kernel or a sandbox lacks memfds or the seals they need.
     Memfd,
-    /// The memory of a region could not be allocated.
+    /// The shared memory of one side, its region, could not be allocated.
     Memory,
     /// A process is at its limit of open descriptors, or a security module dropped descriptors.
     Descriptors,
-    /// The region is larger than the peer accepts.
+    /// The region, the shared memory of one side, is larger than the peer accepts.
     Limits,
     /// Mapping the peer's region failed.
     Map,
@@ -80,7 +80,7 @@ impl fmt::Display for FallbackReason {
     }
 }
 
-/// Why a connection was refused (SPEC 2.5).
+/// Reason why a connection was refused (SPEC 2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -76,7 +76,7 @@ impl RingSize {
         }
     }
 
-    /// The size of the ring in bytes.
+    /// The size of the ring in bytes, as a plain number.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -100,7 +100,8 @@ impl RingSize {
         self.0 / 4
     }
 
-    /// The largest payload of one record in the ring, in bytes.
+    /// The largest payload of one record in the ring, in bytes: a quarter of the ring, without the
+    /// header.
     #[must_use]
     pub const fn payload_max(self) -> u64 {
         self.record_max() - HEADER_BYTES
@@ -347,7 +348,8 @@ impl RecordHeader {
         Ok(Self { position, kind, len, stream })
     }
 
-    /// The ring bytes that the record takes: header and payload, rounded up to whole slots.
+    /// The number of ring bytes that this record takes: header and payload, rounded up to whole
+    /// slots.
     #[inline]
     #[must_use]
     pub const fn footprint(&self) -> u64 {

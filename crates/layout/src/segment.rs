@@ -45,17 +45,21 @@ pub const GRAIN_BYTES: u64 = 64 * 1024;
 /// Offset of the control page in the region, in bytes.
 pub const CONTROL_OFFSET: u64 = PAGE_BYTES;
 
-/// Offset of `consumed` in the control page.
+/// Offset in the control page of the word `consumed`: the position up to which the owner of the
+/// region has consumed its peer's ring.
 pub const CONSUMED: u64 = 0;
-/// Offset of `asleep_records` in the control page.
+/// Offset in the control page of the word `asleep_records`, which says whether the owner of the
+/// region sleeps until records arrive.
 pub const ASLEEP_RECORDS: u64 = LINE_BYTES;
-/// Offset of `asleep_room` in the control page.
+/// Offset in the control page of the word `asleep_room`, which says whether the owner of the region
+/// sleeps until there is room.
 pub const ASLEEP_ROOM: u64 = 2 * LINE_BYTES;
-/// Offset of `released` in the control page.
+/// Offset in the control page of the word `released`: the number of entries that the owner has
+/// written to its release ring.
 pub const RELEASED: u64 = 3 * LINE_BYTES;
-/// Offset of the sender's counters in the control page.
+/// Offset in the control page of the counters of the owner as a sender; see [`sending`].
 pub const SENDING_COUNTERS: u64 = 4 * LINE_BYTES;
-/// Offset of the receiver's counters in the control page.
+/// Offset in the control page of the counters of the owner as a receiver; see [`receiving`].
 pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
@@ -80,13 +84,13 @@ pub mod sending {
     pub const DOORBELLS: u64 = 4;
     /// Number of times that the sender slept because there was no room.
     pub const SLEEPS: u64 = 5;
-    /// Size of slab and segments at this moment, in bytes.
+    /// Size of the sender's slab and segments at this moment, in bytes.
     pub const MEMORY: u64 = 6;
     /// Number of blocks that are allocated now, because the receiver has not released them yet.
     pub const BLOCKS_OUT: u64 = 7;
     /// Position after the last record that the sender committed.
     pub const TAIL: u64 = 8;
-    /// Number of counters that a sender has.
+    /// Number of words that the counters of a sender take.
     pub const COUNT: u64 = 9;
 }
 
@@ -105,7 +109,7 @@ pub mod receiving {
     pub const SLEEPS: u64 = 4;
     /// Number of times that records arrived while the receiver spun, so that it did not sleep.
     pub const SPINS_PAID: u64 = 5;
-    /// Number of counters that a receiver has.
+    /// Number of words that the counters of a receiver take.
     pub const COUNT: u64 = 6;
 }
 
@@ -115,8 +119,8 @@ const _: () = {
     assert!(RECEIVING_COUNTERS + LINE_BYTES <= PAGE_BYTES);
 };
 
-/// Hash of the rules of this memory format. Two sides with different hashes cannot use each other's
-/// memory, even if they have the same version number.
+/// Hash of the offsets and sizes of this memory format. Two sides with different hashes do not use
+/// each other's memory, even if they have the same version number.
 pub const LAYOUT_HASH: u64 = {
     let rules: [u64; 16] = [
         FORMAT_VERSION as u64,

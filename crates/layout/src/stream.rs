@@ -80,8 +80,8 @@ pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 )]
 #[repr(C)]
 pub struct OpenHead {
-    /// What the stream carries: one of the `CONTENT_…` values. Only tools use this field; a
-    /// receiver never decides by it.
+    /// The kind of content that the stream carries: one of the `CONTENT_…` values. Only tools use
+    /// this field; a receiver never decides by it.
     pub content: U16,
     /// A reserved field, always 0.
     pub zero: [u8; 6],
@@ -189,8 +189,8 @@ impl CreditBody {
 }
 
 impl GoAwayBody {
-    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`. Returns it with the reason,
-    /// which is for people and need not be UTF-8.
+    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`. Returns the body and the
+    /// reason after it, which is for people and need not be UTF-8.
     ///
     /// # Errors
     /// [`Violation::Body`] if the length of the body is invalid.

@@ -17,8 +17,8 @@ use super::store::{AfterReboot, Key, Sizes};
 use partywall::{Address, Admission, Peer, TransportPolicy};
 use partywall_wait::Wait;
 
-/// When a received message counts as acknowledged, which decides whether a killed process receives
-/// it again.
+/// The time at which a received message counts as acknowledged. It decides whether the message is
+/// received again after its receiver was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
@@ -187,7 +187,8 @@ impl Config {
         self
     }
 
-    /// When a received message counts as acknowledged. The default is [`Delivery::AtLeastOnce`].
+    /// The time at which a received message counts as acknowledged: when the application says so,
+    /// or when it receives the message. The default is [`Delivery::AtLeastOnce`].
     #[must_use]
     pub const fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
@@ -338,8 +339,9 @@ impl Config {
         Ok(sizes)
     }
 
-    /// The rule for admitting a peer, if there is one. An abstract address has no permissions, so
-    /// without a configured rule only our own user is admitted there.
+    /// The rule by which a peer's process is admitted or refused, if there is one. An abstract
+    /// address has no permissions, so without a configured rule only our own user is admitted
+    /// there.
     pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
         let own = || is_abstract.then(Admission::own_user);
         self.admission.clone().or_else(own)
@@ -426,7 +428,7 @@ impl fmt::Debug for OnLogin {
 }
 
 /// Upper bound in bytes for two parts of a link file together: its release ring, and the rounding
-/// of the file's size up to whole pages.
+/// of the file's size up to whole pages. The bound is generous, and only limits what is mapped.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {

@@ -13,9 +13,9 @@ pub enum Status {
     /// The link has no connection. A client makes a connection while a thread blocks on the link or
     /// the link's group.
     Detached,
-    /// The link's connection is being made, but does not carry records yet.
+    /// The link's connection is being made or is in its handshake, and does not carry messages yet.
     Attaching,
-    /// The link has a connection on which records can flow.
+    /// The link has a connection on which messages can flow.
     Attached {
         /// Transport of the connection.
         transport: Transport,
@@ -32,7 +32,7 @@ pub enum Status {
     Closed,
 }
 
-/// Transport of a connection.
+/// Transport over which a connection carries messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
@@ -79,7 +79,8 @@ pub struct Stats {
     pub messages_received: u64,
     /// Total length in bytes of the delivered messages.
     pub bytes_received: u64,
-    /// Number of times that the link was attached.
+    /// Number of times that the link was attached, that is, got a connection over which messages
+    /// flow.
     pub connections: u64,
     /// Number of acknowledgements sent in frames of their own. Those that a message's record
     /// carries, or that the peer reads in shared memory, are not counted.

@@ -44,8 +44,8 @@ impl OpenStorage {
         })
     }
 
-    /// Opens the state of a link, which continues where its last owner left off. If `shares` is
-    /// true, the link uses memory that a peer can map where possible.
+    /// Opens the state of a link, which continues where the last owner of the link's file left off.
+    /// If `shares`, a link without a file uses memory that a peer can map, where possible.
     pub(super) fn core(
         &self,
         key: &Key,

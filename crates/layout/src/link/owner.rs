@@ -25,7 +25,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct OwnerRecord {
-    /// Number of this record, from 1. Each later record of the file has a higher number.
+    /// Sequence number of this owner record, from 1. Each later owner record of the file has a
+    /// higher number.
     pub sequence: U64,
     /// Number of owners that have opened the file; 0 in the record of a new file.
     pub incarnation: U64,
@@ -41,7 +42,7 @@ pub struct OwnerRecord {
     pub time_namespace: U64,
     /// Process id of the owner.
     pub pid: U32,
-    /// 1 once the owner has closed the file in order, otherwise 0.
+    /// 1 once the owner has given up the file in order, otherwise 0.
     pub left: U32,
     /// The contents of the file when this owner closed it; all fields are 0 if the owner has not
     /// closed the file.
@@ -82,7 +83,8 @@ pub struct Closing {
     pub tail: U64,
     /// The position up to which the owner had consumed the stream that it received.
     pub consumed: U64,
-    /// The sequence number of the newest state image in the file.
+    /// The sequence number of the newest state image: the last stored set of the file's state
+    /// fields.
     pub state_sequence: U64,
     /// The record digest at `tail`: the crc of the record that ends at that position.
     pub tail_digest: U32,
@@ -96,8 +98,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether the owner closed the file in order. An owner closes the file only after everything
-    /// that it stored has been synced to the disk.
+    /// Whether this record says that the owner closed the file in order. An owner closes the file
+    /// only after everything that it stored has been synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1

@@ -30,16 +30,16 @@ pub struct Previous {
     pub flags: U64,
     /// The number of the previous epoch.
     pub epoch: U64,
-    /// The stream that this side sent in the previous epoch.
+    /// Id of the stream that this side sent in the previous epoch; 0 if there was none.
     pub sending_stream: U64,
     /// The position of the first record that this side still keeps. It always equals `acked`: the
     /// receiver of a stream that has ended never asks for records below `acked`.
     pub base: U64,
     /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub acked: U64,
-    /// The position at which the sent stream ended.
+    /// The position after the last record of the sent stream.
     pub tail: U64,
-    /// The stream that this side consumed in the previous epoch.
+    /// Id of the stream that this side consumed in the previous epoch; 0 if there was none.
     pub receiving_stream: U64,
     /// The position up to which this side consumed the received stream.
     pub consumed: U64,
@@ -63,7 +63,7 @@ const _: () = {
 };
 
 impl Previous {
-    /// Whether the fields describe a previous epoch, because there is one.
+    /// Whether there is a previous epoch, which the fields describe; otherwise all of them are 0.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.flags.get() & PREVIOUS_THERE != 0

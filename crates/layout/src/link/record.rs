@@ -51,7 +51,8 @@ pub struct LinkPrefix {
     /// The crc32c of the header and of the payload after this field. The crc is also the record
     /// digest at the position where the record ends.
     pub crc: U32,
-    /// The crc32c of the BLOB's bytes in the slab; 0 in DATA.
+    /// The crc32c of the message's bytes in the slab; 0 in a DATA record, which contains its
+    /// message.
     pub blob_crc: U32,
     /// The position up to which the sender of the record had consumed the stream of the other
     /// direction.
@@ -191,7 +192,7 @@ pub struct LinkRecord<'a> {
     pub body: Body<'a>,
 }
 
-/// The content of a link's record.
+/// The content of a link's record: a message, the place of a message, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// The message of a DATA or compact record.
@@ -400,7 +401,7 @@ pub enum RecordFault {
 }
 
 impl RecordFault {
-    /// The stable number of the fault, for logs and for other languages.
+    /// The number of the fault, which never changes, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

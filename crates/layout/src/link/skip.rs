@@ -58,7 +58,7 @@ impl SkipFields {
     /// Checks that the fields of the skip do not contradict each other.
     ///
     /// # Errors
-    /// The broken rule, and the value found.
+    /// A text that names the broken rule, and the value that breaks it.
     pub fn check(&self) -> Result<(), (&'static str, u64)> {
         if !self.is_there() {
             let is_empty = self.as_bytes().iter().all(|byte| *byte == 0);

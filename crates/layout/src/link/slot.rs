@@ -31,8 +31,8 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     /// The sequence number of this image in the slot.
     fn sequence(&self) -> u64;
 
-    /// Returns the image with its seal set. The caller stores the body first, and the seal as the
-    /// last store.
+    /// Returns the bytes of the image with the right seal. The caller writes the body into the slot
+    /// first, and the seal by the last store.
     #[must_use]
     #[inline]
     fn sealed(self) -> Self {
@@ -70,8 +70,8 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
 /// State of one slot: it holds a valid image, an interrupted update, or damage. [`in_force`]
 /// compares the states of both slots to find the newest image.
 struct SlotState {
-    /// The sequence number of the slot's image, if the image is valid and in the slot where it
-    /// belongs.
+    /// The sequence number of the slot's image, if its seal is right and its number belongs in this
+    /// slot.
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,

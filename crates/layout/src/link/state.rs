@@ -20,7 +20,7 @@ pub const REPORTS_MAX: usize = 16;
 /// Maximum number of earlier owners of the file whose delivered position a state holds.
 pub const DELIVERED_MAX: usize = 16;
 
-/// One slot of the state page.
+/// The state image: one of the two slots of the state page in a link's file.
 ///
 /// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
@@ -66,9 +66,9 @@ pub struct StateImage {
     pub quarantine: U32,
     /// The highest incarnation of the peer that has attached; 0 if no peer has.
     pub peer_incarnation: U64,
-    /// The store id of the peer; 0 if no peer has attached.
+    /// The store id of the peer, the random number of its file; 0 if no peer has attached.
     pub peer_store_id: [u8; 16],
-    /// The streams of the previous epoch.
+    /// The sent and the received stream of the previous epoch, with their positions.
     pub previous: Previous,
     /// Reports that the application has not acknowledged yet.
     pub reports: [Report; REPORTS_MAX],
@@ -122,7 +122,8 @@ pub struct Report {
 pub const REPORT_RECEIVING: u32 = 1;
 /// Flag of [`Report::flags`]: the range `from` to `to` may be larger than what was lost.
 pub const REPORT_INEXACT: u32 = 2;
-/// Flag of [`Report::flags`], only with [`REPORT_INEXACT`]: the end of the range is unknown.
+/// Flag of [`Report::flags`], only with [`REPORT_INEXACT`]: the end of the range is unknown, and is
+/// at least `to`.
 pub const REPORT_OPEN: u32 = 4;
 
 /// The highest value of [`Report::kind`].
@@ -173,14 +174,14 @@ impl StateImage {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
     }
 
-    /// The valid entries of the field `reports`.
+    /// The first `report_count` entries of the field `reports`, which are the valid ones.
     #[must_use]
     pub fn reports(&self) -> &[Report] {
         let count = usize::try_from(self.report_count.get()).unwrap_or(usize::MAX);
         &self.reports[..count.min(REPORTS_MAX)]
     }
 
-    /// The valid positions in the field `delivered`.
+    /// The first `delivered_count` positions of the field `delivered`, which are the valid ones.
     #[must_use]
     pub fn delivered(&self) -> &[U64] {
         let count = usize::try_from(self.delivered_count.get()).unwrap_or(usize::MAX);

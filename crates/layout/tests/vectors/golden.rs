@@ -175,7 +175,8 @@ fn wrapped() -> Image {
 /// looks like a record. The reader must not take it for one.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
-    // The payload of the first lap spells the first word of a DATA record at position 4096 + 320.
+    // The payload of the first lap contains the first word of a DATA record at position 4096 + 320,
+    // where the reader looks for the next record.
     let mut forged = pattern(900);
     let word = partywall_layout::record_ring::word0(partywall_layout::Position(4416), Kind::Data);
     forged[320 - 16..][..8].copy_from_slice(&word.to_le_bytes());

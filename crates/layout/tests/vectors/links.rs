@@ -189,8 +189,8 @@ fn closing() -> Closing {
     }
 }
 
-/// Returns the owner record of an owner that has left, and that closed the link in the way that
-/// `closing` says.
+/// Returns the owner record of an owner that has left the file and has described its last contents
+/// by `closing`.
 fn closed(closing: Closing) -> OwnerRecord {
     OwnerRecord { closing, ..owner(3, 1, 1) }.sealed()
 }
@@ -312,8 +312,8 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The seal word of the newest state slot gets the low 32 bits that an interrupted update of
-    // this slot would leave.
+    // The seal of the newest state slot gets the sequence number that an interrupted update would
+    // leave there. But its checksum still fits the body, so this is damage.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

@@ -55,8 +55,8 @@ pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     Ok(session.lines.join("; "))
 }
 
-/// Reads the session's records from a ring, up to the CLOSE_WRITE record that ends the direction
-/// (SPEC 7.1).
+/// Reads the session's records from a ring, up to the CLOSE_WRITE record that ends this direction
+/// (SPEC 7.1). Returns the line that states the content.
 pub fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
     let size = RingSize::new(image.len() as u64).unwrap();
     let mut session = Session::new();

@@ -87,7 +87,7 @@ impl RingWriter {
     }
 }
 
-/// Collects the bytes that an honest sender writes to a socket.
+/// Collects the bytes that a sender writes to a socket if it keeps the rules of SPEC 8.
 #[derive(Default)]
 pub struct SocketWriter {
     /// All bytes that were written to the socket so far.

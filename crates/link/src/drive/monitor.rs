@@ -23,7 +23,8 @@ pub(crate) struct Monitor<T> {
     changed: Condvar,
 }
 
-/// The value of a monitor, and the numbers and states of the threads that wait for it to change.
+/// The value that a monitor protects, and the numbers and states of the threads that wait for it to
+/// change.
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
@@ -65,8 +66,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// Returns the lock that protects the value. A thread that locks it directly causes no call of
-    /// the value's [`Entered::entered`].
+    /// Returns the lock that protects the monitor's value. A thread that takes the lock through
+    /// this function does not cause the call of [`Entered::entered`].
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
@@ -163,7 +164,8 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner.is_wanted()
     }
 
-    /// Wakes all threads that wait for the value to change. The caller has changed the value.
+    /// Wakes all threads that wait for the value of this monitor to change. The caller has changed
+    /// the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -188,8 +190,9 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Guard of a follower: a thread that sleeps while another thread leads, and that may have been
-/// chosen to lead. When the follower stops waiting and drops the guard, another leader is chosen.
+/// Guard of a follower: a thread that sleeps while another thread, the leader, polls for the group.
+/// The follower may have been chosen as the next leader. When it stops waiting and drops the guard,
+/// another leader is chosen.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {

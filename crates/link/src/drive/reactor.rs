@@ -52,8 +52,8 @@ pub(crate) enum Before {
     Polling,
     /// The thread sleeps in `epoll_wait` during this turn.
     Sleeping,
-    /// After the turn, the thread checks which links have events, and then sleeps in the
-    /// application's event loop until the reactor's descriptor is ready.
+    /// The thread is in an external event loop of the application. After the turn it checks which
+    /// links have events, and then sleeps in that loop until the reactor's descriptor is ready.
     SleepingExternally,
 }
 
@@ -108,8 +108,8 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers that a leader uses for the sources and timers of a turn, kept here while there
-    /// is no leader.
+    /// The buffers for the sources and timers of a turn, in which a leader waits for events and
+    /// handles them. They are kept here while there is no leader.
     lists: Lists,
 }
 
@@ -122,10 +122,12 @@ struct Lists {
     unarmed: Vec<Weak<dyn Source>>,
 }
 
-/// The role of a thread that must block: it leads, or it sleeps while another thread leads.
+/// The role of a thread that must block: it leads (polls for the whole group), or it sleeps while
+/// another thread leads.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// The thread follows another leader: it is in the list of waiting threads under this ticket.
+    /// Another thread leads, and this one waits: it is in the list of waiting threads under this
+    /// ticket.
     Follower(u64),
 }
 
@@ -237,9 +239,9 @@ impl Reactor {
         registry.is_asleep
     }
 
-    /// Adds `source` to the list of sources that have to be armed before a leader sleeps. If a
-    /// leader sleeps already, returns true and adds nothing: the caller has to arm the source
-    /// itself.
+    /// Adds `source` to the list of sources that have to be armed (so that the peer notifies them)
+    /// before a leader sleeps. If a leader sleeps already, returns true and adds nothing: the
+    /// caller has to arm the source itself.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -274,7 +276,7 @@ impl Reactor {
         self.registry().timers.first().map(|(time, _)| *time)
     }
 
-    /// Number of turns so far, in each of which a leader polled the epoll set or blocked on it.
+    /// Number of turns so far: times that a thread polled the epoll set, or blocked on it.
     pub(crate) fn turns(&self) -> u64 {
         self.registry().turns
     }
@@ -288,8 +290,8 @@ impl Reactor {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // The doorbell is drained before the turn. So this turn, or the thread that leads,
-            // finds the event for which the doorbell was notified.
+            // The doorbell is drained before the turn, not after it. So this turn, or the thread
+            // that leads now, finds the event for which the doorbell was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
@@ -315,8 +317,9 @@ impl Reactor {
         let _ = self.doorbell.notify();
     }
 
-    /// Makes the calling thread the leader if there is none. Otherwise adds it to the list of
-    /// followers that wait at `monitor`. The caller holds the lock of `monitor`.
+    /// Makes the calling thread the leader, which polls for the group, if there is none. Otherwise
+    /// adds the thread to the list of those that wait at `monitor`. The caller holds the lock of
+    /// `monitor`.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
@@ -476,9 +479,8 @@ impl Leader<'_> {
         }
     }
 
-    /// Handles the timers that are due now. If a source sets a timer while it is being handled, the
-    /// next turn handles that timer. Returns the locked registry, so that the caller need not lock
-    /// it again.
+    /// Handles the timers that are due now. If a source sets a timer meanwhile, the next turn
+    /// handles that timer. Returns the locked registry, so that the caller need not lock it again.
     fn expire(&self) -> MutexGuard<'_, Registry> {
         let mut registry = self.reactor.registry();
         if registry.timers.is_empty() {
@@ -517,8 +519,9 @@ impl Drop for Leader<'_> {
     }
 }
 
-/// Hashes tokens. Tokens count up and no peer chooses them, so a cheap hash is safe. A hash that
-/// resists attacks would cost more than all other work on a token.
+/// Hashes the tokens by which sources are registered. Tokens count up and no peer chooses them, so
+/// a cheap hash is safe. A hash that resists attacks would cost more than all other work on a
+/// token.
 #[derive(Default)]
 struct TokenHasher(u64);
 

@@ -56,7 +56,7 @@ pub(crate) struct Adopted {
     pub(crate) peer: Peer,
 }
 
-/// Drives the connections of one end of a link.
+/// Reads, writes, attaches and ends the connections of one end of a link.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -85,8 +85,9 @@ impl ConnectionDriver<'_> {
             // The frames read now may have caused bytes to send: a reply to a handshake frame, an
             // acknowledgement, or records that had to wait until the connection was attached.
             state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
-            // The application may have acknowledged messages before BEGIN arrived. The peer has not
-            // received these acknowledgements yet.
+            // The application may have acknowledged messages before the server's BEGIN, the last
+            // frame of the handshake, arrived. The peer has not received these acknowledgements
+            // yet.
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
@@ -220,8 +221,8 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// Takes over a client's connection on which the server has read ATTACH. The answer ATTACHED
-    /// may carry the bytes in `login`.
+    /// Takes over, for this link, a client's connection on which the server has read ATTACH. The
+    /// answer ATTACHED carries `login`, the reply of the server's application.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
         // The client's memory is mapped before the link is locked. Memory that exceeds the limit of
@@ -242,8 +243,8 @@ impl ConnectionDriver<'_> {
         let candidates =
             state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
-            // Wires are in the order of their arrival, so the first one that is not attached has
-            // been silent for the longest time.
+            // The connections (wires) are in the order of their arrival, so the first one that is
+            // not attached has been silent for the longest time.
             let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));

@@ -58,7 +58,7 @@ pub(super) struct Dialer {
     last_success: Option<Instant>,
 }
 
-/// The progress of a client's next connection.
+/// The progress of a client's next connection to its server.
 pub(super) enum Phase {
     Waiting(Instant),
     Connecting {
@@ -168,8 +168,8 @@ impl Dialer {
         self.phase = Phase::Waiting(now + self.back_off(config, is_pressing));
     }
 
-    /// Returns the pause before the next attempt: a random duration between half of the back-off
-    /// and all of it.
+    /// Returns the pause before the next attempt, and doubles the back-off: the pause is a random
+    /// duration between half of the back-off and all of it.
     fn back_off(&mut self, config: &Config, is_pressing: bool) -> Duration {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
@@ -186,7 +186,8 @@ impl Dialer {
     }
 }
 
-/// Makes the connections of a client.
+/// Makes the connections of a client: begins attempts, continues them when their sockets are ready,
+/// and changes the server's address.
 #[derive(Clone, Copy)]
 pub(crate) struct DialDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -334,8 +335,8 @@ impl DialDriver<'_> {
         self.dial(&mut state);
         self.end.connections().set_timer(&mut state);
         drop(state);
-        // If no thread blocks on the group, no other thread continues the attempt, so this thread
-        // makes one turn.
+        // If no thread blocks on the link's group, no other thread continues the attempt. So this
+        // thread handles the sockets that are ready now.
         self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         Ok(())
     }
@@ -372,8 +373,8 @@ fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// Whether the next connection would probably end for the same reason as a connection that ended
-/// with `end`.
+/// Whether the next connection would probably end for the same reason `end` as the last one: a
+/// broken rule, or a refusal by this end.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }

@@ -37,8 +37,8 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Sends this end's acked offset to the peer if an acknowledgement is due.
-    /// `is_idle` says that the calling thread is about to block.
+    /// Sends the peer the position up to which this end has acknowledged (its acked offset), if an
+    /// acknowledgement is due. `is_idle` says that the calling thread is about to block.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
@@ -127,7 +127,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notifies the peer if it sleeps and there is a new record or acknowledgement for it.
+    /// Notifies the peer through its doorbell if the peer sleeps and there is a new record or
+    /// acknowledgement for it.
     #[inline]
     pub(super) fn notify(&self, state: &mut Locked<'_>) {
         let Some(core) = &mut state.core else { return };
@@ -147,8 +148,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the peer's acked offset, over shared memory from the peer's memory, else from the
-    /// socket.
+    /// Reads up to which position the peer has acknowledged (its acked offset): from the peer's
+    /// memory if it is shared, else from the socket.
     pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
         if !state.is_shared() {
             return state
@@ -174,7 +175,8 @@ impl Exchange<'_> {
         if let Err(end) = pulled {
             return self.end_by_pull(state, acked, end);
         }
-        // A record from the peer may carry an acknowledgement.
+        // A record from the peer may carry an acknowledgement, which frees room, so waiting threads
+        // are woken.
         self.end.report_acks(state, acked);
     }
 

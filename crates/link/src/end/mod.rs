@@ -101,7 +101,7 @@ pub(super) trait Home: Send + Sync {
     fn closed(&self, link: &Endpoint);
 }
 
-/// The state of one end of a link, which the lock of its monitor protects.
+/// The state of one end of a link, which the lock of the endpoint's monitor protects.
 pub(super) struct State {
     /// The state of the link; `None` once the link is closed.
     core: Option<Box<LinkState>>,
@@ -143,7 +143,7 @@ struct SlowSend<'a, F> {
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
-    /// Whether the thread has already polled for a short time.
+    /// Whether the thread has already polled for a message for a short time.
     was_polled: bool,
 }
 
@@ -335,7 +335,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether this process may be a forked child; if so, [`lock`](Self::lock) makes sure.
+    /// Whether this process may be a forked child, which must not use the link; if so,
+    /// [`lock`](Self::lock) makes sure.
     #[inline(always)]
     fn may_be_child(&self) -> bool {
         // ORDER: Relaxed: the load reads only the fork word, which guards no other memory (see
@@ -364,7 +365,7 @@ impl Endpoint {
     /// polled.
     ///
     /// # Errors
-    /// No record came, or the fast path was not open. It is closed now.
+    /// No record came, or the fast path was not open. In either case the fast path is closed now.
     #[inline(never)]
     fn poll_briefly<'a>(
         &'a self,
@@ -383,13 +384,13 @@ impl Endpoint {
         Err((state, was_polled || is_polled))
     }
 
-    /// Returns the driver for operations that send.
+    /// Returns the driver for sending messages and waiting until the peer acknowledges them.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Returns the driver for operations that receive.
+    /// Returns the driver for receiving, acknowledging and replying.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
@@ -407,13 +408,13 @@ impl Endpoint {
         WakeupDriver { end: self }
     }
 
-    /// Returns the driver that blocks threads on the link.
+    /// Returns the driver that blocks threads until an event of the link happens.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Returns the driver of the connections that exist.
+    /// Returns the driver that reads, writes and ends the connections that exist.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
@@ -449,15 +450,15 @@ impl Endpoint {
         Ok(self.monitor.lock())
     }
 
-    /// Calls `act` with the state of the link, and returns its result; an error if the link is
-    /// closed.
+    /// Locks the link, calls `act` with the state of the link, and returns the result of `act`; an
+    /// error if the link is closed.
     pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
     }
 
-    /// Calls `act` with the state of the link and the number of connections that were attached so
-    /// far; an error if the link is closed.
+    /// Locks the link, and calls `act` with the state of the link and the number of connections
+    /// attached so far; an error if the link is closed.
     #[cfg(feature = "tokio")]
     pub(super) fn observe<R>(&self, act: impl FnOnce(&LinkState, u64) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
@@ -477,7 +478,8 @@ impl Endpoint {
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
-    /// Releases the claim of the application's handle; the link stays open.
+    /// Releases the link when the application drops its last handle: the link stays open, and may
+    /// be claimed again.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
             self.monitor.lock().claim.is_claimed = false;
@@ -513,14 +515,14 @@ impl Endpoint {
     }
 
     /// Wakes all threads that wait for this link, and adds the link to the group's list of links
-    /// with events. Something other than messages has changed.
+    /// with events. It is called when anything but messages has changed, such as the connection.
     fn report_change(&self, state: &mut Locked<'_>) {
         state.has_change = true;
         self.list_in_group(state);
     }
 
     /// Wakes all threads that wait for this link, and adds the link to the group's list of links
-    /// with events. Only messages have arrived.
+    /// with events. It is called when only messages have arrived.
     fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
@@ -530,7 +532,7 @@ impl Endpoint {
         state.changed();
     }
 
-    /// Reports a change if the peer has acknowledged more than the position `acked`.
+    /// Wakes waiting threads if the peer has acknowledged beyond the position `acked`.
     #[inline(always)]
     pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_deref().map(LinkState::acked) != acked {
@@ -588,8 +590,8 @@ impl Entered for State {
 }
 
 impl Claim {
-    /// Records that the server offers the link to the application. `false` if the application
-    /// already has a handle of the link, or the link is already offered.
+    /// Records that the server offers the link to the application through `accept`. `false` if the
+    /// application already has a handle of the link, or the link is already offered.
     fn offer(&mut self) -> bool {
         let is_free = !self.is_claimed && !self.is_offered;
         self.is_offered |= is_free;

@@ -78,7 +78,7 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// Takes the next message like [`try_recv`](Self::try_recv), but waits for one until
+    /// Passes the next message to a sink like [`try_recv`](Self::try_recv), but waits for one until
     /// `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
@@ -91,7 +91,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Receives like [`recv`](Self::recv), for a reader that got no message on the fast path.
+    /// Passes the next message to `read`, waiting until `deadline`, if the fast path found no
+    /// message.
     #[inline(never)]
     pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
@@ -102,8 +103,8 @@ impl ReceiveDriver<'_> {
         let state = state?;
         if self.end.config.delivery == Delivery::AtMostOnce {
             drop(state);
-            // Here the message is acknowledged before `read` runs, and the link may reuse its
-            // memory. So the message is first copied into memory of its own.
+            // With at-most-once delivery the message is acknowledged before `read` runs, and the
+            // link may reuse its memory. So the message is first copied into memory of its own.
             let found = self.recv(deadline, OwnedSink)?;
             return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
         }
@@ -172,7 +173,8 @@ impl ReceiveDriver<'_> {
         found
     }
 
-    /// Passes the next message to `sink`, from the inbox, the peer's memory or the socket.
+    /// Passes the next message to `sink`: one that has arrived before, or one read now from the
+    /// peer's memory or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_short(state, &mut sink) {
@@ -309,7 +311,8 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // The peer's acknowledgements free room for the reply.
+            // The peer's acknowledgements free room for the reply, so they are read before each
+            // attempt.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -347,7 +350,7 @@ pub(crate) struct MessageInfo {
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether the message counts as acknowledged once `take` has returned.
+    /// Whether the message counts as acknowledged once [`take`](Self::take) has returned.
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;

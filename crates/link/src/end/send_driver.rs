@@ -112,7 +112,8 @@ impl SendDriver<'_> {
         // connection broke. So it polls the group's sockets once.
         if state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true) {
             drop(state);
-            // An error of this turn is dropped, because the message is already sent.
+            // An error of polling is dropped, because the message is already sent. The next thread
+            // that blocks on the group gets the same error.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         } else {
             state.open_fast_path(&self.end.config);
@@ -146,8 +147,8 @@ impl SendDriver<'_> {
                 Ok(core) => core,
                 Err(stopped) => return Some(Err(stopped)),
             };
-            // If the epoch is over, its messages are either acknowledged or in the reports, so the
-            // wait ends.
+            // If a new epoch has begun, the messages of the old one are acknowledged or in the
+            // reports, so the wait ends.
             if core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
             }

@@ -63,8 +63,8 @@ impl Shutdown<'_> {
         result
     }
 
-    /// Closes the link like [`close`](Self::close), except that the link file is not written to the
-    /// disk.
+    /// Closes the link like [`close`](Self::close), but does not write the link file to the disk:
+    /// after a reboot it is not trusted.
     #[cfg(feature = "tokio")]
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (result, core) = self.leave_in_time(deadline);
@@ -177,7 +177,8 @@ impl Shutdown<'_> {
     }
 
     /// Reads and discards all bytes that have arrived on the connection with this `token`. Returns
-    /// `Some` if the connection may be closed without losing sent bytes.
+    /// `Some` once the connection may be closed without losing sent bytes, because the peer's
+    /// system has them or the connection is gone.
     fn discard(&self, state: &mut Locked<'_>, token: u64) -> Option<()> {
         let index = state.connections.index(token)?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state

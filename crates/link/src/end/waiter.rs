@@ -93,8 +93,8 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // This short poll counts as a wait of the pacer. The pacer asks for no pause before
-            // such a poll, so its result is ignored.
+            // The pacer, which sets the pauses before waits, counts this short poll as a wait. It
+            // asks for no pause before such a poll, so its result is ignored.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
@@ -149,7 +149,8 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner is returned here, because this thread holds the lock already.
+                // The spinner is returned to the state here, because this thread holds the lock
+                // already. Otherwise dropping `turn` would lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
@@ -163,8 +164,8 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// Calls `check`, and returns its value. If `check` finds nothing, arms the wake-ups and
-    /// returns `None`: the calling thread may sleep.
+    /// Calls `check`, and returns its value. If `check` finds nothing, declares this end asleep to
+    /// the peer and returns `None`: the calling thread may sleep, because the peer notifies it.
     pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
@@ -229,8 +230,8 @@ fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // The last poll found the record, so it is not counted as a miss. The caller's next check finds
-    // the same record, and counts that success.
+    // If the record is there, the last poll found it and is not counted as a miss. The caller's
+    // next check finds the same record, and counts that success.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }

@@ -66,7 +66,7 @@ struct PollClock {
     polled_at: Duration,
     /// Number of times that the clock was read since the tick in `polled_at` began.
     reads: u32,
-    /// Number of calls, from the next one on, that return without reading the clock.
+    /// Number of further calls, counted from the next one, that return without reading the clock.
     skips: u32,
 }
 
@@ -224,8 +224,8 @@ impl Wakeups {
         self.is_unsettled && !self.is_late
     }
 
-    /// Whether this end has other work to do after a message is received and acknowledged, so that
-    /// the message cannot take the fast path.
+    /// Whether this end has more to do for a received message than to acknowledge it, so that the
+    /// message cannot take the fast path.
     pub(super) fn are_pending_for_receiver(&self) -> bool {
         let is_armed_in_time = self.is_listed || self.is_declared();
         self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()
@@ -249,8 +249,8 @@ impl Wakeups {
         self.polls.skips = messages;
     }
 
-    /// Records that a thread waits for room or for acknowledgements, so that the peer must be asked
-    /// to notify.
+    /// Records that a thread waits for room or for acknowledgements. The next time that this end
+    /// declares itself asleep, the peer is asked to notify it of them.
     pub(super) const fn await_room(&mut self) {
         self.awaits_room = true;
     }

@@ -48,7 +48,8 @@ pub(super) struct Wire {
     pub(super) deadline: Instant,
     /// The time at which the connection was attached; `None` while it is not attached yet.
     pub(super) active_since: Option<Instant>,
-    /// At a client: the value of the dialer's `aim` for which the connection was made.
+    /// At a client: the number of address changes (`aim` of the dialer) when the connection was
+    /// begun. A lower number than the present one marks a former address.
     pub(super) aim: u64,
     /// The doorbells of both ends; `None` if this end did not offer its memory.
     pub(super) doorbells: Option<Doorbells>,
@@ -169,8 +170,8 @@ impl Wire {
     /// Writes as many of the connection's unsent bytes as the kernel takes.
     ///
     /// # Errors
-    /// An error means that the connection cannot be written to. The caller still has to
-    /// [drain](Self::drain) bytes that can be read.
+    /// Fails if the connection can no longer be written to. The caller still has to
+    /// [drain](Self::drain) the bytes that can be read.
     #[inline]
     pub(super) fn flush(&mut self, core: &mut LinkState, reactor: &Reactor) -> Result<(), End> {
         if core.is_replaced(&self.conn) {
@@ -290,7 +291,8 @@ thread_local! {
 /// Size in bytes of the buffer of a client's first read, the one with which descriptors may arrive.
 /// It bounds no message: later reads take further bytes.
 const FIRST_BYTES: usize = 4 << 10;
-/// Size in bytes of the buffer for one read from a socket.
+/// Size in bytes of the buffer for one read from a socket. A thread has one such buffer for all its
+/// connections.
 const READ_BYTES: usize = 64 << 10;
 /// Maximum number of bytes that are allocated at once for a record of which the peer has sent only
 /// the length.

@@ -58,7 +58,8 @@ impl<'a> Batch<'a> {
         self.link.send_driver().send(self.load(), None)
     }
 
-    /// Sends like [`commit`](Self::commit), but waits only until `deadline`.
+    /// Sends all messages of the batch like [`commit`](Self::commit), but waits for room only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`commit`](Self::commit).

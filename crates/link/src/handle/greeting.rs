@@ -49,12 +49,12 @@ pub(crate) struct Asked {
     pub(crate) login: Vec<u8>,
 }
 
-/// Reason to close a connection because of its first bytes.
+/// Reason why a connection is closed because of its first bytes.
 pub(crate) enum Unfit {
     /// The bytes are no valid ATTACH: the connection is closed without an answer.
     Foreign,
     /// The client supports only the protocol versions from `min` to `max`, and this end supports
-    /// none of these. The client gets a REFUSE with this nonce.
+    /// none of these. The client gets a REFUSE that echoes this nonce from its ATTACH.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 

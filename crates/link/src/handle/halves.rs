@@ -142,8 +142,8 @@ impl Sender {
         self.handle.end.send_driver().unacked_bytes()
     }
 
-    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
-    /// close the link, which this sender still holds.
+    /// A handle of the link, for operations that belong to neither direction, such as `status`.
+    /// Dropping the handle does not close the link, which this sender still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }
@@ -180,7 +180,8 @@ impl Receiver {
         self.recv_ref_until(None)
     }
 
-    /// Receives like [`recv_ref`](Self::recv_ref), but waits only until `deadline`.
+    /// Receives the next message, borrowed, like [`recv_ref`](Self::recv_ref), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`recv_ref`](Self::recv_ref).
@@ -293,8 +294,8 @@ impl Receiver {
         self.handle.end.receive_driver().rewind()
     }
 
-    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
-    /// close the link, which this receiver still holds.
+    /// A handle of the link, for operations that belong to neither direction, such as `status`.
+    /// Dropping the handle does not close the link, which this receiver still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }

@@ -122,7 +122,7 @@ impl Link {
         self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// Sends like [`send`](Self::send), but waits for room only until `deadline`.
+    /// Sends a message like [`send`](Self::send), but waits for room only until `deadline`.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).
@@ -167,7 +167,8 @@ impl Link {
         self.end().send_with(len, alone(fill), None)
     }
 
-    /// Sends like [`send_with`](Self::send_with), if the link has room now.
+    /// Sends a message that `fill` writes, like [`send_with`](Self::send_with), but only if the
+    /// link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons; `fill` was then not called.
@@ -180,7 +181,8 @@ impl Link {
         self.end().try_send_with(len, alone(fill))
     }
 
-    /// Sends like [`send_with`](Self::send_with), but waits for room only until `deadline`.
+    /// Sends a message that `fill` writes, like [`send_with`](Self::send_with), but waits for room
+    /// only until `deadline`.
     ///
     /// # Errors
     /// The errors of [`send_with`](Self::send_with).
@@ -254,7 +256,7 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// Receives like [`recv`](Self::recv), but waits only until `deadline`.
+    /// Receives the next message like [`recv`](Self::recv), but waits only until `deadline`.
     ///
     /// # Errors
     /// The errors of [`recv`](Self::recv), and [`RecvError::TimedOut`].
@@ -308,7 +310,8 @@ impl Link {
         end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Receives like [`recv_with`](Self::recv_with), if a message has arrived.
+    /// Passes the next message to `read`, like [`recv_with`](Self::recv_with), but only if one has
+    /// arrived.
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons; `read` was then not called.
@@ -320,7 +323,8 @@ impl Link {
         end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Receives like [`recv_with`](Self::recv_with), but waits only until `deadline`.
+    /// Passes the next message to `read`, like [`recv_with`](Self::recv_with), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`recv_with`](Self::recv_with), and [`RecvError::TimedOut`].
@@ -341,7 +345,8 @@ impl Link {
         self.end().receive_driver().ack_to(&token.0)
     }
 
-    /// Makes this end deliver again every message that was received and not acknowledged.
+    /// Makes this end deliver again every message that the application received and did not
+    /// acknowledge: the next receive returns the oldest of them.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -359,10 +364,10 @@ impl Link {
     }
 
     /// Waits until everything that was sent before this call is in the system's buffers, or in
-    /// memory that the peer reads, or until an epoch began. It is for a thread that afterwards does
-    /// other work and uses no link of the group. Without this call, bytes that the network did not
-    /// take wait until some thread uses the group again. Whether the peer has received the messages
-    /// is known only after [`wait_acked`](Self::wait_acked).
+    /// memory that the peer reads, or until an epoch began. The call is for a thread that
+    /// afterwards does other work and uses no link of the group. Without this call, bytes that the
+    /// network did not take wait until some thread uses the group again. Whether the peer has
+    /// received the messages is known only after [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
     /// [`WaitError`] lists the reasons.
@@ -448,7 +453,8 @@ impl Link {
         self.end().with_core(|core| core.reports_dropped())
     }
 
-    /// Subtracts `count` from the number that [`reports_dropped`](Self::reports_dropped) returns.
+    /// Subtracts `count` from the number that [`reports_dropped`](Self::reports_dropped) returns,
+    /// because the application has noted so many dropped reports.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -556,7 +562,7 @@ impl Link {
         self.end().status()
     }
 
-    /// Counters of this end since this process opened the link.
+    /// Counters of this end, such as messages sent, since this process opened the link.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.end().stats()

@@ -42,7 +42,7 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
-    /// Position at which the sent messages end.
+    /// Position in the sent stream after the last sent message.
     pub(crate) tail: u64,
     /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,
@@ -89,7 +89,7 @@ impl Observer {
         self.end.send_driver().unacked_bytes().map(drop)
     }
 
-    /// Closes the link like [`Link::close`].
+    /// Sends all messages, closes the link and writes its file to the disk, like [`Link::close`].
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close(deadline)
     }

@@ -73,7 +73,8 @@ pub(super) struct ServerState {
     pub(super) links: HashMap<Key, Arc<Endpoint>>,
     pub(super) offered: VecDeque<Arc<Endpoint>>,
     pub(super) timer: Option<Instant>,
-    /// Whether the listeners are paused; `None` if some of them are paused and others not.
+    /// Whether the listeners are paused, so that new connections wait in the backlog; `None` if
+    /// some are paused and others not.
     pub(super) is_paused: Option<bool>,
     /// Time until which all listeners pause because `accept` failed: descriptors or memory were
     /// exhausted. `None` if they need not pause for that reason.
@@ -84,7 +85,7 @@ pub(super) struct ServerState {
 
 impl Entered for ServerState {}
 
-/// A listener, with the address to which it is bound.
+/// A listening socket of the server, with the address to which it is bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,
@@ -179,7 +180,8 @@ impl Server {
         self.shared.accept(None)
     }
 
-    /// Accepts like [`accept`](Self::accept), but waits only until `deadline`.
+    /// Returns the next attached link like [`accept`](Self::accept), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept), and [`AcceptError::TimedOut`].
@@ -292,8 +294,8 @@ impl ServerShared {
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Decides whether a client may attach. If so, returns the client's link, its ATTACH and the
-    /// login reply of the application.
+    /// Decides whether the client that sent this ATTACH may attach. If so, returns the client's
+    /// link, its ATTACH and the login reply of the application.
     pub(super) fn judge(
         &self,
         greeting: &Greeting,

@@ -45,7 +45,7 @@ use crate::store::Quarantine;
 pub(super) struct Attachment {
     /// The number of the client's last connection, which a server takes from the client's ATTACH.
     pub(super) connection_number: ConnectionNumber,
-    /// The connection that the server confirmed last, which is the present one.
+    /// At a server, the connection for which CONFIRM arrived last, which is the present one.
     pub(super) present: Present,
     /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
@@ -84,7 +84,8 @@ impl Attachment {
         ConnId(self.connections)
     }
 
-    /// Ends the present connection if its id is `id`. Returns whether it had this id.
+    /// Ends the present connection if its id is `id`. Returns whether the present connection had
+    /// this id.
     pub(super) fn end(&mut self, id: ConnId) -> bool {
         if self.active != Some(id) {
             return false;
@@ -102,7 +103,8 @@ impl Attachment {
     }
 }
 
-/// A server's answer to an ATTACH. The answer is queued on the contained connection.
+/// A server's answer to an ATTACH, a client's request to attach. The answer is queued on the
+/// contained connection.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The ATTACH was accepted: ATTACHED is queued on the connection.
@@ -115,7 +117,7 @@ pub(crate) enum Answer {
 /// The effect of a control frame on the connection on which it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
-    /// The frame has not made the connection the present one.
+    /// The frame was handled, and has not made its connection the present one.
     Unchanged,
     /// The connection has become the present one. The driver has to close any other connection.
     Activated,
@@ -136,8 +138,8 @@ impl LinkState {
         self.attach_with(names, login, None)
     }
 
-    /// Begins a connection like [`attach`](Self::attach), to a server of the same user on this
-    /// machine: ATTACH offers this end's memory, if it can be mapped.
+    /// Begins a connection like [`attach`](Self::attach), but over a Unix socket to a process of
+    /// the same user. ATTACH offers this end's memory, if it can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -188,8 +190,8 @@ impl LinkState {
         let decision = self.decide(&attach.receiving);
         let mapping = mapping.filter(|_| attach.shares);
         let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
-        // This end offers its memory only to a client that has sent the memory of the store that it
-        // names in ATTACH.
+        // This end offers its memory only to a client that has sent its own memory, with the store
+        // id that its ATTACH names.
         conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
         conn.shares = conn.peer_memory.is_some();
@@ -226,7 +228,8 @@ impl LinkState {
         }
     }
 
-    /// Handles ATTACHED, the server's answer, at the client.
+    /// Handles ATTACHED, the server's answer to ATTACH, at the client: checks the server's
+    /// decision, stores the outcome, and sends CONFIRM.
     fn on_attached(
         &mut self,
         conn: &mut Conn,
@@ -287,8 +290,9 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // `given` is the view that this end sent in ATTACH. If the application has acknowledged
-        // more messages since then, an ACK is due now.
+        // `given` is what this end stated in ATTACH as the receiver: the position up to which it
+        // had consumed the server's stream. If the application has acknowledged more messages since
+        // then, an ACK is due now.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
@@ -356,8 +360,8 @@ impl LinkState {
         Ok(Handled::Activated)
     }
 
-    /// Handles BEGIN at the client. The server sends BEGIN after it has applied the client's
-    /// decision.
+    /// Handles BEGIN, the last frame of the handshake, at the client. The server sends BEGIN after
+    /// it has applied the client's decision.
     fn on_begin(
         &mut self,
         stream: Option<StreamId>,
@@ -509,8 +513,8 @@ impl LinkState {
             // is not beyond its tail. So this call does not fail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
-        // No acknowledgement in the peer's records is believed until the peer says from which
-        // record on they refer to our present stream.
+        // Acknowledgements in the peer's records are ignored until the peer says from which record
+        // on they refer to our present stream.
         self.attachment.acks_from = None;
         if let (true, Some(peer_memory)) = (conn.is_shared, conn.peer_memory.take()) {
             conn.begin(None);
@@ -546,8 +550,8 @@ impl LinkState {
         Ok(())
     }
 
-    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` says how far
-    /// each direction of the peer's previous epoch came.
+    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` has the
+    /// positions up to which the peer sent and consumed in the epoch that it left.
     fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
         self.poll_acked();
         let settlement = epoch::adopt(self.past(), self.store.durable.past, theirs);
@@ -601,8 +605,8 @@ impl LinkState {
         }
     }
 
-    /// Records a skip like [`learn`](Self::learn), but leaves the commit to the caller. Returns
-    /// whether the skip is new.
+    /// Records a skip (a range that the peer passed over) like [`learn`](Self::learn), but leaves
+    /// the commit to the caller. Returns whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);

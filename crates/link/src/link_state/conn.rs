@@ -26,7 +26,8 @@ use crate::retained::{Retained, SendCursor, Stuck};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnId(pub u64);
 
-/// One connection of a link, without its socket.
+/// One connection of a link, without its socket: the state of its handshake, and the frames and
+/// records to be written.
 #[derive(Debug)]
 pub(crate) struct Conn {
     id: ConnId,
@@ -58,8 +59,8 @@ pub(crate) struct Conn {
     /// Whether this end's ATTACH or ATTACHED says that descriptors of its memory and doorbell come
     /// with the frame.
     pub(super) shares: bool,
-    /// The descriptor of this end's memory. It is sent with the first byte that is written; `None`
-    /// afterwards.
+    /// The descriptor of this end's memory, which is sent with the first byte that is written;
+    /// `None` afterwards.
     pub(super) descriptor: Option<OwnedFd>,
     /// The mapped memory of the peer, whose header is not checked yet.
     pub(super) peer_mapping: Option<PeerMapping>,
@@ -126,14 +127,14 @@ impl Conn {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Withdraws the offer of this end's memory, because its descriptor cannot be sent. The
-    /// connection then uses the socket.
+    /// Withdraws the offer of this end's memory, because the system does not send its descriptor.
+    /// The connection then uses the socket.
     pub(crate) fn drop_descriptor(&mut self) {
         self.descriptor = None;
     }
 
     /// Stores the mapped memory of the server, whose descriptor came with the first byte of its
-    /// answer. The caller does so before the answer is handled.
+    /// answer. The caller stores it before it handles the answer.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
@@ -202,7 +203,7 @@ impl Conn {
         end
     }
 
-    /// Whether the next record has been written in part.
+    /// Whether the next record has been written to the socket in part.
     fn is_within_record(&self) -> bool {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
@@ -214,7 +215,7 @@ impl Conn {
         self.cursor = cursor;
     }
 
-    /// Whether a control frame or a record still has to be written.
+    /// Whether a control frame or a record still has to be written to the socket.
     #[inline]
     pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
         let writes_records = !self.is_leaving || self.is_within_record();
@@ -237,7 +238,7 @@ impl Conn {
     }
 
     /// Identifies the next byte to write on the connection. The value changes with each byte
-    /// written.
+    /// written, so equal values show that nothing was written.
     pub(super) fn next_outgoing(&self, retained: &Retained) -> (usize, usize, Option<SendCursor>) {
         (self.control.len(), self.control_sent, self.cursor(retained))
     }
@@ -260,7 +261,7 @@ impl Conn {
     /// Returns the number of slices used.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(super) fn outgoing<'a>(
         &'a self,
         retained: &'a Retained,
@@ -282,7 +283,7 @@ impl Conn {
         if self.is_leaving && !within {
             return Ok(used);
         }
-        // If control frames wait until a record is written completely, only the rest of that record
+        // If control frames wait because a record was written in part, only the rest of that record
         // is added, as one slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
@@ -299,7 +300,7 @@ impl Conn {
     /// Counts the next `bytes` bytes as written to the socket.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(super) fn sent(&mut self, retained: &Retained, mut bytes: usize) -> Result<(), End> {
         if bytes > 0 {
             self.descriptor = None;

@@ -11,7 +11,7 @@ use crate::protocol::frame::Refusal;
 /// Reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// One end refused the attach: this end if `by_us`, else the peer.
+    /// One end refused to attach: this end if `by_us`, else the peer.
     Refused { by_us: bool, refusal: Refusal },
     /// One end has adopted the epoch of the other end, so both ends have to attach again.
     EpochAdopted,
@@ -19,8 +19,8 @@ pub(crate) enum End {
     /// because messages were acknowledged or an epoch began meanwhile. Both ends have to attach
     /// again.
     Moved,
-    /// The peer did not repeat this end's nonce, so it did not prove that it is alive on this
-    /// connection.
+    /// The peer did not repeat the random number that this end sent on this connection. So its
+    /// frame may be an old one of another connection.
     NotFresh,
     /// A newer connection of the same link has replaced the connection.
     Replaced,

@@ -41,7 +41,8 @@ pub(crate) struct FastPath {
     /// The number of messages that may still take the fast path; 0 while the path is closed.
     left: u32,
     may_send: bool,
-    /// The reader of the peer's records; `None` if messages of the peer may not take the fast path.
+    /// The place of the peer's next record; `None` if messages of the peer may not take the fast
+    /// path.
     reader: Option<Reader>,
     /// The position up to which the peer's messages were received and acknowledged.
     consumed: Position,
@@ -54,7 +55,8 @@ pub(crate) struct FastPath {
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     stream: StreamId,
-    /// The tag of the peer's stream, which each compact record of that stream carries.
+    /// The tag of the peer's stream, which the checksum of each compact record of that stream
+    /// covers.
     tag: u32,
     next: Position,
     /// The digest of the peer's record that ends at `next`.
@@ -67,7 +69,7 @@ struct Reader {
     is_behind: bool,
 }
 
-/// Numbers of the messages that took the fast path, and of their bytes.
+/// Numbers of messages that took the fast path since it was last settled, and of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages_sent: u64,
@@ -99,7 +101,7 @@ impl FastPath {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // In two cases this end has to send an acknowledgement, which the fast path never does: an
+        // The fast path never sends an acknowledgement. In two cases this end has one to send: an
         // open batch carries one, or bytes of the peer's slab were consumed.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()

@@ -56,7 +56,7 @@ pub(super) struct Arrived {
     pub(super) in_slab: bool,
 }
 
-/// Where the bytes of a message are stored.
+/// Place of the bytes of a received message.
 #[derive(Debug)]
 pub(super) enum Stored {
     /// The bytes are in the log, the inbox's memory for short messages.
@@ -114,7 +114,7 @@ pub(crate) enum Payload<'a> {
     Own(&'a Bytes),
 }
 
-/// The next message that is delivered to the application.
+/// The next message to be delivered to the application.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     pub(super) start: Position,
@@ -134,7 +134,8 @@ pub(super) enum Taken {
     Message(Position, Ack),
 }
 
-/// The messages of one stream between their arrival and their acknowledgement.
+/// The messages of one received stream, between their arrival and their acknowledgement by the
+/// application.
 #[derive(Debug)]
 pub(super) struct Inbox {
     stream: Option<StreamId>,
@@ -202,8 +203,8 @@ impl Inbox {
         self.slab_unacked
     }
 
-    /// Sets the number that [`slab_unacked`](Self::slab_unacked) returns to 0, because the peer was
-    /// sent this end's acked offset, or can read it.
+    /// Sets the number that [`slab_unacked`](Self::slab_unacked) returns to 0, because this end's
+    /// acked offset was sent to the peer, or the peer can read that offset.
     pub(super) const fn slab_acked(&mut self) {
         self.slab_unacked = 0;
     }
@@ -435,7 +436,7 @@ impl Inbox {
         if is_within { Ok(()) } else { Err(overfull()) }
     }
 
-    /// Takes the next message that was not delivered. It now counts as delivered.
+    /// Takes the next message that was not delivered; from now on this message counts as delivered.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
         let Queued { start, end, entry, own, .. } = self.messages.get(self.delivered)?;
@@ -554,7 +555,7 @@ impl Blank for Queued {
 }
 
 impl Stored {
-    /// The bytes of the message without the first `count` bytes.
+    /// The bytes of the message after the first `count` bytes, such as a record's header.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -658,7 +659,7 @@ impl Log {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of an `entry`, which must not be released yet.
+    /// The bytes of the message with this `entry`, which must not have been released yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
@@ -677,7 +678,7 @@ impl Log {
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases the bytes of `entry` and of all entries before it.
+    /// Releases the bytes of `entry` and of all earlier entries in the log.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -688,7 +689,7 @@ impl Log {
         }
     }
 
-    /// Releases the bytes of all entries.
+    /// Releases the bytes of all entries of the log.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -828,12 +829,14 @@ pub(super) const LOGGED_MAX: u32 = 1 << 10;
 /// The log moves its messages to the front of its memory only if at least this number of bytes
 /// there is unused, so that it moves rarely.
 const UNUSED_MIN: usize = 16 << 10;
-/// Number of bytes of memory that an empty log keeps for later messages.
+/// Number of bytes of memory that an empty log keeps for later messages; memory beyond that is
+/// freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
 /// The queue moves its items to the front only if at least this number of places there is blank, so
 /// that it moves rarely.
 const BLANK_MIN: usize = 64;
-/// Number of places for which an empty queue keeps memory, for later messages.
+/// Number of places for which an empty queue keeps memory for later messages; memory beyond that is
+/// freed.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ pub(crate) use self::fast_path::{FastPath, Opening};
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::peer_memory::PeerMapping;
 
-/// The state of one end of a link, without its sockets.
+/// The state of one end of a link, without its sockets: its store, both streams, and the handshake.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     store: Store,
@@ -271,8 +271,8 @@ impl LinkState {
         ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
     }
 
-    /// Appends a message to the ring and publishes it. Its record carries an acknowledgement, too,
-    /// unless the peer reads our acked offset in memory.
+    /// Appends a message to the ring and publishes it. The message's record carries an
+    /// acknowledgement, too, unless the peer reads our acked offset in shared memory.
     #[inline(always)]
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         self.send_with(len_of(parts), |room| join(parts, room))
@@ -321,8 +321,8 @@ impl LinkState {
         }
     }
 
-    /// Prepares the ring memory into which the next message will be written. Callers do so only
-    /// after they have notified the peer of the last message.
+    /// Prefetches and zeroes the ring memory into which the next message will be written. This only
+    /// saves time, so callers notify the peer of the last message first.
     #[inline]
     pub(crate) fn prepare_ahead(&mut self) {
         self.retained.prepare_ahead();
@@ -388,8 +388,8 @@ impl LinkState {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
                     if !may_be_compact {
-                        // This record carries the acknowledgement to the peer if a connection is
-                        // present.
+                        // If the link is attached, this record carries the acknowledgement to the
+                        // peer.
                         let acked = self.attachment.active.and(ack).map(|ack| ack.position);
                         self.attachment.acked_by_batch = acked.or(self.attachment.acked_by_batch);
                     }
@@ -701,7 +701,7 @@ impl LinkState {
         true
     }
 
-    /// Announces to the peer that this end is awake, so that the peer does not notify it.
+    /// Announces to the peer that this end is awake, so that the peer does not notify this end.
     pub(crate) fn cancel_sleep(&mut self) {
         if self.peer_memory.is_some() {
             self.store.disarm();
@@ -808,8 +808,8 @@ impl LinkState {
         Ok(())
     }
 
-    /// Handles the frame or record at the front of `input`. Returns `false` if that frame or record
-    /// has not arrived completely.
+    /// Handles the frame or record at the front of `input`, the bytes read from a socket. Returns
+    /// `false` if that frame or record has not arrived completely.
     fn receive_one(
         &mut self,
         conn: &mut Conn,
@@ -953,8 +953,8 @@ impl LinkState {
         conn.has_outgoing(&self.retained)
     }
 
-    /// Whether the connection was the present one, until another connection replaced it or an epoch
-    /// ended it.
+    /// Whether the connection is no longer the present one, because another connection replaced it
+    /// or an epoch ended it.
     ///
     /// The driver must then end the connection, because nothing more may be sent on it.
     #[inline]
@@ -970,7 +970,8 @@ impl LinkState {
     }
 
     /// Whether all records up to the position `tail` are written to the connection. Over shared
-    /// memory: whether the peer can read them and knows that it may.
+    /// memory: whether the peer can read these records, and this end has written the frames that
+    /// say so.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
         conn.has_sent(&self.retained, tail)
     }
@@ -985,7 +986,7 @@ impl LinkState {
     /// Returns the number of slices used.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(crate) fn outgoing<'a>(
         &'a self,
         conn: &'a Conn,
@@ -995,10 +996,10 @@ impl LinkState {
         conn.outgoing(&self.retained, self.is_replaced(conn), bytes_max, slices)
     }
 
-    /// Notes that the next `bytes` bytes were written to the connection.
+    /// Records that the next `bytes` bytes were written to the connection.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(crate) fn sent(&self, conn: &mut Conn, bytes: usize) -> Result<(), End> {
         conn.sent(&self.retained, bytes)
     }
@@ -1054,7 +1055,7 @@ impl LinkState {
         has_finished
     }
 
-    /// Takes the oldest event that the application has not taken yet.
+    /// Takes the oldest event, such as a lost connection, that the application has not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
@@ -1151,7 +1152,7 @@ pub(crate) struct Received {
     pub(crate) needed: usize,
 }
 
-/// When this end has to notify a sleeping peer of its acknowledgements.
+/// Time at which this end has to notify a sleeping peer of acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyDue {
     /// This end need not notify the peer: the peer was already notified of every acknowledgement.
@@ -1180,8 +1181,8 @@ pub(crate) enum SendFault {
     Stopped,
 }
 
-/// Reason why a message was not acknowledged. The link delivers the message again if it still has
-/// it.
+/// Reason why a message was not acknowledged. If the link still has the message, it delivers it
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckFault {
     /// A later message was already acknowledged, which acknowledged this message too.

@@ -168,8 +168,8 @@ impl fmt::Debug for PeerMapping {
     }
 }
 
-/// The parts of a peer's memory, as one connection reads them. The peer may change any byte at any
-/// time.
+/// The parts of a peer's memory (ring, slab, control page), as one connection reads them. The peer
+/// may change any byte at any time.
 #[derive(Debug)]
 pub(super) struct PeerMemory {
     pub(super) conn: ConnId,
@@ -177,7 +177,7 @@ pub(super) struct PeerMemory {
     /// acknowledgement.
     pub(super) window: Window,
     /// A violation by the peer that was found where no error could be returned. The next call of
-    /// [`pull`](Self::pull) returns it.
+    /// [`pull`](Self::pull) returns the violation.
     pub(super) fault: Option<End>,
     /// The position at which our published records ended when we last checked whether the peer
     /// sleeps. For higher positions the check is made again.
@@ -348,8 +348,8 @@ impl PeerMemory {
         Some(Sealed { end, footprint, digest: RecordDigest(crc) })
     }
 
-    /// Copies and checks the record at `at`, whose first two words are given. On an error, the
-    /// caller truncates the log to its former end.
+    /// Copies and checks the peer's record at `at`, whose first two words the caller has loaded. On
+    /// an error, the caller truncates the log to its former end.
     fn copy(
         &self,
         at: Position,
@@ -424,13 +424,14 @@ impl PeerMemory {
         self.fault.is_some() || self.ring.peek(self.offset(at)) != 0 || self.is_damaged()
     }
 
-    /// Whether the peer's sleeper word says that the peer sleeps until there is room.
+    /// Whether the peer's word `asleep_room` says that the peer sleeps until there is room in its
+    /// ring.
     #[inline]
     pub(super) fn is_room_awaited(&self) -> bool {
         self.control.peek(as_usize(ASLEEP_ROOM)) != 0
     }
 
-    /// The first two words of the record at `at`, if a record is published there.
+    /// The first two words of the peer's record at `at`, if a record is published there.
     #[inline(always)]
     pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
         let words = self.ring.load_two(self.offset(at));

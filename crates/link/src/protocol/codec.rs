@@ -373,9 +373,9 @@ pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
     stream.map_or(0, |stream| stream.0.get())
 }
 
-/// Decodes the streams of a past epoch. Returns `None` if there is no past epoch.
-/// `partywall_layout` must have checked the fields; unchecked fields with impossible values also
-/// give `None`.
+/// Decodes the summary of a past epoch: its streams and their positions. Returns `None` if there is
+/// no past epoch. `partywall_layout` must have checked the fields; unchecked fields with impossible
+/// values also give `None`.
 pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;

@@ -30,7 +30,7 @@ pub enum Frame {
         /// The identity of the client, and its views: how far it has sent and received both
         /// streams.
         attach: Attach,
-        /// The names of the link.
+        /// The three names of the link: client, server and link.
         names: Names,
         /// Bytes for the server's application, which decides about the login.
         login: Vec<u8>,
@@ -54,8 +54,8 @@ pub enum Frame {
         /// The reason of the refusal.
         refusal: Refusal,
     },
-    /// The client confirms that it has applied the server's decision. The echoed nonce proves that
-    /// the client read this connection's ATTACHED.
+    /// CONFIRM: the client has applied the server's decision, at which position the server's stream
+    /// continues. The echoed nonce proves that the client read this connection's ATTACHED.
     Confirm {
         /// The nonce of the server's ATTACHED.
         echo: Nonce,
@@ -75,18 +75,17 @@ pub enum Frame {
         /// stream that the server now consumes.
         tail: Position,
     },
-    /// The sender of the frame has acknowledged messages that it received.
+    /// ACK: the application at the sender of this frame has acknowledged messages that it received.
     Ack {
         /// The id of the received stream.
         stream: StreamId,
         /// The position up to which the stream is acknowledged.
         consumed: Position,
     },
-    /// A side closes its connection in an orderly way; both sides keep every unacknowledged
-    /// message.
+    /// LEAVE: the sender of this frame closes the connection in good order, after all its records.
+    /// Both sides keep every unacknowledged message.
     Leave,
-    /// The client announces that it has mapped the server's memory, so that the socket carries no
-    /// records.
+    /// SHARE: the client has mapped the server's memory, so that the socket carries no records.
     Share,
 }
 
@@ -96,19 +95,20 @@ pub enum Frame {
 pub struct Attach {
     /// A random number that the side draws for each connection.
     pub nonce: Nonce,
-    /// The identity of the side.
+    /// The identity of the side: store id, incarnation, connection number and epoch.
     pub identity: Identity,
     /// The view of the side as a sender: how far its outgoing stream is kept, acknowledged and
     /// sent.
     pub sending: SenderView,
     /// The view of the side as a receiver: how far it has consumed the peer's stream.
     pub receiving: ReceiverView,
-    /// The streams of the last epoch that the side left, with their positions at that time.
+    /// The streams of the last epoch that the side left, with their positions at that time; `None`
+    /// if it has left no epoch.
     pub past: Option<Past>,
     /// The number of bytes that the side may have sent without an acknowledgement.
     pub window: Window,
-    /// Whether the side offers its memory: if so, descriptors come with the first byte of the
-    /// frame.
+    /// Whether the side offers its memory to the peer: if so, descriptors come with the first byte
+    /// of the frame.
     pub shares: bool,
 }
 

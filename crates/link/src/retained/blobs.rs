@@ -35,12 +35,12 @@ struct PlacedBlob {
     /// The position where the BLOB's record ends.
     record_end: Position,
     offset: u64,
-    /// The slab offset where the next BLOB may begin.
+    /// The slab offset after this BLOB, where the next BLOB may begin.
     end: u64,
 }
 
 impl Blobs {
-    /// An empty slab of `size` bytes.
+    /// Returns the places of an empty slab of `size` bytes.
     pub(super) const fn new(size: u64) -> Self {
         Self { size, kept: VecDeque::new() }
     }

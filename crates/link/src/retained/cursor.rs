@@ -22,7 +22,8 @@ use std::fmt;
 use std::io::IoSlice;
 use zerocopy::FromBytes;
 
-/// The place in a stream from which one connection sends next.
+/// The place in the outgoing stream from which one connection sends next: a record, and the number
+/// of its bytes already sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCursor {
     next: Position,

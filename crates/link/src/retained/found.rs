@@ -49,7 +49,8 @@ pub enum Flaw {
     Base,
     /// A record is damaged.
     Record(RecordFault),
-    /// A BLOB record names a slab offset where no BLOB can begin.
+    /// A BLOB record names a slab offset other than the one that follows from the BLOBs before it,
+    /// or a BLOB that leaves the slab.
     BlobPlace,
     /// The bytes of a BLOB are damaged.
     BlobBytes,
@@ -84,8 +85,8 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Checks each record of `stream` in this memory, from `base` on. Returns the boundaries, the BLOBs
-/// and the tail.
+/// Checks each record of `stream` in this memory, from `base` on. Returns the ends of the records,
+/// the places of the BLOBs, and the end of the stream.
 ///
 /// # Errors
 ///
@@ -110,7 +111,7 @@ pub(crate) struct Proven {
     /// The end of the last valid record. It is followed by free room, damage, or an incomplete
     /// record.
     pub(crate) tail: Boundary,
-    /// The number of messages from the base up to `tail`.
+    /// The number of messages from the first kept record up to `tail`.
     pub(crate) messages: u64,
     /// The damage after `tail`, if the bytes there are neither 0 nor a whole record; `None` if they
     /// are 0.

@@ -442,7 +442,7 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
-    /// Discards the open batch.
+    /// Discards all messages of the open batch.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
@@ -568,7 +568,8 @@ impl Retained {
         self.acked = Position::START;
     }
 
-    /// The base of the stream, with the record digest at the base.
+    /// The base of the stream (the position of the first kept record), with the record digest at
+    /// the base.
     #[must_use]
     pub const fn base_boundary(&self) -> Boundary {
         self.boundaries.base()
@@ -756,7 +757,7 @@ struct Boundaries {
     tail: Boundary,
     open: Boundary,
     inner: VecDeque<Boundary>,
-    /// The minimum distance in bytes between two inner boundaries.
+    /// The minimum distance in bytes between two inner boundaries: a sixteenth of the ring.
     apart: u64,
 }
 
@@ -799,8 +800,8 @@ impl Boundaries {
         }
     }
 
-    /// The highest boundary up to which records can be freed when everything below `acked` is
-    /// acknowledged; `None` if that is the present base.
+    /// The highest boundary, the end of a kept record, up to which records can be freed when
+    /// everything below `acked` is acknowledged; `None` if that is the present base.
     fn trim_to(&mut self, acked: Position) -> Option<Boundary> {
         if acked == self.tail.position {
             return (self.tail.position > self.base.position).then_some(self.tail);
@@ -851,7 +852,8 @@ fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     LinkPrefix::read_from_prefix(payload).ok().map(|(prefix, _)| prefix)
 }
 
-/// The length in bytes of the longest message that the ring takes.
+/// The length in bytes of the longest message that a ring of `size` takes, as a record with a
+/// prefix.
 fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }

@@ -16,7 +16,8 @@ use super::error::StorageError;
 use super::key::{FILE_NAME_END, Key};
 use super::list::{LIST_NAME, List};
 
-/// A directory that was checked: it belongs to this user, and no other user may write to it.
+/// A directory for link files that was checked: it belongs to this user, and no other user may
+/// write to it.
 #[derive(Debug)]
 pub struct Directory {
     kept: PersistentDirectory,

@@ -40,8 +40,8 @@ pub struct DurableState {
     pub outgoing: Option<Outgoing>,
     /// The record digest at the base (the first kept record) of the stream that this end sends.
     pub base_digest: RecordDigest,
-    /// The acked offset of this end as a receiver when the state was stored;
-    /// [`catch_up`](Self::catch_up) adds what was acknowledged later.
+    /// The position up to which this end had acknowledged the received stream when the state was
+    /// stored; [`catch_up`](Self::catch_up) adds what was acknowledged later.
     pub acked_offset: Option<AckedOffset>,
     /// The streams of the last epoch, with their positions when this end left that epoch.
     pub past: Option<Past>,
@@ -52,8 +52,8 @@ pub struct DurableState {
     /// The last skip that the peer made as a receiver, and that this end has reported to its
     /// application.
     pub skip_reported: Option<Skip>,
-    /// Why the link is in quarantine, which lasts until an operator decides; `None` if the link is
-    /// not in quarantine.
+    /// Reason why the link is in quarantine, which lasts until an operator decides; `None` if the
+    /// link is not in quarantine.
     pub quarantine: Option<Quarantine>,
     /// The number of reports that were dropped because the state image was full.
     pub reports_dropped: u64,
@@ -128,7 +128,7 @@ impl DurableState {
         })
     }
 
-    /// Makes the image of this state, which the caller commits.
+    /// Encodes this state as an image, the stored form, which the caller commits.
     #[must_use]
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
@@ -198,8 +198,8 @@ impl DurableState {
         self.reports_dropped = self.reports_dropped.saturating_sub(dropped);
     }
 
-    /// Adds a report. If the image is full, two reports of the same kind are merged; without such a
-    /// pair, the oldest report is dropped and counted.
+    /// Adds a report. If there are more than a state image can hold, two reports of the same kind
+    /// are merged; without such a pair, the oldest report is dropped and counted.
     pub fn report(&mut self, report: Report) {
         self.reports.push(report);
         if self.reports.len() <= REPORTS_MAX {

@@ -80,7 +80,8 @@ pub struct OwnFile {
     pub release_ring: OwnMem,
     /// The memory of the slab.
     pub slab: OwnMem,
-    /// A handle for opening the link file again, which does not keep the file owned.
+    /// A handle by which further descriptors of the link file are opened. The handle does not keep
+    /// the file owned.
     pub handle: FileHandle,
     /// Whether the file was last owned before a reboot, and only its messages that are proven whole
     /// were adopted.
@@ -129,8 +130,8 @@ impl OwnFile {
         Self::open_after(directory, key, sizes, AfterReboot::Refuse)
     }
 
-    /// Opens the file like [`open`](Self::open). The policy says what to do with a file that was
-    /// last owned in another boot.
+    /// Opens the file like [`open`](Self::open). The policy says whether a file that was last owned
+    /// before a reboot is refused or adopted.
     ///
     /// # Errors
     ///
@@ -230,7 +231,7 @@ impl Writable for Pages {
     }
 }
 
-/// A link file that is being opened.
+/// A link file that is being opened, with the key, the path and the policy for it.
 struct Opening<'a> {
     directory: &'a Directory,
     key: &'a Key,
@@ -261,7 +262,7 @@ impl Opening<'_> {
     }
 
     /// Checks the file and makes this process its owner. The last value of the result says whether
-    /// the file was last owned in another boot, and was adopted.
+    /// the file was last owned before a reboot, and was adopted all the same.
     fn own(
         &self,
         mut file: File,
@@ -423,7 +424,7 @@ const fn size(bytes: u64) -> usize {
 const ATTEMPTS_MAX: u32 = 16;
 
 /// The longest time that another opener may take between locking the file and writing its owner
-/// record. These steps take three system calls.
+/// record: three system calls. After that, opening fails with [`StorageError::Opening`].
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between two checks whether another opener, which holds the lock, has written its owner

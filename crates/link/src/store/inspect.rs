@@ -53,7 +53,7 @@ pub struct Inspection {
     pub incarnation: u64,
     /// The process that owns the link file, or that owned it last.
     pub owner: Owner,
-    /// The epoch, which the application chooses.
+    /// The number of the present epoch, which the application chooses.
     pub epoch: u64,
     /// The id of the stream that this end sends in this epoch; 0 if there is none yet.
     pub sending_stream: u64,
@@ -65,13 +65,14 @@ pub struct Inspection {
     pub receiving_stream: u64,
     /// The position up to which this end has acknowledged the received stream.
     pub consumed: u64,
-    /// Store id and incarnation of the peer; `None` if this end was never attached to a peer.
+    /// Store id (a random number) and incarnation (number of owners) of the peer's file; `None` if
+    /// this end was never attached to a peer.
     pub peer: Option<([u8; 16], u64)>,
     /// The streams of the last epoch that this end left; `None` if this end has left no epoch.
     pub previous: Option<PreviousStream>,
-    /// Why the link is in quarantine; `None` if the link is not in quarantine.
+    /// Reason why the link is in quarantine; `None` if the link is not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The reports that the application has not taken.
+    /// The reports of skipped or dropped messages that the application has not acknowledged.
     pub reports: Vec<ReportSnapshot>,
     /// The number of reports that were dropped because the link file had no room for them.
     pub reports_dropped: u64,

@@ -86,7 +86,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Reason why three names do not form a key.
+/// Reason why three names do not form a key, the identity of one end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {

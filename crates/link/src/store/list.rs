@@ -30,7 +30,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Reads the lines that were added since the last call.
+    /// Reads the lines that were added to the list since the last call.
     pub(super) fn refresh(&mut self, file: &File) -> io::Result<()> {
         if file.metadata()?.len() < self.read_to {
             // The list is shorter than what was read before, so an operator has replaced it: read

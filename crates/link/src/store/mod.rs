@@ -73,7 +73,7 @@ pub(crate) struct Provenance {
     pub incarnation: Incarnation,
 }
 
-/// The parts of a store from which a link is opened.
+/// The parts of a store (an end's file or memory), from which the state of a link is opened.
 #[derive(Debug)]
 pub(crate) struct StoreParts {
     pub provenance: Provenance,
@@ -96,13 +96,14 @@ pub(crate) struct StoreParts {
 /// that the peer reads.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// The control page from `asleep_records` on.
+    /// The control page from the word `asleep_records` on: whether this end sleeps, and which
+    /// stream its ring holds.
     pub control: OwnMem,
     /// The file or memfd that a peer maps.
     pub source: ExportSource,
 }
 
-/// The source of the descriptor that this end sends to a peer.
+/// The source of the descriptor that this end sends to a peer, which maps its memory.
 #[derive(Debug)]
 pub(crate) enum ExportSource {
     /// A link file. It is opened again for each connection, so that thousands of links keep no
@@ -288,7 +289,7 @@ impl Store {
         }
     }
 
-    /// Announces to the peer that this end is awake, and needs no notification.
+    /// Announces to the peer that this end is awake, so that the peer sends no notification.
     pub(crate) fn disarm(&mut self) {
         if let Some(exported) = &mut self.exported {
             exported.records.disarm();

@@ -102,7 +102,7 @@ pub(super) fn cut(file: &File, evidence: &Evidence) -> io::Result<()> {
     evidence.cut_at.map_or(Ok(()), |offset| file.write_all_at(&[0; 8], offset))
 }
 
-/// The mapped memory of a link file that is examined, and not changed.
+/// The mapped memory of a link file that is examined after a reboot, and not changed.
 struct Mapped(FileMap);
 
 impl Writable for Mapped {

@@ -73,7 +73,8 @@ pub struct Reset {
     /// The range of positions that is given up: from the first position that the peer is not known
     /// to have acknowledged, to the end of what was sent. `None` if the range is empty.
     pub undelivered: Option<(u64, u64)>,
-    /// Why the link was in quarantine; `None` if the link was not in quarantine.
+    /// Reason why the link was in quarantine before the reset; `None` if the link was not in
+    /// quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
     /// The acked offset of the received stream, if it was forgotten because that stream was in
     /// quarantine; `None` if it was kept.
@@ -87,7 +88,7 @@ pub struct Reset {
 pub struct Adopted {
     /// The path of the link file that was adopted, or would be adopted.
     pub path: PathBuf,
-    /// Why the link was in quarantine before the repair.
+    /// Reason why the link was in quarantine before the repair.
     pub quarantine: QuarantineSnapshot,
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
@@ -121,7 +122,7 @@ pub enum RepairError {
         /// The contradiction, in words.
         words: String,
     },
-    /// The link is not in quarantine.
+    /// The link is not in quarantine, so there is nothing to adopt.
     #[error("{} is not in quarantine: there is nothing to adopt; `reset` would give up what it sends", path.display())]
     NotQuarantined {
         /// The path of the link's file.
@@ -255,7 +256,7 @@ impl Taken {
         self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
-    /// Whether a record that this end still keeps acknowledges `stream`.
+    /// Whether a record that this end still keeps, such as a reply, acknowledges `stream`.
     fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
@@ -272,8 +273,8 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the acked offset of the received stream. The caller's next commit makes the change
-    /// durable.
+    /// Forgets the acked offset of the received stream, so that the peer sends again what it still
+    /// has. The caller's next commit makes the change durable.
     fn unlearn(&mut self) {
         // The first commit stores the highest of the three acked offsets in the state. So a kill
         // between the following steps leaves the quarantine as it was.

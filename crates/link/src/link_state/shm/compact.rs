@@ -20,8 +20,8 @@ fn kind_at(core: &LinkState, start: Position) -> u8 {
     slices[0][0] >> 1 & 31
 }
 
-/// Makes the end `from` send a message that takes one slot. Returns the kind of the message's
-/// record.
+/// Makes the end `from` send a message that takes one slot of the ring. Returns the kind of the
+/// message's record.
 fn send(pair: &mut Pair, from: usize) -> u8 {
     let core = &mut pair.sides[from].core;
     let start = core.tail();

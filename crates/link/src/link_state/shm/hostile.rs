@@ -74,8 +74,8 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// Chooses the offset and the number of bytes of the client's file that the hostile peer changes.
-/// Mostly they are where the server reads next, or in the control page.
+/// Chooses an offset in the client's file and a number of bytes, which the hostile client then
+/// changes. Mostly the server reads there next, or they are in the control page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -217,8 +217,8 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Forges the client's consumed slots in `file`, so that they claim the position `consumed` of
-/// `stream`. Also changes the word `consumed`, so that the server reads the slots.
+/// Forges the consumed slots in the client's `file`, so that they acknowledge `stream` up to the
+/// position `consumed`. Also changes the word `consumed`, so that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);

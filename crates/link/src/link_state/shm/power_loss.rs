@@ -125,7 +125,7 @@ enum Ended {
 }
 
 /// Returns a disk and the contents of its link file, which keeps 100 unacknowledged messages and
-/// whose ring is nearly full. Its owner has ended in the way that `ended` says.
+/// whose ring is nearly full. The owner of the file has ended in the way that `ended` says.
 fn kept(ended: Ended) -> (Disk, Vec<u8>) {
     let disk = Disk::new();
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
@@ -216,8 +216,9 @@ fn torn_state_is_refused_whatever_the_policy() {
     }
 }
 
-/// Rule: a file whose page with the consumed position is older than the rest is refused. If it is
-/// adopted, its owner gets the event that messages may come again.
+/// Rule: a closed file is refused after a power loss if its page with the consumed position is
+/// older than the rest. If the file is adopted, its owner gets the event that messages may come
+/// again.
 #[test]
 fn receiver_with_an_older_position_says_that_messages_come_again() {
     let disk = Disk::new();

@@ -199,8 +199,8 @@ impl World {
         self.consume_one(side);
     }
 
-    /// Takes the next message at the end `side`, and does something random with it: acknowledges
-    /// it, replies to it, or only takes it. Returns whether there was a message.
+    /// Takes the next message at the end `side`, and at random acknowledges it, replies to it, or
+    /// only takes it. Returns whether there was a message.
     fn consume_one(&mut self, side: usize) -> bool {
         let first = self.next(side);
         let (how, epoch) = (self.below(11), self.epoch(side));
@@ -544,7 +544,8 @@ impl World {
         }
     }
 
-    /// Makes the end `side` read its peer's acked offset from the peer's file.
+    /// Makes the end `side` read from the peer's file up to which position the peer has
+    /// acknowledged.
     fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
         core.poll_acked();
