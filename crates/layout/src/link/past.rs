@@ -75,7 +75,7 @@ impl Previous {
         self.flags.get() & PREVIOUS_SETTLED != 0
     }
 
-    /// Checks that these streams can precede the state of a side that is in `epoch`.
+    /// Checks that this summary of a previous epoch is possible at a side that is now in `epoch`.
     ///
     /// # Errors
     /// A text that names the broken rule, and the value that breaks it.

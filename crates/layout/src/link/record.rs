@@ -54,14 +54,13 @@ pub struct LinkPrefix {
     /// The crc32c of the message's bytes in the slab; 0 in a DATA record, which contains its
     /// message.
     pub blob_crc: U32,
-    /// The position up to which the sender of the record had consumed the stream of the other
-    /// direction.
+    /// The position up to which the sender of the record had consumed the stream that it receives.
     pub ack_pos: U64,
     /// The record digest at the position `ack_pos`: the crc of the record that ends at that
     /// position.
     pub ack_digest: U32,
-    /// The [`tag`] of the acknowledged stream. If the sender of the record knows no such stream,
-    /// the tag, `ack_pos` and `ack_digest` are 0.
+    /// The [`tag`] of the acknowledged stream. If the sender of the record receives no stream, the
+    /// tag, `ack_pos` and `ack_digest` are 0.
     pub ack_tag: U32,
 }
 
@@ -112,8 +111,8 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes)
 }
 
-/// An acknowledgement: the position up to which the sender of a record had consumed the stream of
-/// the other direction. All fields are 0 if the sender knows no such stream.
+/// An acknowledgement: the position up to which the sender of a record had consumed the stream that
+/// it receives. All fields are 0 if it receives none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// The position up to which the record acknowledges the stream.
@@ -155,7 +154,8 @@ impl LinkPrefix {
         prefix
     }
 
-    /// The acknowledgement of the other direction that this prefix carries.
+    /// The acknowledgement that this prefix carries: how far the record's sender has consumed the
+    /// stream that it receives.
     #[must_use]
     pub const fn ack(&self) -> Ack {
         Ack { position: self.ack_pos.get(), digest: self.ack_digest.get(), tag: self.ack_tag.get() }
@@ -185,8 +185,8 @@ pub struct LinkRecord<'a> {
     pub header: RecordHeader,
     /// The record digest at the position where the record ends; 0 for a PAD, which has none.
     pub digest: u32,
-    /// The acknowledgement of the other direction that the record carries; none in a compact
-    /// record.
+    /// The acknowledgement that the record carries for the stream of the opposite direction; none
+    /// in a compact record.
     pub ack: Ack,
     /// The content of the record.
     pub body: Body<'a>,

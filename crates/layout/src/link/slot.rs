@@ -28,7 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The content of one slot of a pair: it begins with its sequence number and ends with its seal, a
 /// checksum that is stored last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
-    /// The sequence number of this image in the slot.
+    /// The sequence number of this image; the slot holds it in its first eight bytes.
     fn sequence(&self) -> u64;
 
     /// Returns the bytes of the image with the right seal. The caller writes the body into the slot
@@ -45,7 +45,8 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     }
 }
 
-/// Index of the slot, 0 or 1, that holds the image with this sequence number.
+/// Index of the slot of a pair that holds the image with this sequence number: 0 for odd numbers, 1
+/// for even ones.
 #[must_use]
 #[inline]
 pub const fn index_of(sequence: u64) -> usize {

@@ -23,7 +23,7 @@ image is the whole ring. In `expected`, records are `position kind content`, sep
 payload is its text, or its length and the sum of its bytes.
 ";
 
-/// Returns all golden vectors, in the order of their rows in the index.
+/// Returns all golden vectors (valid images), in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
     images.extend(offers());

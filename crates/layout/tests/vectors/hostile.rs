@@ -24,7 +24,8 @@ section 10, says how to use the table. Add a file and its row by hand, or in the
 (`cargo run -p partywall-layout --example vectors -- --hostile spec/hostile`).
 ";
 
-/// Returns all hostile images that the generator makes, in the order of their rows in the index.
+/// Returns all hostile images (bytes that a reader must refuse), in the order of their rows in
+/// INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());

@@ -27,7 +27,8 @@ of the broken rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
 ";
 
-/// Returns all images of link frames, in the order of their rows in the index.
+/// Returns all link frames, valid and invalid, in the order of their rows in INDEX.md. Each is the
+/// content of one file.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());

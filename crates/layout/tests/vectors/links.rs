@@ -30,7 +30,7 @@ rule. Add rows in the generator
 /// of the link itself.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
-/// Returns all images of link files, in the order of their rows in the index.
+/// Returns all link files, valid and invalid, in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());

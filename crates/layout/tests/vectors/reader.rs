@@ -32,8 +32,8 @@ pub const DESCRIPTORS: [u32; 2] = [1, 2];
 /// The longest payload of a record on a socket in bytes (SPEC 8.2).
 pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
 
-/// Reads an image of any `kind`. If the image ends within a frame or record, the returned line says
-/// so at its end.
+/// Reads `bytes`, the content of a test file of any `kind`, and returns one line that states its
+/// content. If the bytes end within a frame or record, the line says so at its end.
 pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
     match kind {
         "frame" => frame(bytes),

@@ -20,7 +20,8 @@ carry has one file. `expected` is what is read, or the number of the violation (
 command `cargo xtask gen` writes these files.
 ";
 
-/// Returns all session images, in the order of their rows in the index.
+/// Returns all session images (the records of one side, in a ring or a socket stream), in the order
+/// of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = Vec::new();
     for list in [

@@ -91,8 +91,9 @@ impl ConnectionDriver<'_> {
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
-                // Since BEGIN arrived, this end may read the peer's acked offset in shared memory.
-                // The peer sends no notification for an offset that is already there.
+                // Since BEGIN arrived, this end may read in shared memory how far the peer has
+                // acknowledged, its acked offset. The peer sends no notification for an offset that
+                // is already there.
                 self.end.exchange().poll_acks(state);
             }
             self.end.report_change(state);

@@ -42,8 +42,8 @@ impl Exchange<'_> {
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
-            // The peer reads this end's acked offset from shared memory, so nothing is sent. But a
-            // sleeping peer needs a notification.
+            // The peer reads this end's acknowledgements from shared memory, so nothing is sent.
+            // But a sleeping peer needs a notification.
             let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
             if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);

@@ -291,8 +291,8 @@ impl Endpoint {
         Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
     }
 
-    /// Receives a message on the fast path. If there is none, polls for a short time. An error
-    /// returns `read` for the slow path.
+    /// Receives a message on the fast path, which only works while nothing but messages is pending.
+    /// If there is no message, polls for a short time. An error returns `read` for the slow path.
     #[inline(always)]
     fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
     where
@@ -344,8 +344,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path, and turns the guard of the lock into the guard of the monitor, without
-    /// releasing the lock.
+    /// Closes the fast path (the short code for one message), and turns the guard of the lock into
+    /// the guard of the monitor, without releasing the lock.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -353,8 +353,8 @@ impl Endpoint {
         state
     }
 
-    /// Closes the fast path, and then reports to the peer an acknowledgement that was made on the
-    /// fast path.
+    /// Closes the fast path, and then reports to the peer that the application acknowledged a
+    /// message there.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);
@@ -579,8 +579,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Entered for State {
-    /// Closes the fast path if it is open, and updates the state with the messages that were sent
-    /// and received on the fast path.
+    /// Closes the fast path (the short code for one message) if it is open, and updates the state
+    /// with the messages that were sent and received there.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -636,8 +636,8 @@ impl State {
         }
     }
 
-    /// Updates the state with the messages that were sent and received on the fast path, which
-    /// stays open.
+    /// Updates the state with the messages that were sent and received on the fast path, the short
+    /// code for one message. The path stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);

@@ -91,8 +91,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Passes the next message to `read`, waiting until `deadline`, if the fast path found no
-    /// message.
+    /// Waits for the next message until `deadline` and passes it to `read`, after the fast path
+    /// (the short code for one message) found none.
     #[inline(never)]
     pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,

@@ -138,8 +138,9 @@ impl Waiter<'_> {
         let mut found = None;
         let mut check = || {
             if let Some(since) = since {
-                // Each check reads the cache line in which the peer stores its acked offset, and so
-                // takes the line away from the peer. Therefore the thread pauses between checks.
+                // Each check reads the cache line in which the peer stores its acknowledgements,
+                // and so takes the line away from the peer. Therefore the thread pauses between
+                // checks.
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }

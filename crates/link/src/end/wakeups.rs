@@ -66,7 +66,7 @@ struct PollClock {
     polled_at: Duration,
     /// Number of times that the clock was read since the tick in `polled_at` began.
     reads: u32,
-    /// Number of further calls, counted from the next one, that return without reading the clock.
+    /// Number of further messages, from the next one on, for which the clock is not read.
     skips: u32,
 }
 
@@ -110,8 +110,8 @@ impl WakeupDriver<'_> {
             core.acked()
         });
         self.end.exchange().poll_acks(state);
-        // Only a higher acked offset of the peer ends a wait for room. If the offset is unchanged,
-        // the waiting thread continues to wait.
+        // Only a further acknowledgement of the peer, a higher acked offset, ends a wait for room.
+        // If the offset is unchanged, the waiting thread continues to wait.
         let has_acks = state.core.as_deref().map(LinkState::acked) != acked;
         state.wakeups.awaits_room &= !has_acks;
         self.end.report_change(state);
@@ -224,8 +224,8 @@ impl Wakeups {
         self.is_unsettled && !self.is_late
     }
 
-    /// Whether this end has more to do for a received message than to acknowledge it, so that the
-    /// message cannot take the fast path.
+    /// Whether this end has more to do for a received message than to acknowledge it. The message
+    /// then cannot take the fast path, the short code for one message.
     pub(super) fn are_pending_for_receiver(&self) -> bool {
         let is_armed_in_time = self.is_listed || self.is_declared();
         self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()

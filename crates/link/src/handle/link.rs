@@ -611,7 +611,7 @@ pub struct StreamPosition {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EpochError {
-    /// The number of the new epoch must be higher than that of the present one.
+    /// The number of the new epoch is not higher than that of the present one.
     #[error(transparent)]
     NotHigher(#[from] StaleEpoch),
     /// The link has stopped in this process, for the reason in the field.

@@ -265,8 +265,8 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // The server answered the view in this end's ATTACH, which is of an epoch that has
-            // ended since.
+            // The server answered what this end stated in ATTACH about its received stream, which
+            // is of an epoch that has ended since.
             return Err(End::Moved);
         }
         // The server decided where its stream continues, or that it cannot. Its decision must
@@ -400,7 +400,7 @@ impl LinkState {
     }
 
     /// Returns the fields that describe this end in ATTACH and ATTACHED: its identity, and its
-    /// views of both streams.
+    /// views (how far it has sent and received both streams).
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.store.provenance();
         let identity = Identity {
@@ -468,9 +468,9 @@ impl LinkState {
         })
     }
 
-    /// Stores the outcome of an attach in one commit: the new acked offset, the peer's identity,
-    /// the ranges that were skipped, all reports, and how the previous epoch ended for both
-    /// directions.
+    /// Stores the outcome of an attach in one commit: the position up to which this end has
+    /// consumed the peer's stream, the peer's identity, the ranges that were skipped, all reports,
+    /// and how the previous epoch ended for both directions.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);

@@ -147,8 +147,8 @@ pub(super) struct Inbox {
     /// application.
     delivered: usize,
     slab_bytes: u64,
-    /// Number of bytes of the peer's slab that were consumed since the peer was last sent this
-    /// end's acked offset.
+    /// Number of bytes of the peer's slab that were consumed since this end last sent its acked
+    /// offset, the position of its last acknowledgement.
     slab_unacked: u64,
 }
 
@@ -355,8 +355,8 @@ impl Inbox {
         self.log.get(entry)
     }
 
-    /// The acked offset that acknowledges the message in flight (delivered without the queue);
-    /// `None` if no message is in flight.
+    /// The position and digest by which the message in flight (delivered without the queue) is
+    /// acknowledged; `None` if no message is in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> Option<AckedOffset> {
         let InFlight { end, digest, .. } = self.in_flight;
@@ -487,8 +487,8 @@ impl Inbox {
         Some(self.messages.get(index)?.digest)
     }
 
-    /// The acked offset that acknowledges the message delivered last; `None` if every delivered
-    /// message is already acknowledged.
+    /// The position and digest by which the message delivered last is acknowledged; `None` if every
+    /// delivered message is already acknowledged.
     pub(super) fn last_delivered(&mut self) -> Option<AckedOffset> {
         self.queue_in_flight();
         let last = self.messages.get(self.delivered.checked_sub(1)?)?;

@@ -122,8 +122,8 @@ pub(crate) struct LinkState {
 }
 
 impl LinkState {
-    /// Opens a store for its new owner: reads which records its ring holds, and the acked offset
-    /// that earlier owners left.
+    /// Opens a store for its new owner: reads which records its ring holds, and up to which
+    /// position earlier owners acknowledged the received stream.
     ///
     /// # Errors
     /// Fails if the store is damaged.
@@ -178,8 +178,8 @@ impl LinkState {
     /// memory.
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
-        // From this commit on the state contains the acked offset, even if only a reply or the
-        // consumed record held it before.
+        // From this commit on the state contains the acked offset (the position of the last
+        // acknowledgement), even if only a reply or the consumed record held it before.
         self.commit_state();
         let tail = self.retained.tail();
         let tail_digest = self.retained.digest_at(tail).unwrap_or_default();
@@ -432,8 +432,8 @@ impl LinkState {
         (self.retained.stream(), self.retained.tail())
     }
 
-    /// The acked offset of this end as a receiver; `None` before this end has received a stream in
-    /// this epoch.
+    /// The acked offset of this end: the position, with its digest, up to which it has acknowledged
+    /// the received stream; `None` before it has received one in this epoch.
     pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
         self.store.durable.acked_offset
     }
@@ -568,8 +568,8 @@ impl LinkState {
         if seeded_fault("link_reply_in_two_steps") {
             self.store.consume(acked_offset);
         }
-        // The record of a reply must store the acked offset itself, so it is never a compact
-        // record.
+        // The record of a reply must itself contain the acknowledgement of the request, so it is
+        // never a compact record.
         let carries = match seeded_fault("link_compact_of_reply") {
             true => AckCarrier::ConsumedRecord,
             false => AckCarrier::Message(Some(acked_offset)),
@@ -633,8 +633,8 @@ impl LinkState {
         }
     }
 
-    /// Reads the peer's acked offset from its memory. Returns `true` if the offset has risen, so
-    /// that the link may have room.
+    /// Reads from the peer's memory up to which position the peer has acknowledged. Returns `true`
+    /// if that position has risen, so that the link may have room.
     #[inline]
     pub(crate) fn poll_acked(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
@@ -903,7 +903,7 @@ impl LinkState {
     pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
         let is_present = self.attachment.active == Some(conn.id());
         if !is_present || self.acked_offset().is_none() || conn.is_shared() {
-            // Over shared memory the peer reads the acked offset in this end's memory, so no ACK is
+            // Over shared memory the peer reads acknowledgements in this end's memory, so no ACK is
             // sent.
             return false;
         }
@@ -1115,8 +1115,8 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
 /// Place of this end's acknowledgement when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
-    /// The record of the message carries the acknowledgement. The record of a reply also stores the
-    /// acked offset (SPEC 12.5).
+    /// The record of the message carries the acknowledgement. A later owner of this end also
+    /// recovers its last acknowledgement from the record of a reply (SPEC 12.5).
     Message(Option<AckedOffset>),
     /// The consumed record, which the peer reads in shared memory, has the acknowledgement. So the
     /// message's own record can be compact.

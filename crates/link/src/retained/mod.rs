@@ -239,8 +239,8 @@ impl Retained {
     }
 
     /// Appends a message, given in parts, to the open batch; returns the position where its record
-    /// ends. `ack` is the acked offset of the opposite direction, which the record carries to the
-    /// peer.
+    /// ends. `ack` is the position, with its digest, up to which this end has acknowledged the
+    /// peer's stream; the record carries it to the peer.
     ///
     /// # Errors
     ///

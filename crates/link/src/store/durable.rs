@@ -55,7 +55,7 @@ pub struct DurableState {
     /// Reason why the link is in quarantine, which lasts until an operator decides; `None` if the
     /// link is not in quarantine.
     pub quarantine: Option<Quarantine>,
-    /// The number of reports that were dropped because the state image was full.
+    /// The number of reports that were dropped because a state image holds no more than 16.
     pub reports_dropped: u64,
     reports: Vec<Report>,
     delivered: Vec<Position>,
@@ -91,8 +91,8 @@ impl DurableState {
         }
     }
 
-    /// Reads the state from an image. `tail` is the position where the records in the ring end; it
-    /// is ignored if the end has no stream to send.
+    /// Decodes the state from its stored image. `tail` is the position after the last record in the
+    /// ring; it is ignored if this end has no stream to send.
     ///
     /// # Errors
     ///

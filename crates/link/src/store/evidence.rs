@@ -15,12 +15,12 @@ pub struct Evidence {
     pub messages: u64,
     /// Position at which the first kept message begins.
     pub from: u64,
-    /// Position at which the last of these messages ends.
+    /// Position at which the last whole message ends, before the first that is damaged or missing.
     pub to: u64,
     /// Position up to which this end acknowledged received messages; an older position if the page
     /// with the latest position was lost.
     pub consumed: u64,
-    /// Reason why the link cannot continue even with these messages alone; `None` if it can.
+    /// Reason why the link cannot continue even with the whole messages alone; `None` if it can.
     pub damage: Option<String>,
     /// Whether the file still holds everything that its last owner had stored in it.
     pub(super) is_whole: bool,

@@ -90,7 +90,7 @@ fn parsed(line: &[u8]) -> Option<(u64, u128)> {
     Some((u64::from_str_radix(name, 16).ok()?, u128::from_str_radix(boot, 16).ok()?))
 }
 
-/// Name of the list in its directory.
+/// Name of the file with this list, in the directory of the link files.
 pub(super) const LIST_NAME: &str = "links.list";
 /// Length of one line of the list, in bytes.
 const LINE_BYTES: usize = 50;

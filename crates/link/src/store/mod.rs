@@ -196,7 +196,8 @@ pub(crate) enum MemoryStoreError {
     Memory(#[from] MemfdError),
 }
 
-/// The store without ring and slab: the state, the acked offset, and the words that a peer reads.
+/// The store without ring and slab: the state, the position up to which this end has acknowledged,
+/// and the words that a peer reads.
 #[derive(Debug)]
 pub(crate) struct Store {
     provenance: Provenance,
@@ -204,8 +205,8 @@ pub(crate) struct Store {
     /// finds this state.
     pub(crate) durable: DurableState,
     state: StateSlots,
-    /// The acked offset as a receiver. A later owner finds a change of this offset at once, without
-    /// a commit of the state.
+    /// The acked offset: the position up to which this end has acknowledged the received stream. A
+    /// later owner finds a change of this offset at once, without a commit of the state.
     pub(crate) consumed: ConsumedSlots,
     exported: Option<ExportedWords>,
 }
@@ -323,8 +324,8 @@ impl Store {
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Stores a new acked offset of the received stream, which the peer and a later owner then
-    /// find.
+    /// Stores the position up to which this end has acknowledged the received stream. The peer and
+    /// a later owner then find it.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;

@@ -76,8 +76,8 @@ pub struct Reset {
     /// Reason why the link was in quarantine before the reset; `None` if the link was not in
     /// quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The acked offset of the received stream, if it was forgotten because that stream was in
-    /// quarantine; `None` if it was kept.
+    /// The acked offset (position of the last acknowledgement) of the received stream, if it was
+    /// forgotten because that stream was in quarantine; `None` if it was kept.
     pub forgotten: Option<u64>,
 }
 
@@ -90,11 +90,12 @@ pub struct Adopted {
     pub path: PathBuf,
     /// Reason why the link was in quarantine before the repair.
     pub quarantine: QuarantineSnapshot,
-    /// The acked offset of the received stream that was forgotten, so that the peer sends again
-    /// what it still has of the stream. `None` if the offset was kept.
+    /// The acked offset (position of the last acknowledgement) of the received stream that was
+    /// forgotten, so that the peer sends again what it still has. `None` if the offset was kept.
     pub forgotten: Option<u64>,
-    /// Whether the acked offset could not be forgotten, because a kept record of this end contains
-    /// it. If so, the operator has to reset the peer's end.
+    /// Whether the acked offset (position of the last acknowledgement) could not be forgotten,
+    /// because a kept record of this end contains it. If so, the operator has to reset the peer's
+    /// end.
     pub needs_reset: bool,
 }
 
@@ -174,9 +175,9 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 
 /// Ends the quarantine of this end of a link.
 ///
-/// If the received stream is in quarantine, its acked offset is forgotten, so that this end accepts
-/// what the peer has. The stream that this end sends is kept. Unless `is_real`, this function only
-/// computes the effect.
+/// If the received stream is in quarantine, this end forgets how far it has acknowledged that
+/// stream (the acked offset), and accepts what the peer has. The stream that this end sends is
+/// kept. Unless `is_real`, this function only computes the effect.
 ///
 /// # Errors
 /// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
@@ -273,8 +274,9 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the acked offset of the received stream, so that the peer sends again what it still
-    /// has. The caller's next commit makes the change durable.
+    /// Forgets the position up to which this end has acknowledged the received stream (the acked
+    /// offset), so that the peer sends again what it still has. The caller's next commit makes the
+    /// change durable.
     fn unlearn(&mut self) {
         // The first commit stores the highest of the three acked offsets in the state. So a kill
         // between the following steps leaves the quarantine as it was.
