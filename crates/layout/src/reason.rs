@@ -14,7 +14,8 @@ pub enum FallbackReason {
     Policy,
     /// The address is a TCP address, or the socket cannot pass descriptors.
     Remote,
-    /// The kernel or a sandbox lacks memfds or the seals they need.
+    /// The kernel or a sandbox does not allow memfds (memory behind a descriptor), or the seals
+    /// that a region needs.
     Memfd,
     /// The shared memory of one side, its region, could not be allocated.
     Memory,

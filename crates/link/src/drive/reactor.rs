@@ -31,9 +31,9 @@ use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 /// An object that owns descriptors and timers of the reactor, and is called when one of them has an
 /// event.
 pub(crate) trait Source: Send + Sync {
-    /// Called when the descriptor registered under `token` is ready.
+    /// Called when the descriptor that this source registered under `token` is ready.
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
-    /// Called when the timer that was set for `token` is due.
+    /// Called when the timer that this source set for its `token` is due.
     fn due(self: Arc<Self>, token: u64);
     /// Does the work that this source has postponed until a thread of the group is about to block,
     /// such as sending an acknowledgement.

@@ -468,8 +468,8 @@ impl LinkState {
         })
     }
 
-    /// Stores the outcome of an attach in one commit: the position up to which this end has
-    /// consumed the peer's stream, the peer's identity, the ranges that were skipped, all reports,
+    /// Stores the outcome of an attach in one commit: the peer's identity, and the position up to
+    /// which this end has consumed its stream. The commit also has the skipped ranges, all reports,
     /// and how the previous epoch ended for both directions.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);

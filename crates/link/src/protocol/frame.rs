@@ -40,7 +40,8 @@ pub enum Frame {
         /// The identity of the server, and its views: how far it has sent and received both
         /// streams.
         attach: Attach,
-        /// The nonce of the client's ATTACH.
+        /// The random number (nonce) of the client's ATTACH, repeated to prove that this frame
+        /// answers it.
         echo: Nonce,
         /// The server's decision at which position its outgoing stream continues.
         decision: Decision,
@@ -49,7 +50,8 @@ pub enum Frame {
     },
     /// REFUSE: a side refuses to attach, or revokes its acceptance. The frame ends the connection.
     Refuse {
-        /// The nonce of the peer's last frame.
+        /// The random number (nonce) of the peer's last frame, repeated to prove that this frame
+        /// answers it.
         echo: Nonce,
         /// The reason of the refusal.
         refusal: Refusal,
@@ -57,7 +59,8 @@ pub enum Frame {
     /// CONFIRM: the client has applied the server's decision, at which position the server's stream
     /// continues. The echoed nonce proves that the client read this connection's ATTACHED.
     Confirm {
-        /// The nonce of the server's ATTACHED.
+        /// The random number (nonce) of the server's ATTACHED, repeated to prove that this frame
+        /// answers it.
         echo: Nonce,
         /// The client's decision at which position its outgoing stream continues.
         decision: Decision,

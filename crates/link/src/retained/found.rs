@@ -47,12 +47,12 @@ pub enum Flaw {
     /// The base (position of the first kept record) that the state names is impossible, or the
     /// digest at the base is wrong.
     Base,
-    /// A record is damaged.
+    /// A published record of the stream is damaged, as the contained fault says.
     Record(RecordFault),
     /// A BLOB record names a slab offset other than the one that follows from the BLOBs before it,
     /// or a BLOB that leaves the slab.
     BlobPlace,
-    /// The bytes of a BLOB are damaged.
+    /// The bytes of a BLOB in the slab do not match the checksum in its record.
     BlobBytes,
     /// No record follows a PAD, although a record is always published with the PAD before it.
     PadAlone,
