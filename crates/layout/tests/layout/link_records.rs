@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link records are read as the table in the specification says, and a record with one changed byte
-//! is refused.
+//! Tests that link records are read as their table in the specification says, and that a record
+//! with one changed byte is refused.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

@@ -42,7 +42,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Receives like [`try_recv`](Self::try_recv), and passes the message to `read`.
+    /// Passes the next message to the application's code `read` if one has arrived, like
+    /// [`try_recv`](Self::try_recv).
     pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         read: F,

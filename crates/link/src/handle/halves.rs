@@ -192,8 +192,8 @@ impl Receiver {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// Receives the next message if one has arrived; it is borrowed until the next receive. `None`
-    /// means the same as for [`Link::recv`].
+    /// Receives the next message if one has arrived; the message is borrowed until the next
+    /// receive. `None` means that the peer closed its end in good order, as for [`Link::recv`].
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons.

@@ -247,8 +247,8 @@ impl Link {
         self.handle.recv(None)
     }
 
-    /// Receives the next message if one has arrived. `None` means the same as for
-    /// [`recv`](Self::recv).
+    /// Receives the next message if one has arrived. `None` means that the peer closed its end in
+    /// good order, as for [`recv`](Self::recv).
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons.

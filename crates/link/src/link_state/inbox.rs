@@ -167,8 +167,9 @@ impl Inbox {
         }
     }
 
-    /// Begins to receive a stream at `acked_offset`. All messages in the inbox are dropped, because
-    /// they may belong to another stream.
+    /// Begins to receive a stream after `acked_offset`, the position up to which this end has
+    /// acknowledged it. All messages in the inbox are dropped, because they may belong to another
+    /// stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }

@@ -52,7 +52,7 @@ use partywall_sys::nonce;
 pub struct Sizes {
     /// The size of the record ring in bytes.
     pub ring: u64,
-    /// The number of entries of the release ring.
+    /// The number of entries of the release ring, which links do not use.
     pub entries: u64,
     /// The minimum size of the slab in bytes; the file rounds it up to whole pages.
     pub slab: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The world of the simulation: two ends, the network between them, and the events that can happen
-//! next.
+//! The world of the simulation: the two ends of a link, the network between them, and the random
+//! events that can happen next.
 
 use std::io::IoSlice;
 
