@@ -151,6 +151,7 @@ pub mod tests {
             session: None,
             memory: None,
             over_socket: None,
+            carrier: None,
         };
         let cell = Cell {
             touch: Touch::None,

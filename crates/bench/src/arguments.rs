@@ -55,8 +55,16 @@ pub struct Arguments {
     /// themselves
     #[arg(long, conflicts_with = "pin")]
     pub one_process: bool,
-    /// How long each combination of scenario, transport and size is measured in each round, such as
-    /// 2s or 300ms
+    /// Messages on each connection of `connect`, such as 1,100,10k: they go one way, from the
+    /// client, and the server answers the last [default: 1]
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = parse_messages)]
+    pub messages: Vec<u64>,
+    /// A new client process for each connection of `connect`. The time runs in that process, from
+    /// its call of connect until it has the answer to its last message; its start and the close are
+    /// not counted
+    #[arg(long)]
+    pub fresh: bool,
+    /// Time of each combination in each round, such as 2s or 300ms
     #[arg(long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Number of rounds; each round measures every combination of scenario, transport and size once
@@ -110,6 +118,10 @@ impl Arguments {
         if !is_parallel && (self.streams.is_some() || self.unread > 0 || self.one_process) {
             return Err("--streams, --unread and --one-process belong to `bench parallel`".into());
         }
+        let is_connect = self.scenario == Some(Choice::Connect) && !self.targets;
+        if !is_connect && (self.fresh || !self.messages.is_empty()) {
+            return Err("--fresh and --messages belong to `bench connect`".into());
+        }
         if self.unread >= self.streams() {
             let (unread, streams) = (self.unread, self.streams());
             return Err(format!(
@@ -155,6 +167,13 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
+fn parse_messages(text: &str) -> Result<u64, String> {
+    match quantity::parse_count(text)? {
+        messages @ 1..=MESSAGES_MAX => Ok(messages),
+        _ => Err(format!("connections carry 1 to {MESSAGES_MAX} messages")),
+    }
+}
+
 fn parse_streams(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(streams @ 1..=STREAMS_MAX) => Ok(streams),
@@ -185,6 +204,9 @@ const STREAMS_MAX: usize = 4096;
 /// below a microsecond, which the sender cannot keep.
 const RATE_MAX: u64 = 1_000_000;
 
+/// Maximum number of messages on one connection of `connect`: a few seconds over a socket.
+const MESSAGES_MAX: u64 = 1_000_000;
+
 /// Maximum of `--duration`: the time of one combination in one round.
 const DURATION_MAX: Duration = Duration::from_secs(600);
 
@@ -196,6 +218,8 @@ Examples:
   partywall bench rate --rate 100,10k --json   one JSON object per line
   partywall bench parallel --size 64,1m        199 streams of one session at once, on tokio
   partywall bench parallel --unread 1          the rate of 198 streams while one is never read
+  partywall bench connect --fresh --messages 1,100,10k
+                                               the first connection of a process, and what it carries
   partywall bench targets                      the project's targets, each with PASS or MISS";
 
 #[cfg(test)]
@@ -211,6 +235,7 @@ mod tests {
         assert_eq!(parse_duration("2s"), Ok(Duration::from_secs(2)));
         assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse_streams("4096"), Ok(STREAMS_MAX));
+        assert_eq!(parse_messages("10k"), Ok(10_000));
     }
 
     #[test]
@@ -222,31 +247,51 @@ mod tests {
         assert!(parse_duration("0s").is_err());
         assert!(parse_duration("-1s").is_err());
         assert!(parse_streams("0").is_err() && parse_streams("4097").is_err());
+        assert!(parse_messages("0").is_err() && parse_messages("1000001").is_err());
     }
 
     #[test]
-    fn flags_of_parallel_are_rejected_elsewhere() {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Program {
-            #[command(flatten)]
-            bench: Arguments,
-        }
-        let check = |line: &str| {
-            let words = format!("bench {line}");
-            Program::try_parse_from(words.split(' ')).map(|program| program.bench.check())
-        };
-        for good in ["parallel --streams 2 --unread 1", "parallel --one-process", "ping"] {
-            assert_eq!(check(good).unwrap(), Ok(()), "{good}");
+    fn flags_of_one_scenario_are_rejected_elsewhere() {
+        for good in [
+            "parallel --streams 2 --unread 1",
+            "parallel --one-process",
+            "ping",
+            "connect --fresh",
+            "connect --messages 1,100,10k",
+        ] {
+            assert_eq!(parse(good).unwrap().check(), Ok(()), "{good}");
         }
         for bad in [
             "ping --streams 2",
             "--unread 1",
             "oversubscribe --one-process",
             "parallel --unread 199",
+            "ping --fresh",
+            "--messages 100",
+            "connect --targets --fresh",
         ] {
-            assert!(check(bad).unwrap().is_err(), "{bad}");
+            assert!(parse(bad).unwrap().check().is_err(), "{bad}");
         }
-        assert!(check("parallel --one-process --pin 0,1").is_err());
+        assert!(parse("parallel --one-process --pin 0,1").is_err());
+    }
+
+    #[test]
+    fn connect_without_flags_has_one_message_and_no_fresh_client() {
+        let plain = parse("connect").unwrap();
+        assert!(plain.messages.is_empty() && !plain.fresh);
+        let fresh = parse("connect --fresh --messages 1,100,10k").unwrap();
+        assert_eq!((fresh.messages, fresh.fresh), (vec![1, 100, 10_000], true));
+    }
+
+    /// Parses the command line `bench` followed by `line`.
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Program {
+            #[command(flatten)]
+            bench: Arguments,
+        }
+        let words = format!("bench {line}");
+        Program::try_parse_from(words.split(' ')).map(|program| program.bench)
     }
 }

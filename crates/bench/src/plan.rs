@@ -166,8 +166,11 @@ impl Plan {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(200));
                 plan.add_all(Scenario::Connect, &sizes, &[], arguments, time);
-                let observed = duration.unwrap_or(ms(2000));
-                plan.add_all(Scenario::Idle, &sizes, &[], arguments, observed);
+                // The cost of an idle connection depends on neither `--messages` nor `--fresh`.
+                if arguments.messages.is_empty() && !arguments.fresh {
+                    let observed = duration.unwrap_or(ms(2000));
+                    plan.add_all(Scenario::Idle, &sizes, &[], arguments, observed);
+                }
             }
             Choice::Targets => bail!("targets have a plan of their own"),
         }
@@ -225,8 +228,8 @@ impl Plan {
     }
 
     /// Adds the variants of `cell` that its scenario asks for. In `rate`, there is one for each
-    /// rate; in `oversubscribe` and `parallel`, pairs, streams and busy threads come from the
-    /// arguments.
+    /// rate, in `connect` one for each number of messages. In `oversubscribe` and `parallel`,
+    /// pairs, streams and busy threads come from the arguments.
     fn add_variants(&mut self, cell: Cell, arguments: &Arguments, duration: Duration) {
         match cell.scenario {
             Scenario::Ping if cell.transport == TransportName::BASELINE_EVENTFD => {
@@ -250,8 +253,14 @@ impl Plan {
                 self.add(cell, duration);
                 self.add(Cell { unread: arguments.unread, ..cell }, duration);
             }
+            Scenario::Connect => {
+                for messages in or(&arguments.messages, &[1]) {
+                    let cell = cell.with_messages(messages);
+                    self.add(Cell { is_fresh: arguments.fresh, ..cell }, duration);
+                }
+            }
             Scenario::Idle => self.add(cell.with_streams(IDLE_CHANNELS), duration),
-            Scenario::Ping | Scenario::Throughput | Scenario::Duplex | Scenario::Connect => {
+            Scenario::Ping | Scenario::Throughput | Scenario::Duplex => {
                 self.add(cell, duration);
             }
         }

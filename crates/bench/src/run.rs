@@ -24,6 +24,7 @@ use crate::machine::Pin;
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::scenario::Runner;
 use crate::table::Transports;
 
 /// A program that measures; parent and child process are the same program.
@@ -77,14 +78,27 @@ impl Program {
             set_affinity(cpu).with_context(|| pin_advice(cpu))?;
         }
         loop {
-            let Request::Open { transport, cell, setup } = control.next_request()? else {
-                bail!("received a batch before a cell was opened");
-            };
-            let row = self.transports.find(&transport).context("an unknown transport")?;
-            let cell = Cell { transport: row.name, ..cell };
-            let runner = self.transports.runner(cell).context("no such combination")?;
-            (runner.serve)(cell, &setup, control)?;
+            match control.next_request()? {
+                Request::Open { transport, cell, setup } => {
+                    let (runner, cell) = self.runner(&transport, cell)?;
+                    (runner.serve)(cell, &setup, control)?;
+                }
+                Request::Connect { transport, cell, setup, address } => {
+                    let (runner, cell) = self.runner(&transport, cell)?;
+                    let connect = runner.connect.context("no connections of this transport")?;
+                    control.reply(&Reply::Connected(connect(cell, &setup, &address)?))?;
+                }
+                _ => bail!("received a batch before a cell was opened"),
+            }
         }
+    }
+
+    /// The runner of `cell` on the transport with this name, and the cell with the transport.
+    fn runner(&self, transport: &str, cell: Cell) -> Result<(Runner, Cell)> {
+        let row = self.transports.find(transport).context("an unknown transport")?;
+        let cell = Cell { transport: row.name, ..cell };
+        let runner = self.transports.runner(cell).context("no such combination")?;
+        Ok((runner, cell))
     }
 }
 
@@ -103,7 +117,8 @@ impl Run {
         let workspace = Workspace::make(program.name)?;
         let watchdog = Watchdog::start(program.name)?;
         let child = Child::start(program.child_command, pin.child())?;
-        Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
+        let pair = Pair { child, child_command: program.child_command, watchdog };
+        Ok(Self { pair, workspace, program, pin, measurements: 0 })
     }
 
     /// Measures the cell (combination of parameters) of `outcome` once, and adds the result to

@@ -126,7 +126,8 @@ pub enum Decision {
         /// The digest of the sender's record that ends at the end of the range.
         digest: RecordDigest,
     },
-    /// The direction resumes with another stream, because the sender's store was lost.
+    /// The direction begins anew with another stream id, because the sender has lost its store: the
+    /// file or memory in which it kept its messages.
     Lost {
         /// The stream that the receiver consumed before.
         of: StreamId,

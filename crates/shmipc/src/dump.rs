@@ -40,7 +40,8 @@ pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Each list of slices in the region, ascending by capacity.
+    /// Each free list of the region, ascending by the capacity of its slices (the blocks that hold
+    /// messages).
     pub lists: Vec<ListReport>,
     /// Each queue, in the order in which the caller passed the queues to [`inspect`].
     pub queues: Vec<QueueReport>,

@@ -3,7 +3,7 @@
 //! round.
 //!
 //! ```text
-//! cell = scenario × transport × wait × size × streams × rate × processes
+//! cell = scenario × transport × wait × size × streams × rate × messages × processes
 //! ```
 //! This file does *not* say which combinations exist (`table.rs`) nor which of them a run measures
 //! (`plan.rs`).
@@ -94,6 +94,10 @@ pub struct Cell {
     pub busy: usize,
     /// Messages per second (`rate` only).
     pub rate: Option<u64>,
+    /// Number of messages that the client sends on each connection (1 except in `connect`).
+    pub messages: u64,
+    /// Whether a new client process opens each connection (`connect` only).
+    pub is_fresh: bool,
     /// Whether senders write the payloads and receivers verify them.
     pub touch: Touch,
 }
@@ -112,6 +116,8 @@ impl Cell {
             processes: Processes::Two,
             busy: 0,
             rate: None,
+            messages: 1,
+            is_fresh: false,
             touch: Touch::All,
         }
     }
@@ -140,6 +146,16 @@ impl Cell {
     /// Returns a copy of this cell (combination of parameters) with `rate` messages per second.
     pub const fn at_rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
+    }
+
+    /// Returns a copy of this cell with `messages` messages on each connection.
+    pub const fn with_messages(self, messages: u64) -> Self {
+        Self { messages, ..self }
+    }
+
+    /// Returns a copy of this cell with a new client process for each connection.
+    pub const fn fresh(self) -> Self {
+        Self { is_fresh: true, ..self }
     }
 
     /// Returns a copy of this cell (combination of parameters) with `streams` pairs, streams or
@@ -233,6 +249,12 @@ impl fmt::Display for Cell {
         }
         if let Some(rate) = self.rate {
             write!(f, " at {rate}/s")?;
+        }
+        if self.messages > 1 {
+            write!(f, ", {} messages", self.messages)?;
+        }
+        if self.is_fresh {
+            write!(f, ", fresh")?;
         }
         Ok(())
     }

@@ -12,6 +12,12 @@
 //!                                  ◄──   {"done":{cpu_ns, …}}
 //!   {"run":…} again, or "close"    ──►                             next "open", or end of file
 //! ```
+//! A further process, the client of one connection, gets a single request:
+//!
+//! ```text
+//!   {"connect":{address, …}}       ──►                             connects, sends, is answered
+//!                                  ◄──   {"connected":{latency_ns, …}}
+//! ```
 //! Invariants: the child exits at the end of its stdin, so it never outlives the parent. The parent
 //! waits for each reply with a deadline, and kills the child when `Child` is dropped.
 
@@ -27,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::clock::process_cpu_ns;
-use super::round::SessionCost;
+use super::round::{Carrier, SessionCost};
 use super::workspace::{self, Setup};
 
 /// A request of the parent to the child.
@@ -42,6 +48,17 @@ pub enum Request {
         cell: Cell,
         /// The files and sizes that both processes need for the measurement.
         setup: Setup,
+    },
+    /// A new process is the client of one connection for `cell` (`connect` only).
+    Connect {
+        /// The name of the transport to measure; the serialised `cell` does not contain it.
+        transport: String,
+        /// The combination of parameters to measure.
+        cell: Cell,
+        /// The files and sizes that both processes need for the measurement.
+        setup: Setup,
+        /// The address of the child, in the notation of its transport.
+        address: String,
     },
     /// The child takes part in one batch of `amount` operations, sessions or milliseconds.
     Run {
@@ -70,7 +87,9 @@ pub enum Reply {
         /// The child's address, in the notation of its transport.
         address: String,
     },
-    /// The child is ready, so the parent may begin the batch of operations.
+    /// The client of one connection has received the answer to its last message.
+    Connected(Connected),
+    /// The child is ready, so the parent may begin the batch.
     Ready,
     /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
@@ -94,8 +113,18 @@ pub struct Done {
     pub session: Option<SessionCost>,
 }
 
-/// The parent's handle of the child process, the second process of a measurement. Dropping the
-/// handle kills the child.
+/// The measurements that the client of one connection made in a process of its own.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Connected {
+    /// Time from the call of connect until the answer to the last message came, in nanoseconds.
+    pub latency_ns: u64,
+    /// CPU time of the client's process in that time, in nanoseconds.
+    pub cpu_ns: u64,
+    /// The transport of the last message, as the connection reports it.
+    pub carrier: Option<Carrier>,
+}
+
+/// The parent's handle of the child process.
 pub struct Child {
     process: process::Child,
     requests: ChildStdin,
@@ -133,6 +162,17 @@ impl Child {
         match self.next_reply()? {
             Reply::Bound { address } => Ok(address),
             other => bail!("expected an address from the child process, got {other:?}"),
+        }
+    }
+
+    /// Asks this process to be the client of one connection for `cell`; returns its measurements.
+    pub fn connect(&mut self, cell: Cell, setup: &Setup, address: &str) -> Result<Connected> {
+        let transport = cell.transport.name().to_owned();
+        let (setup, address) = (setup.clone(), address.to_owned());
+        self.send(&Request::Connect { transport, cell, setup, address })?;
+        match self.next_reply()? {
+            Reply::Connected(connected) => Ok(connected),
+            other => bail!("expected a connection from the client process, got {other:?}"),
         }
     }
 

@@ -17,6 +17,8 @@ use super::watchdog::Watchdog;
 pub struct Pair {
     /// The child process, which runs the other end of each connection.
     pub child: Child,
+    /// The argument with which the program is started as a further process.
+    pub child_command: &'static str,
     /// The watchdog, which ends the run if a measurement hangs.
     pub watchdog: Watchdog,
 }
@@ -47,6 +49,7 @@ impl<R> Batch<R> {
             session: None,
             memory: None,
             over_socket: None,
+            carrier: None,
         }
     }
 }

@@ -35,6 +35,42 @@ pub struct Round {
     /// Messages that a shared-memory transport sent through its socket for lack of memory, if it
     /// counts them.
     pub over_socket: Option<u64>,
+    /// The transport of the last message of each connection, as the connections report it
+    /// (`connect` only).
+    pub carrier: Option<Carrier>,
+}
+
+/// The transport that carried a message, read from the connection and not from its configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Carrier {
+    /// Memory that both processes map.
+    #[serde(rename = "shm")]
+    SharedMemory,
+    /// A Unix or TCP socket.
+    #[serde(rename = "socket")]
+    Socket,
+    /// Shared memory for some connections, a socket for others.
+    #[serde(rename = "mixed")]
+    Mixed,
+}
+
+impl Carrier {
+    /// The carrier of two groups of connections together, of which one may be empty.
+    pub fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) if one != other => Some(Self::Mixed),
+            _ => one.or(other),
+        }
+    }
+
+    /// The carrier in words, for tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SharedMemory => "shared memory",
+            Self::Socket => "a socket",
+            Self::Mixed => "shared memory and sockets",
+        }
+    }
 }
 
 /// Memory of a session with many streams on its sending side, right after the measurement.
@@ -139,6 +175,7 @@ pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
             (Some(a), Some(b)) => Some(a + b),
             (a, b) => a.or(b),
         };
+        sum.carrier = Carrier::of_both(sum.carrier, round.carrier);
     }
     Some(sum)
 }
@@ -174,6 +211,15 @@ const LATENCY_NS_MAX: u64 = 100_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_over_different_transports_are_mixed() {
+        let (memory, socket) = (Some(Carrier::SharedMemory), Some(Carrier::Socket));
+        assert_eq!(Carrier::of_both(None, memory), memory);
+        assert_eq!(Carrier::of_both(socket, socket), socket);
+        assert_eq!(Carrier::of_both(memory, socket), Some(Carrier::Mixed));
+        assert_eq!(Carrier::of_both(Some(Carrier::Mixed), socket), Some(Carrier::Mixed));
+    }
 
     #[test]
     fn histogram_packed_and_unpacked_is_equal() {

@@ -10,10 +10,17 @@ use crate::outcome::{Metric, Outcome, find, percentile};
 
 /// The table of all outcomes except those of `idle`, for which no column has a value.
 pub fn table(outcomes: &[Outcome]) -> TextTable {
-    let mut table = TextTable::new(&HEADINGS);
+    let is_connect = |outcome: &Outcome| outcome.cell.scenario == Scenario::Connect;
+    let has_connect = outcomes.iter().any(is_connect);
+    let carrier_heading = has_connect.then_some(CARRIER_HEADING);
+    let headings: Vec<&str> = HEADINGS.into_iter().chain(carrier_heading).collect();
+    let mut table = TextTable::new(&headings);
     for outcome in outcomes.iter().filter(|outcome| outcome.cell.scenario != Scenario::Idle) {
         if let Some(round) = outcome.pooled() {
-            table.push(line(outcome, &round, outcomes));
+            let mut line = line(outcome, &round, outcomes);
+            let carrier = || round.carrier.map_or_else(dash, |carrier| carrier.name().to_owned());
+            line.extend(is_connect(outcome).then(carrier));
+            table.push(line);
         }
     }
     table
@@ -167,3 +174,6 @@ const HEADINGS: [&str; 13] = [
     "÷ base",
     "÷ socket",
 ];
+
+/// The heading of a further column of `connect`: the transport of a connection's last message.
+const CARRIER_HEADING: &str = "last message over";

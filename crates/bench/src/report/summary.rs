@@ -198,6 +198,7 @@ mod tests {
             session: None,
             memory: None,
             over_socket: None,
+            carrier: None,
         };
         Outcome { rounds: vec![Some(round); 5], ..Outcome::new(cell) }
     }

@@ -52,6 +52,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
         session: Some(cost.worse(batch.done.session.unwrap_or_default())),
         memory: None,
         over_socket: None,
+        carrier: None,
     })
 }
 

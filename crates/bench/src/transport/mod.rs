@@ -35,6 +35,7 @@ use anyhow::Result;
 
 use crate::harness::cell::Cell;
 use crate::harness::pattern::{Corrupted, Touch};
+use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
 /// A transport of blocking channels. If the channels' endpoints are not `Send`, only `ping` runs on
@@ -73,8 +74,14 @@ pub trait Endpoint {
     /// them.
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R>;
 
-    /// Returns once all sent messages have left this process. The caller calls it before it leaves
-    /// the endpoint unused for a while, because a transport may send only during calls.
+    /// The transport of the messages so far, as the connection reports it; `None` if the connection
+    /// is neither a socket nor shared memory.
+    fn carrier(&self) -> Option<Carrier> {
+        None
+    }
+
+    /// Returns once all sent messages have left this process, because the caller will not use the
+    /// endpoint for a while.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }

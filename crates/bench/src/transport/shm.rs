@@ -15,13 +15,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use partywall::protocol::Protocol;
 use partywall::tokio as asynchronous;
-use partywall::{Channel, Config, Listener, Message, Receiver, Sender, TransportPolicy, Wait};
+use partywall::{
+    Channel, Config, Listener, Message, Receiver, Sender, Transport, TransportPolicy, Wait,
+};
 
 use super::{
     Acceptor, AsyncEndpoint, ChannelTransport, Client, Endpoint, Memory, Payload, Server,
     StreamTransport,
 };
 use crate::harness::cell::{Cell, WaitName};
+use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
 /// Makes channels of the transport `shm`.
@@ -37,6 +40,7 @@ pub struct ShmAcceptor {
 pub struct ShmEndpoint {
     sender: Sender,
     receiver: Receiver,
+    transport: Transport,
 }
 
 impl ChannelTransport for Shm {
@@ -68,8 +72,10 @@ impl Acceptor for ShmAcceptor {
 
 impl ShmEndpoint {
     fn new(channel: Channel) -> Self {
+        // A channel keeps the transport with which its handshake ended.
+        let transport = channel.transport();
         let (sender, receiver) = channel.split();
-        Self { sender, receiver }
+        Self { sender, receiver, transport }
     }
 }
 
@@ -85,6 +91,14 @@ impl Endpoint for ShmEndpoint {
         let message = message.context("the peer has finished")?;
         ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
         Ok(read(&message))
+    }
+
+    fn carrier(&self) -> Option<Carrier> {
+        match self.transport {
+            Transport::SharedMemory => Some(Carrier::SharedMemory),
+            Transport::Socket(_) => Some(Carrier::Socket),
+            _ => None,
+        }
     }
 }
 
@@ -292,8 +306,8 @@ const MEMORY_MIN: u64 = 64 << 20;
 /// report shows the window as a bound on unread bytes.
 const STREAM_WINDOW: u64 = 256 << 10;
 
-/// Minimums of the configured numbers of streams and of memory blocks; they are at least the
-/// library's defaults.
+/// The least number of streams, and of memory blocks, that the benchmark configures, however few
+/// streams a run has. Each is at least the library's default.
 const STREAMS_MIN: u32 = 1024;
 const BLOCKS_MIN: u64 = 1024;
 

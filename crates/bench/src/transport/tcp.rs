@@ -54,7 +54,7 @@ impl Acceptor for TcpAcceptor {
 
 fn endpoint(stream: TcpStream, size: usize) -> Result<ByteStreamEndpoint<TcpStream>> {
     stream.set_nodelay(true).context("setting TCP_NODELAY")?;
-    Ok(ByteStreamEndpoint::new(stream, size))
+    Ok(ByteStreamEndpoint::over_socket(stream, size))
 }
 
 /// The server's end: a listener at a port of loopback.

@@ -41,7 +41,7 @@ impl ChannelTransport for Uds {
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint> {
         let stream =
             UnixStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-        Ok(ByteStreamEndpoint::new(stream, setup.size))
+        Ok(ByteStreamEndpoint::over_socket(stream, setup.size))
     }
 }
 
@@ -54,7 +54,7 @@ impl Acceptor for UdsAcceptor {
 
     fn accept(&mut self) -> Result<Self::Endpoint> {
         let (stream, _) = self.listener.accept().context("accepting on a Unix socket")?;
-        Ok(ByteStreamEndpoint::new(stream, self.size))
+        Ok(ByteStreamEndpoint::over_socket(stream, self.size))
     }
 }
 

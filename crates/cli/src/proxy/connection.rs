@@ -141,8 +141,8 @@ async fn both_ways(
     }
 }
 
-/// Returns how a connection ended whose last direction was from the stream to the plain socket;
-/// that direction ended with `ended`.
+/// Returns how a connection ended. Its direction from the stream to the plain socket ended last,
+/// with `ended`.
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
         to_plain::Ended::Finished | to_plain::Ended::ReadsNoMore => End::InOrder,

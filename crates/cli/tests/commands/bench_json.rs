@@ -222,6 +222,38 @@ fn connect() {
 }
 
 #[test]
+fn connect_reports_its_messages_and_the_transport_of_the_last() {
+    for fresh in [&[][..], &["--fresh"]] {
+        let few = ["connect", "--messages", "1,300", "--transport", "shm,uds,tcp"];
+        let lines = lines(&[&few, fresh].concat());
+        assert_eq!(lines.len(), 6, "three transports, each with two numbers of messages");
+        for line in &lines {
+            assert_complete(line);
+            assert!(line["ops"].as_u64() > Some(0) && line["p50_ns"].as_u64() > Some(0), "{line}");
+            assert_eq!(line["fresh"], Value::Bool(!fresh.is_empty()));
+            let carrier = if line["transport"] == "shm" { "shm" } else { "socket" };
+            assert_eq!(line["last_message_over"], carrier, "{line}");
+        }
+        let counts = lines.iter().map(|line| line["messages"].as_u64());
+        assert_eq!(counts.filter(|count| *count == Some(300)).count(), 3);
+    }
+}
+
+#[test]
+fn table_of_connect_names_the_transport_of_the_last_message() {
+    let short = ["--duration", "5ms", "--rounds", "1", "--transport", "shm,uds"];
+    let output = bench(&[&["connect", "--fresh"][..], &short].concat());
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let ends = |transport: &str, carrier: &str| {
+        let line = text.lines().find(|line| line.starts_with(transport)).expect(transport);
+        assert!(line.ends_with(carrier) && line.contains("fresh"), "{line}");
+    };
+    assert!(output.status.success() && text.contains("last message over"), "{text}");
+    ends("connect shm", "shared memory");
+    ends("connect uds", "a socket");
+}
+
+#[test]
 fn untouched_payloads_are_marked() {
     let lines = lines(&["ping", "--size", "64", "--transport", "uds", "--touch", "none"]);
     assert_eq!(lines[0]["touched"], Value::Bool(false));
@@ -256,6 +288,9 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
         &["parallel", "--unread", "199"],
         &["parallel", "--one-process", "--pin", "0,1"],
         &["ping", "--one-process"],
+        &["ping", "--fresh"],
+        &["ping", "--messages", "100"],
+        &["connect", "--messages", "0"],
         &["--unread", "1"],
         &["ping", "--transport", "uds", "--pin", "9999,9998"],
     ] {

@@ -127,8 +127,8 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // The random generator xorshift32 never yields 0, so `other` always differs from the
-            // tag 0 of `this`.
+            // `this` has tag 0 (the tag is made from the stream's id). The generator xorshift32 never
+            // yields 0, so the tag of `other` always differs.
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generators of random positions, skips, epochs and frame fields of a link, for property tests.
+//! Generators of random fields of a link's frames for property tests: positions, epochs, and skips
+//! (ranges of a stream that the receiver will not get).
 //!
 //! All generated values are valid. Tests derive invalid values from them, or take those of the
 //! specification's vectors.

@@ -128,8 +128,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// Reads the report of the next owner of the worker's end: what that owner found in its link file,
-/// and each received message. `None` until the report exists.
+/// Reads the report of the process that opened the link file of a killed worker: what it found in
+/// the file, and each message that it received. `None` until the report exists.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();

@@ -21,7 +21,7 @@ pub struct Figures {
     pub late: u64,
     pub delays: u64,
     pub connections: u64,
-    /// The number of attachments over shared memory.
+    /// Number of times that the two ends connected, and agreed to use shared memory, in one run.
     pub shared: u64,
     pub sent: u64,
     pub consumed: u64,

@@ -258,8 +258,8 @@ impl SendHalf {
         let mut credit = early;
         if let Some(cost) = cost {
             // The thread that holds the stream's lock writes CREDIT and END of the stream. So an
-            // older credit cannot follow a newer one, and nothing can follow END, when the number
-            // may belong to another stream. After the flush, the stream has no other pending
+            // older credit cannot follow a newer one. Nothing can follow END, after which a new
+            // stream may have the same number. After `flush`, the stream has no other pending
             // record.
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {

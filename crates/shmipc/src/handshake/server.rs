@@ -48,7 +48,7 @@ enum State {
     /// Version 3 is agreed. The machine awaits the message that says how the client shares its
     /// memory.
     Names,
-    /// The machine awaits the rest of a message with names.
+    /// The machine awaits the rest of the message that names the client's memory files.
     Body {
         kind: Kind,
         version: u8,

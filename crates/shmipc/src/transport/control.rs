@@ -94,7 +94,7 @@ impl Control {
         }
     }
 
-    /// The number that the observer gave this connection.
+    /// The number of this connection in the reports to the application's observer (a callback).
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }

@@ -49,8 +49,8 @@ pub(super) struct Receiver {
     frame: Option<Frame>,
     /// Streams whose close came through the ring, while their last data may still be on the socket.
     closing: PendingCloses,
-    /// Number of elements that the receiver takes before it reads the socket, or before it
-    /// processes the frame that it has read.
+    /// Number of queue elements that the receiver may still take before it turns to the socket:
+    /// reads it, or processes the frame that it has read.
     turn: u32,
     /// Whether the receiver must read the socket, because data may have arrived on it.
     must_read: bool,
