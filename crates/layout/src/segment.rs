@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  0            header page    RegionHeader; written once, before the region is sealed
+//!     +128        address of the listener, for tools (identity.rs)
 //!  4096         control page   the owner's words, each group on its own 128 bytes:
 //!     +0          consumed         position up to which the owner has consumed its peer's ring
 //!     +128        asleep_records   0, or the epoch in which the owner sleeps until records arrive
@@ -10,6 +11,7 @@
 //!     +384        released         entries that the owner has written to its release ring
 //!     +512        counters of the sender (statistics, never acted on)
 //!     +640        counters of the receiver
+//!     +768        state and last error; +1024 program: for tools (identity.rs)
 //!  ring_offset     record ring      records of the owner
 //!  release_offset  release ring     blocks of the peer's slab that the owner has released
 //!  slab_offset     slab             segment 0: payloads too large for a record
@@ -151,7 +153,7 @@ pub const LAYOUT_HASH: u64 = {
 ///  24  region size        32  ring offset                 40  ring size
 ///  48  release offset     56  peer blocks max             64  slab offset   72  slab size
 ///  80  session id (16)    96  owner pid 100 role          104 kind
-///  108 zero (20)
+///  108 service            112 created                     120 zero (8)
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -189,8 +191,12 @@ pub struct RegionHeader {
     pub role: U32,
     /// The kind of the region: [`REGION_CONNECTION`].
     pub kind: U32,
+    /// The service of the connection, as in HELLO; 0 if the owner does not say (SPEC 3.4).
+    pub service: U32,
+    /// When the region was made, in nanoseconds since 1970; 0 if the owner does not say (SPEC 3.4).
+    pub created_ns: U64,
     /// A reserved field, always 0.
-    pub zero: [u8; 20],
+    pub zero: [u8; 8],
 }
 
 const _: () = {
@@ -209,7 +215,9 @@ const _: () = {
     assert!(core::mem::offset_of!(RegionHeader, owner_pid) == 96);
     assert!(core::mem::offset_of!(RegionHeader, role) == 100);
     assert!(core::mem::offset_of!(RegionHeader, kind) == 104);
-    assert!(core::mem::offset_of!(RegionHeader, zero) == 108);
+    assert!(core::mem::offset_of!(RegionHeader, service) == 108);
+    assert!(core::mem::offset_of!(RegionHeader, created_ns) == 112);
+    assert!(core::mem::offset_of!(RegionHeader, zero) == 120);
 };
 
 /// The offsets and sizes of a region's parts, in bytes from the region's start. Every value has
@@ -270,7 +278,7 @@ impl Geometry {
         })
     }
 
-    /// Makes the region header that describes this geometry.
+    /// Makes the region header that describes this geometry, without service and time of creation.
     #[must_use]
     pub fn header(&self, session_id: [u8; 16], owner_pid: u32, role: u32) -> RegionHeader {
         #[expect(clippy::cast_possible_truncation, reason = "4096")]
@@ -291,7 +299,9 @@ impl Geometry {
             owner_pid: U32::new(owner_pid),
             role: U32::new(role),
             kind: U32::new(REGION_CONNECTION),
-            zero: [0; 20],
+            service: U32::ZERO,
+            created_ns: U64::ZERO,
+            zero: [0; 8],
         }
     }
 

@@ -40,10 +40,7 @@ pub trait ErrorCode {
 
 impl ErrorCode for Closed {
     fn code(&self) -> u32 {
-        match self {
-            Self::Finished => FINISHED,
-            Self::Disconnected => DISCONNECTED,
-        }
+        self.number()
     }
 }
 
@@ -334,10 +331,8 @@ const FULL: u32 = 5;
 const EMPTY: u32 = 6;
 /// Error code: a call that never waits would have to wait.
 const WOULD_BLOCK: u32 = 7;
-/// Error code: the peer closed its end of the channel or session in good order.
-const FINISHED: u32 = 9;
 /// Error code: the peer died or hung up without closing.
-const DISCONNECTED: u32 = 10;
+const DISCONNECTED: u32 = Closed::Disconnected.number();
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {

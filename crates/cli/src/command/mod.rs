@@ -2,6 +2,7 @@
 //! Code that several commands share: flags of a channel, exit codes, signals and the texts of
 //! errors.
 
+pub mod access;
 pub mod advice;
 pub mod channel_options;
 pub mod exit;

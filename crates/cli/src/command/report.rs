@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output and exit codes of the commands that inspect files and memory: `link inspect`, `shmipc
-//! dump`.
+//! Output and exit codes of the commands that inspect files and memory: `inspect`, `link inspect`,
+//! `shmipc dump`.
 //!
 //! ```text
 //!   inspection ─▶ text or JSON ─▶ stdout     0 sound · 1 UNSOUND · 2 UNREADABLE
@@ -8,6 +8,7 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -45,4 +46,20 @@ pub fn json(whole: &impl Serialize) -> Result<String> {
     let mut text = serde_json::to_string_pretty(whole).context("writing JSON")?;
     text.push('\n');
     Ok(text)
+}
+
+/// An id as hexadecimal digits.
+pub fn hex(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
+/// The time since `moment` in words, such as `12 s ago`.
+pub fn ago(moment: SystemTime) -> String {
+    let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s ago"),
+        120..=7199 => format!("{} min ago", seconds / 60),
+        7200..=172_799 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
 }

@@ -7,12 +7,11 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
 use partywall_link::{Found, Inspection, OwnerStatus, inspect};
 
-use crate::command::report::{self, UNSOUND};
+use crate::command::report::{self, UNSOUND, ago, hex};
 
 use super::json;
 
@@ -173,21 +172,6 @@ pub fn status(status: OwnerStatus) -> &'static str {
         OwnerStatus::Dead => "dead",
         OwnerStatus::Alive => "alive",
         _ => "unknown",
-    }
-}
-
-/// Formats an id of 128 bits, such as a store id, as 32 hexadecimal digits.
-pub fn hex(bytes: [u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(bytes))
-}
-
-fn ago(moment: SystemTime) -> String {
-    let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
-    match seconds {
-        0..=119 => format!("{seconds} s ago"),
-        120..=7199 => format!("{} min ago", seconds / 60),
-        7200..=172_799 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
     }
 }
 

@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use crate::command::report;
 use partywall_link::{Found, Inspection, StorageError};
 use serde::Serialize;
 
-use super::inspect::{hex, status};
+use super::inspect::status;
+use crate::command::report::{self, hex};
 
 /// The inspected links as one JSON object, followed by a newline.
 pub fn text(found: &[Found]) -> Result<String> {

@@ -6,10 +6,10 @@
 //! These lines are written by hand from SPEC.md, not produced by the reader.
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
-use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, pattern};
+use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, identity, pattern};
 use partywall_layout::control::ControlSegment;
 use partywall_layout::hello::{self, Descriptors, Hello, Offer, Ready, RejectHead};
-use partywall_layout::{FallbackReason, Geometry, Kind, Refusal};
+use partywall_layout::{FallbackReason, Geometry, Kind, Refusal, RegionHeader};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
@@ -28,6 +28,7 @@ pub fn images() -> Vec<Image> {
     let mut images = frames();
     images.extend(offers());
     images.push(region());
+    images.extend(identity::golden());
     images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
     images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
     images.extend([session_blobs(), socket(), socket_cut(), control(), control_skipped()]);
@@ -139,13 +140,18 @@ fn offers() -> Vec<Image> {
 
 fn region() -> Image {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap();
+    let header = RegionHeader {
+        service: hello::SERVICE_CHANNEL.into(),
+        created_ns: U64::new(1_700_000_000_000_000_000),
+        ..geometry.header(SESSION, 4242, hello::ROLE_ACCEPTOR)
+    };
     Image {
         name: "region-header.bin".to_owned(),
         kind: "region",
         from: 0,
         expected: "region=131072 ring=8192+4096 release=12288+8*8 slab=16384+114688".to_owned(),
         about: "header of the acceptor's region; the descriptor has 131072 bytes",
-        bytes: geometry.header(SESSION, 4242, hello::ROLE_ACCEPTOR).as_bytes().to_vec(),
+        bytes: header.as_bytes().to_vec(),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::golden::hello;
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
-use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION, pattern};
+use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION, identity, pattern};
 use partywall_layout::hello::{Descriptors, Hello, Offer, Ready, RejectHead};
 use partywall_layout::hello::{REGION_AND_DOORBELLS, ROLE_ACCEPTOR, TRANSPORT_SHM};
 use partywall_layout::record_ring::{word0, word1};
@@ -30,6 +30,7 @@ pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());
     images.extend(regions());
+    images.extend(identity::hostile());
     images.extend(words());
     images.extend(lengths());
     images.extend(order());

@@ -6,6 +6,7 @@
 //!  writer.rs    a ring image, or a socket stream, as an honest sender leaves it
 //!  golden.rs    images to be understood, each with the line that states its content
 //!  hostile.rs   images to be refused, each with the code of the rule that it breaks
+//!  identity.rs  pages that tools read, of honest and hostile owners
 //!  reader.rs    the receiving rules of SPEC 4, 5 and 8 for a channel, in the shortest form
 //!  links.rs     files of links, valid and invalid, each with its content or the rule it breaks
 //!  link_states.rs   a state with every field set, and states with contradictory fields
@@ -24,6 +25,7 @@
 
 pub mod golden;
 pub mod hostile;
+pub mod identity;
 pub mod index;
 pub mod link_frames;
 pub mod link_records;
@@ -51,8 +53,8 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 pub struct Image {
     /// Name of the image's file.
     pub name: String,
-    /// The kind of the file's content, which says how to read the file: `frame`, `region`, `ring`,
-    /// `session`, `socket`, `link`, `link frame` or `record`.
+    /// The kind of the file's content, which says how to read the file: `frame`, `identity`,
+    /// `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`.
     pub kind: &'static str,
     /// The position in the ring at which the reader begins, if the image is a ring or a link
     /// record; 0 otherwise.

@@ -8,7 +8,7 @@
 //!
 //! The reader maps no memory: [`DESCRIPTORS`] states which segments' descriptors arrived.
 
-use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, session_reader};
+use super::{PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, identity, session_reader};
 use partywall_layout::control::{
     CONTROL_DOORBELL, CONTROL_HEAD_BYTES, CONTROL_SEGMENT, ControlHead, ControlSegment,
 };
@@ -37,6 +37,7 @@ pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
 pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
     match kind {
         "frame" => frame(bytes),
+        "identity" => identity::read(bytes),
         "region" => region(bytes),
         "ring" => ring(bytes, from),
         "session" => session(bytes, from),

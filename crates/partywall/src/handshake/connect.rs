@@ -77,7 +77,7 @@ pub(crate) fn establish(
     // already, or this side may have to send first. Partywall's own handshake only awaits the
     // peer's answer.
     let is_foreign = protocol.is_some();
-    let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
+    let mut pending = Pending::connecting(socket, address, &config, geometry, service, protocol)?;
     if is_foreign {
         if let Some(established) = pending.progress()? {
             return Ok(established);

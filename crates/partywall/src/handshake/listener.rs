@@ -355,8 +355,14 @@ impl Listener {
             }
             let deadline = deadline_after(self.config.handshake_timeout);
             let protocols = self.protocols.clone();
-            let pending =
-                Pending::accepting(socket, &self.config, self.geometry, self.service, protocols);
+            let pending = Pending::accepting(
+                socket,
+                &self.address,
+                &self.config,
+                self.geometry,
+                self.service,
+                protocols,
+            );
             let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.pending.push(None);
                 self.pending.len() - 1

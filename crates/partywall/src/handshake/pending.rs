@@ -16,12 +16,15 @@ use super::descriptors::{Arrived, Claimed};
 use super::established::{Established, StreamTerms};
 use super::machine::{Awaiting, Machine, NotPartywall, Received};
 use super::terms;
+use crate::address::Address;
 use crate::channel::{AnyReceiver, AnySender};
 use crate::config::{Config, TransportPolicy, TrustPolicy};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
-use crate::transport::shm::{self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError};
+use crate::transport::shm::{
+    self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+};
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
     DESCRIPTOR_PIDFD, Descriptors, Hello, Offer, READY_DOORBELLS, REGION_ALONE,
@@ -45,6 +48,8 @@ pub(crate) struct Pending {
     pub(super) config: Config,
     geometry: Geometry,
     pub(super) is_acceptor: bool,
+    /// The address of the listener as text, for the region of this side.
+    address: String,
     pub(super) label: String,
     machine: Machine,
     pub(super) own_hello: Hello,
@@ -109,18 +114,21 @@ impl Pending {
     /// `protocols`.
     pub(crate) fn accepting(
         socket: Socket,
+        address: &Address,
         config: &Config,
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
     ) -> Self {
-        Self::new(socket, config, geometry, true, service, protocols)
+        let pending = Self::new(socket, config, geometry, true, service, protocols);
+        Self { address: address.to_string(), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
     /// `protocol`.
     pub(crate) fn connecting(
         socket: Socket,
+        address: &Address,
         config: &Config,
         geometry: Geometry,
         service: u32,
@@ -128,6 +136,7 @@ impl Pending {
     ) -> Result<Self, HandshakeError> {
         let protocols = protocol.iter().cloned().collect();
         let mut pending = Self::new(socket, config, geometry, false, service, protocols);
+        pending.address = address.to_string();
         match protocol {
             Some(protocol) => pending.connect_foreign(&*protocol)?,
             None => pending.open()?,
@@ -147,6 +156,7 @@ impl Pending {
         let kernel_has_pidfd =
             socket.family() == Family::Unix && socket.set_pass_pidfd(true).is_ok();
         Self {
+            address: String::new(),
             label: socket.peer_label(),
             guard: ForkGuard::current(),
             config: config.clone(),
@@ -374,14 +384,15 @@ impl Pending {
         doorbells_attached: bool,
     ) -> Result<Offered, FallbackReason> {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
-        let region =
-            OwnRegion::create(self.geometry, session_id, role).map_err(|error| match error {
-                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
-                    FallbackReason::Memory
-                }
-                MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
-                _ => FallbackReason::Memfd,
-            })?;
+        let (service, address) = (self.own_hello.service.get(), &*self.address);
+        let purpose = Purpose { session_id, role, service, address };
+        let region = OwnRegion::create(self.geometry, &purpose).map_err(|error| match error {
+            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
+                FallbackReason::Memory
+            }
+            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
+            _ => FallbackReason::Memfd,
+        })?;
         let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
         Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
     }

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod activation;
+mod identity;
 mod namespaces;
 mod system_calls;

@@ -17,6 +17,7 @@
 
 mod blob_memory;
 mod control_socket;
+mod identity;
 #[cfg(shuttle)]
 pub(crate) mod model;
 mod receiver;
@@ -30,16 +31,17 @@ mod wait_point;
 mod wait_point;
 
 pub(crate) use receiver::ShmReceiver;
-pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError};
+pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError, Purpose};
 pub(crate) use sender::ShmSender;
 #[cfg(shuttle)]
 pub(crate) use wait_point::Side;
 
 use crate::config::Config;
-use crate::error::Fault;
+use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
 use crate::transport::{ConnectionState, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
+use identity::OwnIdentity;
 use partywall_layout::Violation;
 use partywall_layout::control::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
@@ -77,7 +79,9 @@ pub(crate) struct SharedMemory {
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
-    /// How many of this side's two ends, sender and receiver, are open: 2, 1 or 0.
+    /// What this side states of itself in its own region.
+    identity: Mutex<OwnIdentity>,
+    /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
     /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
     /// shuttle check it.
@@ -181,6 +185,8 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         slab: peer_region.slab,
         region_bytes: peer_region.geometry.region_bytes,
     };
+    let mut identity = own.identity;
+    identity.open(peer.trust);
     let control = peer_region.control;
     let shm = Arc::new(SharedMemory {
         owner: AtomicU64::new(guard.value()),
@@ -194,6 +200,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
         space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
         limits,
+        identity: Mutex::new(identity),
         ends_open: Mutex::new(2),
         peer_region: control,
         #[cfg(shuttle)]
@@ -224,7 +231,14 @@ impl SharedMemory {
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
         // one more operation on peer memory, and checks that memory as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
+        lock(&self.identity).broke(fault.code());
         fault
+    }
+
+    /// States for tools that the peer's process ended before it closed the connection.
+    #[cold]
+    fn disconnected(&self) {
+        lock(&self.identity).broke(Closed::Disconnected.number());
     }
 
     #[inline]
@@ -344,6 +358,7 @@ impl SharedMemory {
         let is_last = *open == 0;
         drop(open);
         if is_last {
+            lock(&self.identity).close();
             // `close` alone would not hang up: a forked child or a view may still hold the socket's
             // descriptor.
             let _ = self.socket.shutdown_both();

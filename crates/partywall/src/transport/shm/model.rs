@@ -9,6 +9,7 @@
 //! Rings and slabs may be smaller than in a region, so that a model soon runs out of space. Shuttle
 //! runs one thread at a time; the loom models check the memory orders.
 
+use super::identity::OwnIdentity;
 use super::region::lines;
 use super::{
     Doorbells, Limits, SharedMemory, ShmReceiver, ShmSender, Side, Sleeping, WaitPoint, receiver,
@@ -92,11 +93,12 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
         let (ring, peer_ring) = memory_pair(bytes(limits.ring_bytes));
         let (release_ring, peer_release_ring) = memory_pair(bytes(BLOCKS_MAX * 8));
         let (slab, peer_slab) = memory_pair(bytes(limits.memory_bytes));
-        own.push(Some((lines(control), ring, release_ring, slab)));
+        let (lines, rest) = lines(control);
+        own.push(Some((lines, OwnIdentity::new(rest), ring, release_ring, slab)));
         peers.push(Some((peer_control, peer_ring, peer_release_ring, peer_slab)));
     }
     [0, 1].map(|index: usize| {
-        let (lines, ring, release_ring, slab) = own[index].take().expect("taken once");
+        let (lines, identity, ring, release_ring, slab) = own[index].take().expect("taken once");
         let [consumed, asleep_records, asleep_space, released, sending, receiving] = lines;
         let (control, peer_ring, peer_release_ring, peer_slab) =
             peers[1 - index].take().expect("taken once");
@@ -116,6 +118,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             releaser: Mutex::new(Releaser::new(release_ring, released)),
             space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
             limits: agreed(limits),
+            identity: Mutex::new(identity),
             ends_open: Mutex::new(2),
             peer_region: control,
             reserved: AtomicI64::new(0),

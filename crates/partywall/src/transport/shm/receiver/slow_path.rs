@@ -29,6 +29,7 @@ impl ShmReceiver {
     /// Handles an empty ring after a hang-up: reports the end of the direction.
     #[cold]
     pub(super) fn find_no_more(&mut self) -> Found {
+        self.shm.disconnected();
         self.end = Some(Closed::Disconnected);
         Found::End(Closed::Disconnected)
     }

@@ -620,6 +620,9 @@ impl TransportSender for ShmSender {
 
     fn note_hang_up(&mut self) {
         let has_left = self.records_waker.is_gone();
+        if !has_left {
+            self.shm.disconnected();
+        }
         self.end = Some(if has_left { Closed::Finished } else { Closed::Disconnected });
     }
 
