@@ -16,8 +16,8 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `baseline-eventfd`: a message is one write to an eventfd, without
-/// payload. No transport that sleeps can be faster.
+/// Makes channels of the transport `baseline-eventfd`: a message is one write to an eventfd,
+/// without payload. No transport that sleeps can be faster.
 pub struct BaselineEventfd;
 
 /// The end of the child process, which waits for the two eventfds that the parent process sends.

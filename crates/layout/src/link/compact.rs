@@ -127,7 +127,7 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // `this` has tag 0 (the tag is made from the stream's id). The generator xorshift32 never
+            // `this` has tag 0 (a tag is made from the stream's id). The generator xorshift32 never
             // yields 0, so the tag of `other` always differs.
             other ^= other << 13;
             other ^= other >> 17;
