@@ -161,6 +161,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: an owner uses a link file that was last written before a reboot without examining its
     // content. Effect: the owner accepts content of which a power loss destroyed a part.
     fault("link_other_boot_believed", &[POWER_LOSS]),
+    // Fault: the owner after one that adopted a file of another boot does not tell its application.
+    // Effect: if the owner before was killed, no application learns that messages may be lost.
+    fault("link_adoption_forgotten", &[POWER_LOSS]),
     // Fault: the seal of an image (its checksum and sequence number) is stored before its body.
     // Effect: a kill between the two stores leaves neither image valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),

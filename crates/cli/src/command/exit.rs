@@ -27,6 +27,12 @@ pub enum Exit {
     OutputClosed = 6,
     /// Another process has taken over this end of a link.
     Fenced = 7,
+    /// The file of the link was not closed before a reboot, or is missing since, and was refused.
+    OtherBoot = 8,
+    /// All that is left was delivered, but other messages are lost, or may be.
+    LossPossible = 9,
+    /// All was delivered, but messages may have come again.
+    RepeatPossible = 10,
 }
 
 /// The explanation of exit codes in the help of the commands that open a channel.
@@ -50,6 +56,12 @@ Exit codes:
   5  quarantine: the files of both ends contradict each other (see partywall link inspect)
   6  recv: the reader of the output is gone, or the output could not be written
   7  another process has taken over this end of the link
+  8  refused: the file of the link was not closed before a reboot, or is missing since (see
+     partywall link adopt --help, and --after-reboot)
+  9  as 0, but messages are or may be lost, as printed: a file of another boot was adopted, or the
+     link reports a loss; recv to a regular file: also what the file may have lost in the reboot
+  10 recv: as 0 and nothing is lost, but messages may have come again: a file of another boot was
+     adopted
   130, 143  recv: ended by Ctrl-C (SIGINT) or by SIGTERM; the socket file is removed";
 
 impl From<Exit> for ExitCode {

@@ -32,8 +32,8 @@
 //!  192 slot of the even entries     48 bytes, replaced whole or not at all (SPEC 13.2)
 //! ```
 //!
-//! Like the link's file, the checkpoint survives kill -9 but not a loss of power, because it is not
-//! flushed to the disk.
+//! Like the link's file, the checkpoint survives kill -9, and a loss of power only if the command
+//! ended by itself: it then writes the checkpoint to the disk, before it closes the link's file.
 //!
 //! # Invariants
 //!
@@ -209,6 +209,13 @@ impl Checkpoint {
         written.with_context(|| format!("writing {}", self.path.display()))?;
         (self.sequence, self.entry) = (sequence, entry);
         Ok(())
+    }
+
+    /// Writes the checkpoint and its name to the disk.
+    pub fn sync(&self) -> Result<()> {
+        let directory = self.path.parent().context("a checkpoint without a directory")?;
+        let synced = self.file.sync_all().and_then(|()| File::open(directory)?.sync_all());
+        synced.with_context(|| format!("writing {} to the disk", self.path.display()))
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
-//!     ├─ events ─▶ stderr, unless --quiet; reports of lost messages ─▶ stderr always
+//!     ├─ events ─▶ stderr, unless --quiet; lost messages, and what a reboot took ─▶ stderr always
 //!     ├─ refused by the peer for REFUSED_MAX   ─▶ no connection
 //!     └─ no progress for --timeout             ─▶ no connection, or the peer is gone
 //! ```
@@ -14,7 +14,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use partywall_link::{Event, Group, Link, Status, Stopped};
+use partywall_link::{Event, Group, Link, OpenError, Status, Stopped, StorageError};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::command::exit::Exit;
@@ -41,6 +41,11 @@ pub struct Monitor {
     last_reason: String,
     /// Whether the peer closed its end in good order and has not attached since then.
     has_left: bool,
+    /// Whether the link's file was adopted after a reboot, so that messages may be lost or come
+    /// again.
+    is_adopted: bool,
+    /// Whether the link has reported messages that are lost.
+    has_lost: bool,
     /// A moment that the command sets, at which [`wait`](Self::wait) returns even if no deadline of
     /// the monitor has passed.
     wake_at: Option<Instant>,
@@ -51,6 +56,12 @@ impl Ended {
     /// the exit code is `Failure`.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
+    }
+
+    /// Prints the reason on stderr, and returns the exit code.
+    pub fn print(self) -> Exit {
+        eprintln!("partywall: {}", self.reason);
+        self.exit
     }
 }
 
@@ -63,6 +74,23 @@ impl From<anyhow::Error> for Ended {
 impl From<io::Error> for Ended {
     fn from(error: io::Error) -> Self {
         Self::failed(format!("waiting failed: {error}"))
+    }
+}
+
+impl From<OpenError> for Ended {
+    /// The end of a command whose link could not be opened. The text names the flag of the command
+    /// instead of the setting of the library.
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Config(error) => {
+                let flag = if error.setting == "slab_bytes" { "--slab" } else { "--ring" };
+                Self::failed(format!("{flag} is {}, but must be {}", error.found, error.wanted))
+            }
+            OpenError::File(
+                error @ (StorageError::OtherBoot { .. } | StorageError::Missing { .. }),
+            ) => Self { exit: Exit::OtherBoot, reason: error.to_string() },
+            other => anyhow::Error::from(other).into(),
+        }
     }
 }
 
@@ -89,6 +117,8 @@ impl Monitor {
             refused: None,
             last_reason: String::new(),
             has_left: false,
+            is_adopted: false,
+            has_lost: false,
             wake_at: None,
         }
     }
@@ -107,6 +137,16 @@ impl Monitor {
     /// Whether the peer closed its end in good order and has not attached since then.
     pub fn has_left(&self) -> bool {
         self.has_left
+    }
+
+    /// The exit code of a command that has delivered everything. `adopted` is the code if the file
+    /// of the link was adopted after a reboot.
+    pub fn exit(&self, adopted: Exit) -> Exit {
+        match (self.has_lost, self.is_adopted) {
+            (true, _) => Exit::LossPossible,
+            (false, true) => adopted,
+            (false, false) => Exit::Done,
+        }
     }
 
     /// Sets a moment at which [`wait`](Self::wait) returns even if no deadline of the monitor has
@@ -142,6 +182,7 @@ impl Monitor {
         let reports = link.reports()?;
         for report in &reports {
             eprintln!("partywall: {report}");
+            self.has_lost |= matches!(report.kind, "gap" | "lost");
         }
         link.acknowledge_reports(&reports)?;
         match link.status() {
@@ -202,6 +243,10 @@ impl Monitor {
                     self.refused = None;
                 }
                 self.print(&format!("not attached: {reason}"));
+            }
+            Event::LossPossible | Event::RepeatPossible => {
+                self.is_adopted = true;
+                eprintln!("partywall: {event}");
             }
             Event::Epoch { epoch } => self.print(&format!("epoch {epoch} begins")),
             _ => {}

@@ -84,6 +84,21 @@ impl Output {
         Ok(())
     }
 
+    /// Whether the output is a regular file, whose last bytes a power loss may take although their
+    /// messages were acknowledged.
+    pub fn is_regular(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.is_file())
+    }
+
+    /// Writes the content of a regular file to the disk.
+    pub fn sync(&self) -> Result<(), Ended> {
+        let synced = if self.is_regular() { self.file.sync_all() } else { Ok(()) };
+        synced.map_err(|error| Ended {
+            exit: Exit::OutputClosed,
+            reason: format!("writing the output to the disk failed: {error}"),
+        })
+    }
+
     /// Appends all of `bytes` to the file.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let written = self.file.write_all(bytes);

@@ -12,7 +12,7 @@
 //!
 //! Invariant: "attached" is in the file before the first message of a connection is acknowledged.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -65,6 +65,17 @@ impl SenderRecord {
     /// Writes to the file that the sender has finished.
     pub fn record_finished(&mut self) -> Result<()> {
         self.record(SenderState::Finished, FINISHED)
+    }
+
+    /// Writes the record and its name to the disk, if there is one.
+    pub fn sync(&self) -> Result<()> {
+        let Some(path) = self.path.as_deref().filter(|_| self.state != SenderState::Unknown) else {
+            return Ok(());
+        };
+        let directory = path.parent().context("a record without a directory")?;
+        let synced = File::open(path).and_then(|file| file.sync_all());
+        let synced = synced.and_then(|()| File::open(directory)?.sync_all());
+        synced.with_context(|| format!("writing {} to the disk", path.display()))
     }
 
     fn record(&mut self, state: SenderState, text: &str) -> Result<()> {

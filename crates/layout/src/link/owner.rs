@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// ```text
 ///  0   sequence         8   incarnation      16  since            24  start time
 ///  32  boot id (16)                          48  pid namespace    56  time namespace
-///  64  pid     68 left  72  closing (40)     112 zero             120 seal
+///  64  pid     68 left  72  closing (40)     112 adopted 116 zero 120 seal
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -47,9 +47,12 @@ pub struct OwnerRecord {
     /// The contents of the file when this owner closed it; all fields are 0 if the owner has not
     /// closed the file.
     pub closing: Closing,
+    /// 1 if this owner, or one before it, went on with only a part of the file after another boot,
+    /// and no application has been told of it; otherwise 0.
+    pub adopted: U32,
     /// A reserved field, always 0.
-    pub zero: U64,
-    /// The seal, stored last: the checksum, and the low half of the sequence number; see [`Slot`].
+    pub zero: U32,
+    /// The seal, which ends the slot; see [`Slot`].
     pub seal: U64,
 }
 
@@ -144,7 +147,8 @@ const _: () = {
     assert!(core::mem::offset_of!(OwnerRecord, pid) == 64);
     assert!(core::mem::offset_of!(OwnerRecord, left) == 68);
     assert!(core::mem::offset_of!(OwnerRecord, closing) == 72);
-    assert!(core::mem::offset_of!(OwnerRecord, zero) == 112);
+    assert!(core::mem::offset_of!(OwnerRecord, adopted) == 112);
+    assert!(core::mem::offset_of!(OwnerRecord, zero) == 116);
     assert!(core::mem::offset_of!(OwnerRecord, seal) == 120);
     assert!(size_of::<OwnerRecord>() as u64 <= PAGE_SLOT_STRIDE);
 };
@@ -165,7 +169,8 @@ impl OwnerRecord {
             pid: U32::new(0),
             left: U32::new(1),
             closing: Closing::default(),
-            zero,
+            adopted: U32::new(0),
+            zero: U32::new(0),
             seal: zero,
         }
         .sealed()
@@ -199,6 +204,10 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     }
     if incarnation == 0 && record.left.get() == 0 {
         return contradiction("an owner that never opened it", record.pid.get().into());
+    }
+    if record.adopted.get() > 1 {
+        let adopted = record.adopted.get();
+        return contradiction("a file that is neither adopted nor not", adopted.into());
     }
     record.closing.check(record.left.get())?;
     Ok(record)

@@ -49,6 +49,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let file = File::check(&pages, file_bytes, Some(NAMES))?;
     let (owner, state) = (&file.owner, &file.state);
     let (consumed, digest) = file.consumed_to();
+    let adopted = if owner.adopted.get() == 1 { " adopted=1" } else { "" };
     let closing = owner.closing;
     let closing = if closing.is_closed() {
         let Closing { tail, tail_digest, consumed, consumed_digest, state_sequence, .. } = closing;
@@ -57,7 +58,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
         String::new()
     };
     Ok(format!(
-        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}{closing}",
+        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}{closing}{adopted}",
         owner.incarnation,
         owner.left,
         owner.pid,
@@ -202,6 +203,8 @@ fn good() -> Vec<Image> {
     left.owner(owner(3, 1, 1));
     let mut closed_file = Maker::used();
     closed_file.owner(closed(closing()));
+    let mut adopted = Maker::used();
+    adopted.owner(OwnerRecord { adopted: 1.into(), ..owner(3, 1, 1) }.sealed());
     let mut torn = Maker::used();
     // The image has three updates that were interrupted before their seal was stored: of the owner
     // record, of the state and of the consumed record.
@@ -222,11 +225,18 @@ fn good() -> Vec<Image> {
     let skipped = used.replace("8192/10", "64/5");
     let left_line = used.replace("left=0", "left=1");
     let closed_line = format!("{left_line} closed=256/9 8192/10 state=2");
+    let adopted_line = format!("{left_line} adopted=1");
     vec![
         image("new", new, "as created", Maker::new()),
         image("used", used, "owned, with every field of the state set", Maker::used()),
         image("left", &left_line, "its owner has left", left),
         image("closed", &closed_line, "its owner has closed it: the rest was synced", closed_file),
+        image(
+            "adopted",
+            &adopted_line,
+            "gone on with in part, and no application knows it",
+            adopted,
+        ),
         image(
             "torn",
             used,
@@ -372,6 +382,11 @@ fn contradictions() -> Vec<Image> {
         owned("owner-left", "an owner with unknown flags", owner(3, 2, 2)),
         owned("owner-incarnation", "an incarnation beyond 2^62", owner(3, u64::MAX, 0)),
         owned("owner-never", "an owner of incarnation 0", owner(3, 0, 0)),
+        owned(
+            "owner-adopted",
+            "an owner neither adopted nor not",
+            OwnerRecord { adopted: 2.into(), ..owner(3, 1, 1) }.sealed(),
+        ),
         owned(
             "closing-open",
             "closed by an owner that has not left",

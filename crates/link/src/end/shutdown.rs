@@ -5,14 +5,15 @@
 //! ```text
 //!   close(deadline)   all written ─▶ write LEAVE ─▶ the peer's system has LEAVE ───▶ closed
 //!                       └ not in time ──────────────────────────────────────────────▶ closed
+//!   detach            no LEAVE ─────────────────────────────────────────────────────▶ closed
 //!   drop              write what the kernel takes; if that is all, LEAVE too ──────▶ closed
 //! ```
 //!
 //! The frame LEAVE says that every record was sent. Without LEAVE the peer waits for this end to
 //! return.
 //!
-//! `close` then writes the link file to the disk, so that the file is trusted after a reboot (SPEC
-//! 13.8). `drop` does not write to the disk.
+//! `close` and `detach` then write the link file to the disk, so that the file is trusted after a
+//! reboot (SPEC 13.8). `drop` does not write to the disk.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -63,8 +64,23 @@ impl Shutdown<'_> {
         result
     }
 
-    /// Closes the link like [`close`](Self::close), but does not write the link file to the disk:
-    /// after a reboot it is not trusted.
+    /// Closes the link and its file without LEAVE, so that the peer waits for a later owner.
+    pub(crate) fn detach(&self) -> Result<(), Stopped> {
+        let core = self.take(Farewell::Unsaid);
+        let closed = LinkState::close_all(
+            core.into_iter()
+                .map(|mut core| {
+                    core.set_notified(false);
+                    *core
+                })
+                .collect(),
+        );
+        self.report_closed();
+        closed.map_err(|error| Stopped::System(Arc::new(error)))
+    }
+
+    /// Closes the link like [`close`](Self::close), except that the link file is not written to the
+    /// disk.
     #[cfg(feature = "tokio")]
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (result, core) = self.leave_in_time(deadline);
@@ -105,24 +121,26 @@ impl Shutdown<'_> {
             Some(Ok(Some(token))) => Ok(self.wait_taken(token, deadline)?.then_some(Ok(()))),
             left => Ok(left.map(|left| left.map(drop))),
         });
-        let core = self.take();
+        let core = self.take(Farewell::Said);
         let result = gone.map_err(WaitError::from).and_then(|gone| self.end.waiter().waited(gone));
         (result, core)
     }
 
     /// Closes the link, and waits neither for the peer nor for the disk.
     pub(crate) fn abandon(&self) {
-        drop(self.take());
+        drop(self.take(Farewell::Said));
     }
 
-    /// Ends all connections, and takes the link's state out of the endpoint. This process owns the
-    /// link file until the returned state is dropped.
-    fn take(&self) -> Option<Box<LinkState>> {
+    /// Ends all connections, and takes the state out of the link. The link file stays owned until
+    /// the returned state is dropped.
+    fn take(&self, farewell: Farewell) -> Option<Box<LinkState>> {
         if self.end.guard.is_child() {
             return None;
         }
         let mut state = self.end.monitor.lock();
-        self.leave(&mut state);
+        if farewell == Farewell::Said {
+            self.leave(&mut state);
+        }
         if let Some(Phase::Connecting { begun, token, .. }) =
             state.connections.dialer.take().as_ref().map(|dialer| &dialer.phase)
         {
@@ -201,6 +219,13 @@ impl Shutdown<'_> {
         }
         None
     }
+}
+
+/// Whether an end that closes sends LEAVE, if all its records are out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    Said,
+    Unsaid,
 }
 
 /// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.

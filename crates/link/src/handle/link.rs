@@ -568,6 +568,17 @@ impl Link {
         self.end().stats()
     }
 
+    /// Ends this end without telling the peer that it has finished: the peer waits for it to come
+    /// back. Messages that the peer has not acknowledged stay in the file for the next owner. The
+    /// link file is written to the disk as [`close`](Self::close) does it. If it was adopted after
+    /// a reboot, the next owner gets those events again, whether this one has taken them or not.
+    ///
+    /// # Errors [`Stopped::System`]: the file could not be written to the disk. The link is closed
+    /// even then.
+    pub fn detach(self) -> Result<(), Stopped> {
+        self.end().shutdown().detach()
+    }
+
     /// Closes this end in good order: all messages go out, and the peer is notified of the end.
     /// Messages that the peer has not acknowledged stay in the file for the next owner. Without a
     /// file they are lost, so call [`wait_acked`](Self::wait_acked) first.

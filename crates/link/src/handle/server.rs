@@ -81,6 +81,8 @@ pub(super) struct ServerState {
     pub(super) resting_until: Option<Instant>,
     pub(super) refused: u64,
     pub(super) last_refusal: Option<String>,
+    /// Reason why the last link for which a client was admitted could not be opened.
+    pub(super) open_error: Option<OpenError>,
 }
 
 impl Entered for ServerState {}
@@ -225,6 +227,14 @@ impl Server {
     pub fn last_refusal(&self) -> Option<String> {
         self.shared.monitor.lock().last_refusal.clone()
     }
+
+    /// Takes the reason why the last link for which a client was admitted could not be opened, such
+    /// as a file of another boot. The client was refused. `None` if all links were opened, or the
+    /// reason was taken.
+    #[must_use]
+    pub fn take_open_error(&self) -> Option<OpenError> {
+        self.shared.monitor.lock().open_error.take()
+    }
 }
 
 impl Drop for Server {
@@ -316,7 +326,11 @@ impl ServerShared {
         }
         let request = LoginRequest { key, login, transport, peer };
         let said = self.login(&request)?;
-        let link = self.link(request.key).map_err(|error| Refusal::Busy(error.to_string()))?;
+        let link = self.link(request.key).map_err(|error| {
+            let refusal = Refusal::Busy(error.to_string());
+            self.monitor.lock().open_error = Some(error);
+            refusal
+        })?;
         Ok((link, attach, said))
     }
 
@@ -376,6 +390,7 @@ impl ServerState {
             resting_until: None,
             refused: 0,
             last_refusal: None,
+            open_error: None,
         }
     }
 }

@@ -1057,7 +1057,18 @@ impl LinkState {
 
     /// Takes the oldest event, such as a lost connection, that the application has not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
-        self.events.pop()
+        let event = self.events.pop();
+        // `RepeatPossible` is pushed after `LossPossible`, so the application now has both.
+        if event == Some(Event::RepeatPossible) {
+            self.set_notified(true);
+        }
+        event
+    }
+
+    /// Records whether the application has been told that the file was adopted after another boot.
+    /// If not, the next owner tells it.
+    pub(crate) fn set_notified(&mut self, is_notified: bool) {
+        self.store.file().into_iter().for_each(|file| file.set_notified(is_notified));
     }
 
     /// Adds an event to the queue for the application.

@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::FileFault;
@@ -99,9 +99,9 @@ pub enum StorageError {
     },
     /// The link file was last owned in another boot, and a power loss may have taken a part of it.
     #[error(
-        "{} was last used before this boot: {evidence}. To go on with that, open it once with \
-         AfterReboot::AdoptProven (--after-reboot adopt-proven)",
-        path.display()
+        "{} was last used before this boot: {evidence}. {}",
+        path.display(),
+        Advice { path, evidence }
     )]
     OtherBoot {
         /// The path of the link file.
@@ -214,6 +214,29 @@ fn advice(fault: &FileFault) -> &'static str {
             "Inspect it with `partywall link inspect`; then restore the file from a copy, or move it away: a new one begins \
              empty, and the peer reports that messages were lost"
         }
+    }
+}
+
+/// Advice for the operator of a link file of another boot, after the text of its evidence.
+struct Advice<'a> {
+    path: &'a Path,
+    evidence: &'a Evidence,
+}
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.evidence.damage.is_some() {
+            return f.write_str(
+                "Restore it from a copy, or move it away: a new one begins empty, and the peer \
+                 reports that messages were lost",
+            );
+        }
+        write!(
+            f,
+            "To go on with that: `partywall link adopt {} --yes`, or open it once with \
+             AfterReboot::AdoptProven (--after-reboot adopt-proven)",
+            self.path.display()
+        )
     }
 }
 

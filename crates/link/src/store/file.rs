@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use partywall_layout::link::{CONSUMED_SLOT, Closing, ConsumedRecord, OwnerRecord};
 use partywall_layout::link::{
     FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, PARTS_OFFSET,
-    STATE_OFFSET, StateImage,
+    STATE_OFFSET, Slot, StateImage,
 };
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
@@ -83,8 +83,8 @@ pub struct OwnFile {
     /// A handle by which further descriptors of the link file are opened. The handle does not keep
     /// the file owned.
     pub handle: FileHandle,
-    /// Whether the file was last owned before a reboot, and only its messages that are proven whole
-    /// were adopted.
+    /// Whether this owner or an earlier one adopted the file after another boot with only what it
+    /// proves, and no application has been told.
     pub is_adopted: bool,
 }
 
@@ -145,14 +145,13 @@ impl OwnFile {
         let path = directory.file_path(&key.file_name());
         let own = Instance::of_self().map_err(|source| system(&path, "/proc", source))?;
         let opening = Opening { directory, key, path: &path, own, policy };
-        let (file, stat, is_missing) = opening.found_or_made(sizes)?;
-        let (ownership, image, is_adopted) = opening.own(file, stat)?;
-        Self::mapped(ownership, image, is_adopted || is_missing)
-            .map_err(|source| system(&path, "mapping", source))
+        let (file, stat) = opening.found_or_made(sizes)?;
+        let (ownership, image) = opening.own(file, stat)?;
+        Self::mapped(ownership, image).map_err(|source| system(&path, "mapping", source))
     }
 
-    fn mapped(ownership: Ownership, image: Image, is_adopted: bool) -> io::Result<Self> {
-        let incarnation = ownership.incarnation();
+    fn mapped(ownership: Ownership, image: Image) -> io::Result<Self> {
+        let (incarnation, is_adopted) = (ownership.incarnation(), ownership.is_adopted());
         let geometry = image.geometry;
         let map = FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?;
         let ownership = Arc::new(ownership);
@@ -211,6 +210,11 @@ impl FileHandle {
         Ok(ownership.file().metadata()?.dev())
     }
 
+    /// Records whether the application has been told that the file was adopted.
+    pub(crate) fn set_notified(&self, is_notified: bool) {
+        self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
+    }
+
     /// Writes into the owner record that this owner has left the file, together with `closing`,
     /// which describes the file's last contents. The caller must have synced those contents before.
     pub(crate) fn close(&self, closing: Closing) -> io::Result<()> {
@@ -241,43 +245,33 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens the link file, or creates it if the directory has none. The last value of the result
-    /// says whether `links.list` names a file of an earlier boot that is now missing.
-    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
+    /// Opens the link file, or creates it if the directory has none. If `links.list` names a file
+    /// of an earlier boot that is now missing, the new file counts as adopted.
+    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat), StorageError> {
         let name = self.key.file_name();
-        let mut is_missing = false;
         for _ in 0..ATTEMPTS_MAX {
             if let Some((file, stat)) = self.directory.open_file(&name, true)? {
-                return Ok((file, stat, is_missing));
+                return Ok((file, stat));
             }
-            is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
+            let is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
             if is_missing && self.policy == AfterReboot::Refuse {
                 return Err(StorageError::Missing { path: self.path.to_owned() });
             }
-            // If another process has given its new file this name first, the next round of the loop
-            // opens that file.
-            self.directory.name(&made(self.directory, self.key, sizes)?, &name)?;
+            // If another process names its link file first, the next round of the loop opens that
+            // file.
+            self.directory.name(&made(self.directory, self.key, sizes, is_missing)?, &name)?;
         }
         Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }
 
-    /// Checks the file and makes this process its owner. The last value of the result says whether
-    /// the file was last owned before a reboot, and was adopted all the same.
-    fn own(
-        &self,
-        mut file: File,
-        stat: FileStat,
-    ) -> Result<(Ownership, Image, bool), StorageError> {
+    /// Checks the file and makes this process its owner.
+    fn own(&self, mut file: File, stat: FileStat) -> Result<(Ownership, Image), StorageError> {
         let deadline = Instant::now() + OPENING_MAX;
         loop {
             let image = last_image(&file, stat, self.key, self.path)?;
-            let mut is_adopted = false;
-            let prepare = |file: &File| {
-                is_adopted = self.prepare(file, &image)?;
-                Ok(())
-            };
+            let prepare = |file: &File| self.prepare(file, &image);
             file = match owner::follow(file, &image.owner, &self.own, self.path, prepare)? {
-                Attempt::Taken(ownership) => return Ok((ownership, image, is_adopted)),
+                Attempt::Taken(ownership) => return Ok((ownership, image)),
                 Attempt::Again(file) => file,
                 Attempt::Opening(file) => {
                     std::thread::sleep(OPENING_PAUSE);
@@ -317,14 +311,23 @@ impl Opening<'_> {
     }
 }
 
-fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, StorageError> {
+/// Makes a link file without a name. If `is_adopted`, its first owner tells the application that
+/// messages may be lost.
+fn made(
+    directory: &Directory,
+    key: &Key,
+    sizes: Sizes,
+    is_adopted: bool,
+) -> Result<UnnamedFile, StorageError> {
     let Sizes { ring, entries, slab } = sizes;
     let impossible = StorageError::Sizes { ring, entries, slab };
     let Some(geometry) = LinkGeometry::new(ring, entries, slab) else { return Err(impossible) };
     let header = LinkHeader::new(&geometry, key.names(), nonce(), owner::now_ns());
     let Some(header) = header else { return Err(impossible) };
     let file = directory.make(geometry.file_bytes)?;
-    let (nobody, state) = (OwnerRecord::nobody(), StateImage::new());
+    let nobody =
+        OwnerRecord { adopted: u32::from(is_adopted).into(), ..OwnerRecord::nobody() }.sealed();
+    let state = StateImage::new();
     let consumed = ConsumedRecord::new(1, 0, 0, 0);
     let pages: [(u64, &[u8]); 4] = [
         (0, header.as_bytes()),

@@ -87,8 +87,8 @@ pub(crate) struct StoreParts {
     /// The parts of the store by which a peer can map and read it; `None` if the store cannot be
     /// mapped.
     pub export: Option<Export>,
-    /// Whether the store's file was last owned before a reboot, and only its messages that are
-    /// proven whole were adopted.
+    /// Whether the store was adopted after another boot with only what it proves, and no
+    /// application has been told.
     pub is_adopted: bool,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two repairs by which an operator ends the quarantine of a link: `reset` gives up the
-//! messages that this end sends, `adopt` accepts the peer's stream as the peer has it.
+//! Repairs by an operator. For a link in quarantine: give up what this end sends, or accept what
+//! the peer has. For a link file of another boot that is refused: go on with what the file proves.
 //!
 //! ```text
 //!            the stream that this end sends       the stream that this end receives
@@ -10,6 +10,9 @@
 //!  adopt     kept                                 if it is in quarantine, its acked offset is
 //!                                                 forgotten: the sender resumes at the next attach
 //!                                                 from the start, or behind a reported gap
+//!
+//!  adopt, if the file is refused after a reboot (SPEC 13.8): its whole messages are kept, the rest
+//!                                                 is given up, and the next owner is told
 //! ```
 //!
 //! Reset and adopt end the quarantine of the local end, which attaches to no peer while its
@@ -53,9 +56,11 @@ use partywall_reconcile::{
 use super::directory::Directory;
 use super::durable::DurableState;
 use super::error::StorageError;
+use super::evidence::Evidence;
 use super::file::{OwnFile, Sizes};
 use super::inspect::{QuarantineSnapshot, inspect_link};
 use super::key::Key;
+use super::reboot::AfterReboot;
 use super::slots::{ConsumedSlots, StateSlots};
 use crate::retained::Retained;
 use partywall_sys::nonce;
@@ -88,10 +93,12 @@ pub struct Reset {
 pub struct Adopted {
     /// The path of the link file that was adopted, or would be adopted.
     pub path: PathBuf,
-    /// Reason why the link was in quarantine before the repair.
-    pub quarantine: QuarantineSnapshot,
-    /// The acked offset (position of the last acknowledgement) of the received stream that was
-    /// forgotten, so that the peer sends again what it still has. `None` if the offset was kept.
+    /// What the file proved, if it was refused after a reboot; `None` if it was not refused.
+    pub evidence: Option<Evidence>,
+    /// Why the link was in quarantine before the repair; `None` if it was not in quarantine.
+    pub quarantine: Option<QuarantineSnapshot>,
+    /// The acked offset of the received stream that was forgotten, so that the peer sends again
+    /// what it still has of the stream. `None` if the offset was kept.
     pub forgotten: Option<u64>,
     /// Whether the acked offset (position of the last acknowledgement) could not be forgotten,
     /// because a kept record of this end contains it. If so, the operator has to reset the peer's
@@ -123,8 +130,12 @@ pub enum RepairError {
         /// The contradiction, in words.
         words: String,
     },
-    /// The link is not in quarantine, so there is nothing to adopt.
-    #[error("{} is not in quarantine: there is nothing to adopt; `reset` would give up what it sends", path.display())]
+    /// The link is not in quarantine, and its file is not refused.
+    #[error(
+        "{} is not in quarantine, and not refused after a reboot: there is nothing to adopt; `reset` would give up \
+         what it sends",
+        path.display()
+    )]
     NotQuarantined {
         /// The path of the link's file.
         path: PathBuf,
@@ -173,25 +184,41 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
     Ok(result)
 }
 
-/// Ends the quarantine of this end of a link.
+/// Ends the quarantine of this end of a link. If its file is refused after a reboot, adopts the
+/// file with what it proves, as [`AfterReboot::AdoptProven`] does.
 ///
-/// If the received stream is in quarantine, this end forgets how far it has acknowledged that
-/// stream (the acked offset), and accepts what the peer has. The stream that this end sends is
-/// kept. Unless `is_real`, this function only computes the effect.
+/// If the received stream is in quarantine, its acked offset is forgotten, so that this end accepts
+/// what the peer has. The stream that this end sends is kept. The next owner of an adopted file
+/// gets the events of a possible loss and a possible repeat. Unless `is_real`, this function only
+/// computes the effect.
 ///
 /// # Errors
 /// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
-    let mut taken = Taken::over(directory, key)?;
-    let Some(quarantine) = taken.quarantine() else {
-        return Err(RepairError::NotQuarantined { path: taken.path });
+    let (mut taken, evidence) = match Taken::over(directory, key) {
+        Err(RepairError::File(StorageError::OtherBoot { path, evidence }))
+            if evidence.damage.is_none() =>
+        {
+            if !is_real {
+                let quarantine = inspect_link(directory, key)?
+                    .and_then(|found| found.inspection.ok()?.quarantine);
+                let (evidence, forgotten) = (Some(*evidence), None);
+                return Ok(Adopted { path, evidence, quarantine, forgotten, needs_reset: false });
+            }
+            (Taken::over_after(directory, key, AfterReboot::AdoptProven)?, Some(*evidence))
+        }
+        taken => (taken?, None),
     };
+    let quarantine = taken.quarantine();
+    if quarantine.is_none() && evidence.is_none() {
+        return Err(RepairError::NotQuarantined { path: taken.path });
+    }
     let acked_offset =
         taken.durable.acked_offset.filter(|_| taken.is_quarantined(Direction::Incoming));
     let needs_reset =
         acked_offset.is_some_and(|acked_offset| taken.is_acked_by_record(acked_offset.stream));
     let forgotten = acked_offset.filter(|_| !needs_reset);
-    if is_real {
+    if is_real && quarantine.is_some() {
         if forgotten.is_some() {
             taken.unlearn();
         }
@@ -200,6 +227,7 @@ pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, Repa
     }
     Ok(Adopted {
         path: taken.path,
+        evidence,
         quarantine,
         forgotten: forgotten.map(|acked_offset| acked_offset.position.0),
         needs_reset,
@@ -217,13 +245,19 @@ struct Taken {
 
 impl Taken {
     fn over(directory: &Path, key: &Key) -> Result<Self, RepairError> {
+        Self::over_after(directory, key, AfterReboot::Refuse)
+    }
+
+    /// Takes over the file of `key`. The policy says what to do if it was last owned in another
+    /// boot.
+    fn over_after(directory: &Path, key: &Key, policy: AfterReboot) -> Result<Self, RepairError> {
         let found = inspect_link(directory, key)?;
         let found =
             found.ok_or_else(|| RepairError::Missing { path: directory.join(key.file_name()) })?;
         let path = found.path;
         let of = found.inspection?.sizes;
         let sizes = Sizes { ring: of.ring, entries: of.release_ring / 8, slab: of.slab };
-        let file = OwnFile::open(&Directory::open(directory)?, key, sizes)?;
+        let file = OwnFile::open_after(&Directory::open(directory)?, key, sizes, policy)?;
         let state = *file.state.state();
         let damaged = |words: String| RepairError::Damaged { path: path.clone(), words };
         let retained = match StreamId::new(state.sending_stream.get()) {

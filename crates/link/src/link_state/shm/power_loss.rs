@@ -279,8 +279,63 @@ fn file_that_was_there_before_the_boot_is_missed() {
     drop(disk.link(AfterReboot::Refuse).unwrap());
 }
 
-/// A link file with its history: how many messages were sent and acknowledged, and which contents
-/// of the file the disk has.
+/// Takes the events of a link that has just been opened.
+fn events_of(link: &mut LinkState) -> Vec<Event> {
+    std::iter::from_fn(|| link.take_event()).collect()
+}
+
+#[test]
+fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
+    let (disk, image) = kept(Ended::Dropped);
+    disk.put(&image);
+    // Input: the first owner is killed before its application takes the events. The second leaves
+    // without taking them, the third takes them and is killed.
+    let killed = disk.link(AfterReboot::AdoptProven).unwrap();
+    let contents = disk.contents();
+    drop(killed);
+    fs::write(disk.path(), &contents).unwrap();
+    drop(disk.link(AfterReboot::Refuse).unwrap());
+    let mut link = disk.link(AfterReboot::Refuse).unwrap();
+    assert!(is_announced(&events_of(&mut link)));
+    let contents = disk.contents();
+    drop(link);
+    fs::write(disk.path(), &contents).unwrap();
+    // Input: the next owner takes the events, and leaves without saying so to its peer.
+    let mut link = disk.link(AfterReboot::Refuse).unwrap();
+    assert!(is_announced(&events_of(&mut link)));
+    link.set_notified(false);
+    LinkState::close_all(vec![link]).unwrap();
+    // A closed file is believed after another boot, and still says that it was adopted.
+    disk.put(&disk.contents());
+    let mut link = disk.link(AfterReboot::Refuse).unwrap();
+    assert!(is_announced(&events_of(&mut link)));
+    LinkState::close_all(vec![link]).unwrap();
+    let mut link = disk.link(AfterReboot::Refuse).unwrap();
+    assert!(is_silent(&events_of(&mut link)));
+}
+
+#[test]
+fn file_made_for_a_missing_one_is_announced_even_if_its_maker_never_owned_it() {
+    let (disk, _) = kept(Ended::Dropped);
+    fs::remove_file(disk.path()).unwrap();
+    let list = disk.directory.path().join("links.list");
+    let hash = disk.key.file_name().replace(".link", "");
+    fs::write(&list, format!("{hash} {}\n", "7".repeat(32))).unwrap();
+    let mut link = disk.link(AfterReboot::AdoptProven).unwrap();
+    // Input: the file as its maker named it, killed before it became the owner. The record of the
+    // maker is still in the first slot of the owner page.
+    let mut contents = disk.contents();
+    let second = usize::try_from(OWNER_OFFSET + PAGE_SLOT_STRIDE).unwrap();
+    contents[second..second + size_of::<OwnerRecord>()].fill(0);
+    assert!(is_announced(&events_of(&mut link)));
+    drop(link);
+    fs::write(disk.path(), &contents).unwrap();
+    let mut link = disk.link(AfterReboot::Refuse).unwrap();
+    assert!(is_announced(&events_of(&mut link)));
+}
+
+/// A link file with its history: the numbers of messages that were sent and acknowledged, and the
+/// contents that the disk has of it.
 struct History {
     disk: Disk,
     pair: Option<Pair>,
