@@ -6,6 +6,7 @@
 //!  writer.rs    a ring image, or a socket stream, as an honest sender leaves it
 //!  golden.rs    images to be understood, each with the line that states its content
 //!  hostile.rs   images to be refused, each with the code of the rule that it breaks
+//!  handshakes.rs  transcripts of handshakes, for either role
 //!  identity.rs  pages that tools read, of honest and hostile owners
 //!  reader.rs    the receiving rules of SPEC 4, 5 and 8 for a channel, in the shortest form
 //!  links.rs     files of links, valid and invalid, each with its content or the rule it breaks
@@ -24,6 +25,7 @@
 )]
 
 pub mod golden;
+pub mod handshakes;
 pub mod hostile;
 pub mod identity;
 pub mod index;

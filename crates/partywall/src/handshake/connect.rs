@@ -90,7 +90,7 @@ pub(crate) fn establish(
             HandshakeError::System { peer, what, source }
         })?;
         if ready == 0 {
-            return Err(pending.timed_out().into());
+            return Err(pending.time_out("the handshake took too long").into());
         }
         if let Some(established) = pending.progress()? {
             return Ok(established);

@@ -21,8 +21,8 @@ use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use crate::transport::has_passed;
+use partywall_layout::Geometry;
 use partywall_layout::hello::SERVICE_CHANNEL;
-use partywall_layout::{Geometry, Refusal};
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{EpollSet, ForkGuard, Ready, Timer};
 use partywall_wait::deadline_after;
@@ -423,8 +423,7 @@ impl Listener {
     /// reason.
     fn give_up(&mut self, index: usize, text: &str) {
         let Some(Some(underway)) = self.pending.get(index) else { return };
-        let error = underway.pending.timed_out();
-        underway.pending.reject(Refusal::Busy, text);
+        let error = underway.pending.time_out(text);
         self.finish(index);
         self.tell(&error);
     }

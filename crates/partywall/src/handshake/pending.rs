@@ -297,6 +297,12 @@ impl Pending {
             return Err(HandshakeError::NotPartywall { peer, found, advice });
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
+        if asked != offered && !self.is_acceptor {
+            // An acceptor that does not offer the service answers REJECT. Its HELLO cannot be for
+            // another one (SPEC 2.2).
+            let (what, found) = ("service of HELLO", asked.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
         if asked != offered {
             let offers = if offered == SERVICE_SESSION { "sessions" } else { "channels" };
             self.reject(Refusal::Service, &format!("this listener offers {offers}"));
@@ -583,7 +589,10 @@ impl Pending {
         HandshakeError::System { peer: self.peer_name(), what, source }
     }
 
-    pub(crate) fn timed_out(&self) -> HandshakeError {
+    /// Refuses the peer, because the handshake did not finish in time (SPEC 2.7). The peer gets
+    /// `text` as the reason.
+    pub(super) fn time_out(&self, text: &str) -> HandshakeError {
+        self.reject(Refusal::Busy, text);
         HandshakeError::TimedOut { peer: self.peer_name(), hint: self.hint() }
     }
 
