@@ -56,11 +56,14 @@ pub(crate) struct Pending {
     pub(super) credentials: Option<Credentials>,
     /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
+    /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
+    /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
+    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
+    /// peer, so this side need not send one.
     kernel_has_pidfd: bool,
-    /// Whether this side has sent READY. From then on the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may use the connection, so this side
+    /// can send no refusal.
     is_ready_sent: bool,
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
@@ -82,7 +85,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The state of a handshake after the peer's HELLO was checked.
+/// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -107,7 +110,7 @@ enum PeerDoorbells {
     Checked(Doorbell, Doorbell),
 }
 
-/// The region and the doorbells that this side offers.
+/// The region and the doorbells of this side, which it offers to the peer.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
@@ -285,12 +288,13 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a frame lists.
+    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent no frame before the answer that it had to await.
+    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
+    /// side: neither a byte nor a descriptor.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -303,6 +307,12 @@ impl Pending {
             return Err(HandshakeError::NotPartywall { peer, found, advice });
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
+        if asked != offered && !self.is_acceptor {
+            // An acceptor that does not offer the service answers REJECT. Its HELLO cannot be for
+            // another one (SPEC 2.2).
+            let (what, found) = ("service of HELLO", asked.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
         if asked != offered {
             let offers = if offered == SERVICE_SESSION { "sessions" } else { "channels" };
             self.reject(Refusal::Service, &format!("this listener offers {offers}"));
@@ -471,7 +481,8 @@ impl Pending {
         self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Sends READY of a connector, which settles the transport and the doorbells.
+    /// Sends the connector's READY frame, which decides the transport and whether both sides use
+    /// doorbells.
     fn conclude(
         &mut self,
         known: &Known,
@@ -502,8 +513,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
-        // cannot make one either, the peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
+        // process cannot make a pidfd, the peer learns of its death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
@@ -588,7 +599,10 @@ impl Pending {
         HandshakeError::System { peer: self.peer_name(), what, source }
     }
 
-    pub(crate) fn timed_out(&self) -> HandshakeError {
+    /// Refuses the peer, because the handshake did not finish in time (SPEC 2.7). The peer gets
+    /// `text` as the reason.
+    pub(super) fn time_out(&self, text: &str) -> HandshakeError {
+        self.reject(Refusal::Busy, text);
         HandshakeError::TimedOut { peer: self.peer_name(), hint: self.hint() }
     }
 

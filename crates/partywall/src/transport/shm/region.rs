@@ -195,7 +195,7 @@ pub(super) fn lines(control: OwnMem) -> ([OwnMem; 6], OwnMem) {
     ([first, second, third, fourth, fifth, sixth], rest)
 }
 
-/// The peer's region, checked and mapped read-only.
+/// The peer's region, checked and mapped read-only: this side never writes to it.
 pub(crate) struct PeerRegion {
     pub geometry: Geometry,
     pub control: PeerMem,
