@@ -6,6 +6,8 @@
 
 use core::fmt;
 
+use super::header::FORMER_LAYOUT_HASH;
+
 /// Why the bytes of a file are not those of a link that this version can open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -112,6 +114,11 @@ impl fmt::Display for FileFault {
                 write!(f, "it has format {version}; this version reads format 1 only")
             }
             Self::HeaderDamaged => write!(f, "its header is damaged: the checksum is wrong"),
+            Self::OtherLayout { found: FORMER_LAYOUT_HASH } => write!(
+                f,
+                "it was made before the first release, by revision 581432a6 or one before it (layout \
+                 {FORMER_LAYOUT_HASH:#x})"
+            ),
             Self::OtherLayout { found } => {
                 write!(f, "it was made by other rules of format 1 (layout {found:#x})")
             }

@@ -7,6 +7,7 @@
 
 use super::link_states::{self, state};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES};
+use partywall_layout::link::header::FORMER_LAYOUT_HASH;
 use partywall_layout::link::consumed::{SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
 use partywall_layout::link::{
@@ -274,6 +275,9 @@ fn headers() -> Vec<Image> {
         header("version-2", 4, "a newer format", |h| h.version = 2.into()),
         bad("header-damaged", 5, "another byte in the store id", damaged),
         header("layout-hash", 6, "another layout hash", |h| h.layout_hash = 1.into()),
+        header("layout-former", 6, "the layout before the first release", |h| {
+            h.layout_hash = FORMER_LAYOUT_HASH.into();
+        }),
         sized("long", 7, "longer than its length", 131_072),
         header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),
         header("name-text", 8, "a remote name that is not UTF-8", |h| h.names[1][0] = 0xff),
