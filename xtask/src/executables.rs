@@ -21,23 +21,25 @@ use std::time::Instant;
 use crate::builds::FAULT;
 use crate::command::Step;
 
-/// Builds the executables of `step` (a `cargo test` without `--no-run`), and runs up to `at_once`
-/// of them at the same time.
+/// Builds the executables of `steps` (each a `cargo test` without `--no-run`), one step after the
+/// other, and runs up to `at_once` of the executables at the same time.
 ///
 /// # Errors
 /// If the build fails, cargo's answer is not understood, or a test failed; the message says how to
 /// repeat it.
-pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
+pub fn run(steps: &[Step], at_once: usize) -> Result<(), String> {
     let (mut count, passed) = (0, AtomicUsize::new(0));
     let work = |executable: &Executable| {
         passed.fetch_add(executable.run()?, Ordering::Relaxed);
         Ok(())
     };
     Queue::new(at_once).run(work, |queue| {
-        build_each(step, |executable| {
-            count += 1;
-            let is_long = LONG.contains(&&*executable.name);
-            queue.push(executable, is_long);
+        steps.iter().try_for_each(|step| {
+            build_each(step, |executable| {
+                count += 1;
+                let is_long = LONG.contains(&&*executable.name);
+                queue.push(executable, is_long);
+            })
         })
     })?;
     println!("{} tests in {count} executables passed", passed.into_inner());
