@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The builds that stages share: packages, features, compiler flags and target directory.
+//! The builds that the stages of `cargo xtask test` share, each with its packages, features,
+//! compiler flags and target directory.
 //!
 //! ```text
 //! tests()      stages test and doc; torture     target/
@@ -10,9 +11,10 @@
 //! ```
 //!
 //! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
-//! build is described once. Guards of seeded faults (`faults.rs`) exist only under `--cfg
-//! partywall_faults`. That flag reaches the compiler through a workspace wrapper, not through
-//! `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share these.
+//! build is described once. A seeded fault (`faults.rs`) leaves out the lines behind its guard, an
+//! `if`. Guards exist only under `--cfg partywall_faults`. That flag reaches the compiler through a
+//! workspace wrapper, not through `RUSTFLAGS`, which would change dependencies, too: `tests()` and
+//! `guarded()` share these.
 //!
 //! The tests of links have guards in every stage, and so have the models. The stage `faults` runs
 //! the executables that have passed in an earlier stage. All other tests, those of the command

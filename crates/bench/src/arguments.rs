@@ -18,7 +18,8 @@ use crate::table::TRANSPORTS;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The scenario; without it, a selection of all in under a minute
+    /// The scenario to measure; if none is given, some combinations of each scenario, in under a
+    /// minute
     #[arg(value_parser = scenario_parser())]
     pub scenario: Option<Choice>,
     /// Check the project's own targets (the same as the scenario `targets`)
@@ -30,32 +31,44 @@ pub struct Arguments {
     /// Transports to compare [default: all on which the scenario runs]
     #[arg(long, value_delimiter = ',', value_parser = transport_parser())]
     pub transport: Vec<TransportName>,
-    /// How Partywall waits for a message [default: those that suit the scenario]
+    /// How Partywall waits for a message [default: all ways that suit the scenario]
     #[arg(long, value_delimiter = ',', value_parser = wait_parser())]
     pub wait: Vec<WaitName>,
     /// Messages per second for `rate`, such as 100,10k
     #[arg(long, value_delimiter = ',', value_parser = parse_rate)]
     pub rate: Vec<u64>,
-    /// Pairs for `oversubscribe` [default: twice the cores and one]
+    /// Number of pairs of threads for `oversubscribe` [default: twice the usable cores, plus one]
     #[arg(long)]
     pub pairs: Option<usize>,
-    /// Threads that only burn CPU, in each process, for `oversubscribe`
+    /// Number of threads in each process that only burn CPU and exchange no messages, for
+    /// `oversubscribe`
     #[arg(long, default_value_t = 0)]
     pub busy: usize,
-    /// Streams at once for `parallel` [default: 199]
+    /// Number of streams that carry messages at once, for `parallel` [default: 199]
     #[arg(long, value_parser = parse_streams)]
     pub streams: Option<usize>,
-    /// How many of these streams are sent to without end and never read, for `parallel`; measures
-    /// the rate of the others
+    /// Number of these streams that the sender fills and the receiver never reads, for `parallel`;
+    /// the rate of the other streams is measured
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub unread: usize,
-    /// Both ends in one process, not pinned, for `parallel`: as some libraries measure themselves
+    /// Run both ends of `parallel` in one process that is not pinned, as some libraries measure
+    /// themselves
     #[arg(long, conflicts_with = "pin")]
     pub one_process: bool,
+    /// Messages on each connection of `connect`, such as 1,100,10k: they go one way, from the
+    /// client, and the server answers the last [default: 1]
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = parse_messages)]
+    pub messages: Vec<u64>,
+    /// A new client process for each connection of `connect`. The time runs in that process, from
+    /// its call of connect until it has the answer to its last message; its start and the close are
+    /// not counted
+    #[arg(long)]
+    pub fresh: bool,
     /// Time of each combination in each round, such as 2s or 300ms
     #[arg(long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Rounds; within each, all combinations take turns [default: 5]
+    /// Number of rounds; each round measures every combination of scenario, transport and size once
+    /// [default: 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// The CPUs of the two processes, such as 0,1, or `none` [default: the first two allowed]
@@ -79,20 +92,20 @@ pub struct Arguments {
 /// The scenarios that the command line accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Choice {
-    /// One message there and back
+    /// One message there and back: the latency of a round trip
     Ping,
-    /// One way, as fast as possible
+    /// Messages one way, as fast as possible
     Throughput,
-    /// One way at a fixed rate: latency and the CPU time of waiting
+    /// Messages one way at a fixed rate: latency and the CPU time of waiting
     Rate,
-    /// More pairs than cores
+    /// More pairs of communicating threads than cores
     Oversubscribe,
     /// Many streams of one session at once, on tokio: the cost per operation
     Parallel,
     /// Links, which store messages in files: ping, throughput and both ways at once, compared with
     /// channels and sockets
     Link,
-    /// Sessions per second, and the cost of an idle one
+    /// Sessions opened per second, and the memory and CPU time that an idle session costs
     Connect,
     /// The project's own targets, each with PASS or MISS
     Targets,
@@ -104,6 +117,10 @@ impl Arguments {
         let is_parallel = self.scenario == Some(Choice::Parallel) && !self.targets;
         if !is_parallel && (self.streams.is_some() || self.unread > 0 || self.one_process) {
             return Err("--streams, --unread and --one-process belong to `bench parallel`".into());
+        }
+        let is_connect = self.scenario == Some(Choice::Connect) && !self.targets;
+        if !is_connect && (self.fresh || !self.messages.is_empty()) {
+            return Err("--fresh and --messages belong to `bench connect`".into());
         }
         if self.unread >= self.streams() {
             let (unread, streams) = (self.unread, self.streams());
@@ -150,6 +167,13 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
+fn parse_messages(text: &str) -> Result<u64, String> {
+    match quantity::parse_count(text)? {
+        messages @ 1..=MESSAGES_MAX => Ok(messages),
+        _ => Err(format!("connections carry 1 to {MESSAGES_MAX} messages")),
+    }
+}
+
 fn parse_streams(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(streams @ 1..=STREAMS_MAX) => Ok(streams),
@@ -164,17 +188,24 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Maximum length of a message in bytes; both processes hold a few copies of it.
+/// Maximum length of a message in bytes. It bounds the memory of a run, because both processes hold
+/// a few copies of the message.
 const SIZE_MAX: usize = 256 << 20;
 
-/// The default number of streams, which other libraries use in their benchmarks, too.
+/// The default number of streams of `parallel`. Other libraries use the same number in their
+/// benchmarks, so results can be compared.
 pub const STREAMS: usize = 199;
 
-/// Maximum number of streams at once: over sockets each needs a descriptor.
+/// Maximum number of streams at once: over plain sockets each stream needs a descriptor in each
+/// process.
 const STREAMS_MAX: usize = 4096;
 
-/// Maximum number of messages per second: a period below a microsecond cannot be paced.
+/// Maximum of `--rate`, in messages per second. At a higher rate the time between two messages is
+/// below a microsecond, which the sender cannot keep.
 const RATE_MAX: u64 = 1_000_000;
+
+/// Maximum number of messages on one connection of `connect`: a few seconds over a socket.
+const MESSAGES_MAX: u64 = 1_000_000;
 
 /// Maximum of `--duration`: the time of one combination in one round.
 const DURATION_MAX: Duration = Duration::from_secs(600);
@@ -187,6 +218,8 @@ Examples:
   partywall bench rate --rate 100,10k --json   one JSON object per line
   partywall bench parallel --size 64,1m        199 streams of one session at once, on tokio
   partywall bench parallel --unread 1          the rate of 198 streams while one is never read
+  partywall bench connect --fresh --messages 1,100,10k
+                                               the first connection of a process, and what it carries
   partywall bench targets                      the project's targets, each with PASS or MISS";
 
 #[cfg(test)]
@@ -202,6 +235,7 @@ mod tests {
         assert_eq!(parse_duration("2s"), Ok(Duration::from_secs(2)));
         assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(parse_streams("4096"), Ok(STREAMS_MAX));
+        assert_eq!(parse_messages("10k"), Ok(10_000));
     }
 
     #[test]
@@ -213,31 +247,51 @@ mod tests {
         assert!(parse_duration("0s").is_err());
         assert!(parse_duration("-1s").is_err());
         assert!(parse_streams("0").is_err() && parse_streams("4097").is_err());
+        assert!(parse_messages("0").is_err() && parse_messages("1000001").is_err());
     }
 
     #[test]
-    fn flags_of_parallel_are_rejected_elsewhere() {
-        use clap::Parser;
-        #[derive(Parser)]
-        struct Program {
-            #[command(flatten)]
-            bench: Arguments,
-        }
-        let check = |line: &str| {
-            let words = format!("bench {line}");
-            Program::try_parse_from(words.split(' ')).map(|program| program.bench.check())
-        };
-        for good in ["parallel --streams 2 --unread 1", "parallel --one-process", "ping"] {
-            assert_eq!(check(good).unwrap(), Ok(()), "{good}");
+    fn flags_of_one_scenario_are_rejected_elsewhere() {
+        for good in [
+            "parallel --streams 2 --unread 1",
+            "parallel --one-process",
+            "ping",
+            "connect --fresh",
+            "connect --messages 1,100,10k",
+        ] {
+            assert_eq!(parse(good).unwrap().check(), Ok(()), "{good}");
         }
         for bad in [
             "ping --streams 2",
             "--unread 1",
             "oversubscribe --one-process",
             "parallel --unread 199",
+            "ping --fresh",
+            "--messages 100",
+            "connect --targets --fresh",
         ] {
-            assert!(check(bad).unwrap().is_err(), "{bad}");
+            assert!(parse(bad).unwrap().check().is_err(), "{bad}");
         }
-        assert!(check("parallel --one-process --pin 0,1").is_err());
+        assert!(parse("parallel --one-process --pin 0,1").is_err());
+    }
+
+    #[test]
+    fn connect_without_flags_has_one_message_and_no_fresh_client() {
+        let plain = parse("connect").unwrap();
+        assert!(plain.messages.is_empty() && !plain.fresh);
+        let fresh = parse("connect --fresh --messages 1,100,10k").unwrap();
+        assert_eq!((fresh.messages, fresh.fresh), (vec![1, 100, 10_000], true));
+    }
+
+    /// Parses the command line `bench` followed by `line`.
+    fn parse(line: &str) -> Result<Arguments, clap::Error> {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Program {
+            #[command(flatten)]
+            bench: Arguments,
+        }
+        let words = format!("bench {line}");
+        Program::try_parse_from(words.split(' ')).map(|program| program.bench)
     }
 }

@@ -24,6 +24,7 @@ use crate::machine::Pin;
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::scenario::Runner;
 use crate::table::Transports;
 
 /// A program that measures; parent and child process are the same program.
@@ -77,14 +78,27 @@ impl Program {
             set_affinity(cpu).with_context(|| pin_advice(cpu))?;
         }
         loop {
-            let Request::Open { transport, cell, setup } = control.next_request()? else {
-                bail!("received a batch before a cell was opened");
-            };
-            let row = self.transports.find(&transport).context("an unknown transport")?;
-            let cell = Cell { transport: row.name, ..cell };
-            let runner = self.transports.runner(cell).context("no such combination")?;
-            (runner.serve)(cell, &setup, control)?;
+            match control.next_request()? {
+                Request::Open { transport, cell, setup } => {
+                    let (runner, cell) = self.runner(&transport, cell)?;
+                    (runner.serve)(cell, &setup, control)?;
+                }
+                Request::Connect { transport, cell, setup, address } => {
+                    let (runner, cell) = self.runner(&transport, cell)?;
+                    let connect = runner.connect.context("no connections of this transport")?;
+                    control.reply(&Reply::Connected(connect(cell, &setup, &address)?))?;
+                }
+                _ => bail!("received a batch before a cell was opened"),
+            }
         }
+    }
+
+    /// The runner of `cell` on the transport with this name, and the cell with the transport.
+    fn runner(&self, transport: &str, cell: Cell) -> Result<(Runner, Cell)> {
+        let row = self.transports.find(transport).context("an unknown transport")?;
+        let cell = Cell { transport: row.name, ..cell };
+        let runner = self.transports.runner(cell).context("no such combination")?;
+        Ok((runner, cell))
     }
 }
 
@@ -103,11 +117,13 @@ impl Run {
         let workspace = Workspace::make(program.name)?;
         let watchdog = Watchdog::start(program.name)?;
         let child = Child::start(program.child_command, pin.child())?;
-        Ok(Self { pair: Pair { child, watchdog }, workspace, program, pin, measurements: 0 })
+        let pair = Pair { child, child_command: program.child_command, watchdog };
+        Ok(Self { pair, workspace, program, pin, measurements: 0 })
     }
 
-    /// Measures the cell of `outcome` once, and adds the result to `outcome`. After `failures_max`
-    /// failures the cell is skipped; if that number is 0, the first failure ends the run.
+    /// Measures the cell (combination of parameters) of `outcome` once, and adds the result to
+    /// `outcome`. After `failures_max` failures the cell is skipped; if that number is 0, the first
+    /// failure ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,
@@ -177,7 +193,8 @@ fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A measurement counts as hung after this many times its duration, plus `DURATION_ALLOWANCE`.
+/// A measurement counts as hung after 20 times its planned duration plus `DURATION_ALLOWANCE`, far
+/// longer than a measurement takes on a busy machine.
 const DURATION_FACTOR: u32 = 20;
 const DURATION_ALLOWANCE: Duration = Duration::from_secs(60);
 

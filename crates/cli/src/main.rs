@@ -6,6 +6,7 @@
 //!   echo             echo/            command/   shared: flags of a channel, exit codes, signals,
 //!   proxy            proxy/                      texts of errors
 //!   link             link/
+//!   inspect          inspect/
 //!   shmipc           shmipc/
 //!   doctor           doctor/
 //!   bench            crates/bench     manual.rs  completions, man pages
@@ -17,6 +18,7 @@ mod channel;
 mod command;
 mod doctor;
 mod echo;
+mod inspect;
 mod link;
 mod manual;
 mod proxy;
@@ -47,11 +49,12 @@ enum Command {
     Echo(echo::Arguments),
     Proxy(proxy::Arguments),
     Doctor(doctor::Arguments),
+    Inspect(inspect::Arguments),
     Shmipc(shmipc::Arguments),
     Link(link::Arguments),
     Completions(manual::CompletionArguments),
     Man(manual::ManArguments),
-    /// The second process of a measurement, started by `bench`
+    /// Run as the second process of a measurement, which `bench` starts
     #[command(hide = true)]
     BenchChild(partywall_bench::ChildArguments),
 }
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => echo::run(&arguments),
         Command::Proxy(arguments) => proxy::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Inspect(arguments) => Ok(inspect::run(&arguments)),
         Command::Shmipc(arguments) => shmipc::run(&arguments),
         Command::Link(arguments) => link::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
@@ -99,7 +103,9 @@ fn explain(error: &clap::Error) -> ExitCode {
 fn has_answers() -> bool {
     let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
     let is = |name: &str| words.first().is_some_and(|command| command == name);
-    is("shmipc") || (is("link") && link::answers_with_one(words.get(1).map(AsRef::as_ref)))
+    is("shmipc")
+        || is("inspect")
+        || (is("link") && link::answers_with_one(words.get(1).map(AsRef::as_ref)))
 }
 
 const EXAMPLES: &str = "\
@@ -113,6 +119,7 @@ Examples:
   partywall echo run --connect unix:/tmp/e.sock      … counted, verified and timed
   partywall link send --dir links --name a --peer b unix:/tmp/l.sock < lines    survives kill -9
   partywall link inspect --dir links                 the contents of the files of links
+  partywall inspect 4242                             the connections and links of a process
   partywall shmipc dump 4242                         the shared memory of a program that uses shmipc
 
 `partywall COMMAND --help` has more examples for each.";

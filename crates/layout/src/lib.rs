@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  segment.rs      the region: header page, control page, positions of ring, release ring and slab
+//!  identity.rs     who owns a region and how its connection fares, for tools
 //!  record_ring.rs  positions and slots, the 16-byte record header, the kinds and their bodies
 //!  hello.rs        the frames of the handshake
 //!  control.rs      doorbells and frames of the control socket
@@ -27,6 +28,7 @@ pub mod check;
 pub mod control;
 mod fnv;
 pub mod hello;
+pub mod identity;
 pub mod link;
 pub mod reason;
 pub mod record_ring;

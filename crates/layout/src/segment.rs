@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layout of a region (SPEC 3).
+//! The layout of a region, the shared memory that one side writes and its peer reads (SPEC 3).
 //!
 //! ```text
 //!  0            header page    RegionHeader; written once, before the region is sealed
+//!     +128        address of the listener, for tools (identity.rs)
 //!  4096         control page   the owner's words, each group on its own 128 bytes:
 //!     +0          consumed         position up to which the owner has consumed its peer's ring
 //!     +128        asleep_records   0, or the epoch in which the owner sleeps until records arrive
@@ -10,6 +11,7 @@
 //!     +384        released         entries that the owner has written to its release ring
 //!     +512        counters of the sender (statistics, never acted on)
 //!     +640        counters of the receiver
+//!     +768        state and last error; +1024 program: for tools (identity.rs)
 //!  ring_offset     record ring      records of the owner
 //!  release_offset  release ring     blocks of the peer's slab that the owner has released
 //!  slab_offset     slab             segment 0: payloads too large for a record
@@ -23,7 +25,7 @@ use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first eight bytes of a region.
+/// The first eight bytes of a region, which identify the memory format.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
 /// [`RegionHeader::kind`]: the memory of one side of a connection, which one peer reads.
@@ -45,17 +47,21 @@ pub const GRAIN_BYTES: u64 = 64 * 1024;
 /// Offset of the control page in the region, in bytes.
 pub const CONTROL_OFFSET: u64 = PAGE_BYTES;
 
-/// Offset of `consumed` in the control page.
+/// Offset in the control page of the word `consumed`: the position up to which the owner of the
+/// region has consumed its peer's ring.
 pub const CONSUMED: u64 = 0;
-/// Offset of `asleep_records` in the control page.
+/// Offset in the control page of the word `asleep_records`, which says whether the owner of the
+/// region sleeps until records arrive.
 pub const ASLEEP_RECORDS: u64 = LINE_BYTES;
-/// Offset of `asleep_room` in the control page.
+/// Offset in the control page of the word `asleep_room`, which says whether the owner of the region
+/// sleeps until there is room.
 pub const ASLEEP_ROOM: u64 = 2 * LINE_BYTES;
-/// Offset of `released` in the control page.
+/// Offset in the control page of the word `released`: the number of entries that the owner has
+/// written to its release ring.
 pub const RELEASED: u64 = 3 * LINE_BYTES;
-/// Offset of the sender's counters in the control page.
+/// Offset in the control page of the counters of the owner as a sender; see [`sending`].
 pub const SENDING_COUNTERS: u64 = 4 * LINE_BYTES;
-/// Offset of the receiver's counters in the control page.
+/// Offset in the control page of the counters of the owner as a receiver; see [`receiving`].
 pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
@@ -73,19 +79,20 @@ pub mod sending {
     pub const BYTES: u64 = 1;
     /// Number of messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Number of messages copied through the ring because no block was free.
+    /// Number of messages that were too long for one record and had to be copied through the ring
+    /// in fragments, because no block was free.
     pub const OVERFLOWS: u64 = 3;
     /// Number of times that the sender notified its peer of records.
     pub const DOORBELLS: u64 = 4;
     /// Number of times that the sender slept because there was no room.
     pub const SLEEPS: u64 = 5;
-    /// Size of slab and segments at this moment, in bytes.
+    /// Size of the sender's slab and segments at this moment, in bytes.
     pub const MEMORY: u64 = 6;
     /// Number of blocks that are allocated now, because the receiver has not released them yet.
     pub const BLOCKS_OUT: u64 = 7;
     /// Position after the last record that the sender committed.
     pub const TAIL: u64 = 8;
-    /// Number of counters that a sender has.
+    /// Number of words that the counters of a sender take.
     pub const COUNT: u64 = 9;
 }
 
@@ -104,7 +111,7 @@ pub mod receiving {
     pub const SLEEPS: u64 = 4;
     /// Number of times that records arrived while the receiver spun, so that it did not sleep.
     pub const SPINS_PAID: u64 = 5;
-    /// Number of counters that a receiver has.
+    /// Number of words that the counters of a receiver take.
     pub const COUNT: u64 = 6;
 }
 
@@ -114,8 +121,8 @@ const _: () = {
     assert!(RECEIVING_COUNTERS + LINE_BYTES <= PAGE_BYTES);
 };
 
-/// Hash of the rules of this memory format. Two sides with different hashes cannot use each other's
-/// memory, even if they have the same version number.
+/// Hash of the offsets and sizes of this memory format. Two sides with different hashes do not use
+/// each other's memory, even if they have the same version number.
 pub const LAYOUT_HASH: u64 = {
     let rules: [u64; 16] = [
         FORMAT_VERSION as u64,
@@ -146,7 +153,7 @@ pub const LAYOUT_HASH: u64 = {
 ///  24  region size        32  ring offset                 40  ring size
 ///  48  release offset     56  peer blocks max             64  slab offset   72  slab size
 ///  80  session id (16)    96  owner pid 100 role          104 kind
-///  108 zero (20)
+///  108 service            112 created                     120 zero (8)
 /// ```
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -184,8 +191,12 @@ pub struct RegionHeader {
     pub role: U32,
     /// The kind of the region: [`REGION_CONNECTION`].
     pub kind: U32,
+    /// The service of the connection, as in HELLO; 0 if the owner does not say (SPEC 3.4).
+    pub service: U32,
+    /// When the region was made, in nanoseconds since 1970; 0 if the owner does not say (SPEC 3.4).
+    pub created_ns: U64,
     /// A reserved field, always 0.
-    pub zero: [u8; 20],
+    pub zero: [u8; 8],
 }
 
 const _: () = {
@@ -204,7 +215,9 @@ const _: () = {
     assert!(core::mem::offset_of!(RegionHeader, owner_pid) == 96);
     assert!(core::mem::offset_of!(RegionHeader, role) == 100);
     assert!(core::mem::offset_of!(RegionHeader, kind) == 104);
-    assert!(core::mem::offset_of!(RegionHeader, zero) == 108);
+    assert!(core::mem::offset_of!(RegionHeader, service) == 108);
+    assert!(core::mem::offset_of!(RegionHeader, created_ns) == 112);
+    assert!(core::mem::offset_of!(RegionHeader, zero) == 120);
 };
 
 /// The offsets and sizes of a region's parts, in bytes from the region's start. Every value has
@@ -227,9 +240,10 @@ pub struct Geometry {
     pub slab_bytes: u64,
 }
 
-/// Smallest number of entries in a release ring.
+/// Smallest number of entries in a release ring, and so of the peer's blocks that may be
+/// unreleased.
 pub const RELEASE_ENTRIES_MIN: u64 = 8;
-/// Largest number of entries in a release ring.
+/// Largest number of entries in a release ring, eight bytes each.
 pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;
 
 impl Geometry {
@@ -264,7 +278,7 @@ impl Geometry {
         })
     }
 
-    /// Makes the region header that describes this geometry.
+    /// Makes the region header that describes this geometry, without service and time of creation.
     #[must_use]
     pub fn header(&self, session_id: [u8; 16], owner_pid: u32, role: u32) -> RegionHeader {
         #[expect(clippy::cast_possible_truncation, reason = "4096")]
@@ -285,7 +299,9 @@ impl Geometry {
             owner_pid: U32::new(owner_pid),
             role: U32::new(role),
             kind: U32::new(REGION_CONNECTION),
-            zero: [0; 20],
+            service: U32::ZERO,
+            created_ns: U64::ZERO,
+            zero: [0; 8],
         }
     }
 

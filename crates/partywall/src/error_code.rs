@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One number for every error, the same in every language (SPEC 17).
+//! Assigns one stable number to every error of the crate, the same in every language (SPEC 17).
 //!
 //! ```text
 //!   1..99     common to all operations          300..399  addresses, listeners, connecting
@@ -40,10 +40,7 @@ pub trait ErrorCode {
 
 impl ErrorCode for Closed {
     fn code(&self) -> u32 {
-        match self {
-            Self::Finished => FINISHED,
-            Self::Disconnected => DISCONNECTED,
-        }
+        self.number()
     }
 }
 
@@ -334,10 +331,8 @@ const FULL: u32 = 5;
 const EMPTY: u32 = 6;
 /// Error code: a call that never waits would have to wait.
 const WOULD_BLOCK: u32 = 7;
-/// Error code: the peer closed its end of the channel or session in good order.
-const FINISHED: u32 = 9;
 /// Error code: the peer died or hung up without closing.
-const DISCONNECTED: u32 = 10;
+const DISCONNECTED: u32 = Closed::Disconnected.number();
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
@@ -367,8 +362,8 @@ mod tests {
         ConfigError { setting: "", found: 0, wanted: "" }
     }
 
-    /// Reads the tables of SPEC.md that assign numbers to errors, for comparison with the numbers
-    /// in this file.
+    /// Reads the tables of SPEC.md that assign numbers to errors. The test compares these numbers
+    /// with those in this file.
     fn table() -> NumberTable {
         let violations = NumberTable::of_section("9.3 Violations");
         NumberTable::of_section("17 Error numbers").with(100, "violation: ", &violations)

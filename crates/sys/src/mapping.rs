@@ -22,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::fork::ForkGuard;
 
-/// A mapped range of memory.
+/// A shared mapping of the bytes of one descriptor; dropping the value unmaps the range.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,

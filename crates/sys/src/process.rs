@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The resources of a process: descriptors, mappings, resident memory. Tests use these numbers to
-//! detect leaks.
+//! The program of this process, and the resources of a process: descriptors, mappings, resident
+//! memory. Tests use these numbers to detect leaks; tools find shared memory by them.
 //!
 //! The numbers of another process may be outdated when the call returns.
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use crate::procfs::{field, read_text};
 
@@ -32,6 +33,17 @@ pub struct MappedRange {
     /// Name of the mapped file; empty if the range maps no file. A memfd has the name `/memfd:name
     /// (deleted)`.
     pub name: String,
+}
+
+/// The path of the program that this process executes; empty if `/proc` does not show it. Only the
+/// first call of a process asks the system.
+pub fn own_program() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    // A forked child inherits the text. It executes the same program until it calls `exec`, which
+    // clears the memory.
+    PROGRAM.get_or_init(|| {
+        std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+    })
 }
 
 /// The open descriptors of a process, each by number and target. The descriptor that this call
@@ -106,6 +118,12 @@ fn parse_mapping(line: &str) -> Option<MappedRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_program_is_the_file_of_this_process() {
+        let linked = fs::read_link("/proc/self/exe").unwrap();
+        assert_eq!(own_program(), linked.to_str().unwrap());
+    }
 
     #[test]
     fn line_of_maps_is_parsed() {

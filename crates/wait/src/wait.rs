@@ -67,7 +67,7 @@ pub struct SpinBudget {
 
 /// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A spin budget below this time counts as zero.
+/// A spin budget below this time counts as zero: the thread blocks without polling first.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
 /// Maximum number of waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;

@@ -12,6 +12,12 @@
 //!                                  ◄──   {"done":{cpu_ns, …}}
 //!   {"run":…} again, or "close"    ──►                             next "open", or end of file
 //! ```
+//! A further process, the client of one connection, gets a single request:
+//!
+//! ```text
+//!   {"connect":{address, …}}       ──►                             connects, sends, is answered
+//!                                  ◄──   {"connected":{latency_ns, …}}
+//! ```
 //! Invariants: the child exits at the end of its stdin, so it never outlives the parent. The parent
 //! waits for each reply with a deadline, and kills the child when `Child` is dropped.
 
@@ -27,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::clock::process_cpu_ns;
-use super::round::SessionCost;
+use super::round::{Carrier, SessionCost};
 use super::workspace::{self, Setup};
 
 /// A request of the parent to the child.
@@ -43,6 +49,17 @@ pub enum Request {
         /// The files and sizes that both processes need for the measurement.
         setup: Setup,
     },
+    /// A new process is the client of one connection for `cell` (`connect` only).
+    Connect {
+        /// The name of the transport to measure; the serialised `cell` does not contain it.
+        transport: String,
+        /// The combination of parameters to measure.
+        cell: Cell,
+        /// The files and sizes that both processes need for the measurement.
+        setup: Setup,
+        /// The address of the child, in the notation of its transport.
+        address: String,
+    },
     /// The child takes part in one batch of `amount` operations, sessions or milliseconds.
     Run {
         /// The number of operations, sessions or milliseconds, as the scenario defines.
@@ -53,10 +70,11 @@ pub enum Request {
         /// The number of sessions that the child accepts.
         sessions: usize,
     },
-    /// The child makes one operation on each stream, and replies once the messages of all streams
-    /// have arrived (`parallel` only).
+    /// The child performs one operation on each stream, and replies once the messages of all
+    /// streams have arrived (`parallel` only).
     Gather,
-    /// The child ends the measurement that `Open` began, and waits for the next `Open`.
+    /// The child closes its end of the measurement that `Open` began, and waits for the next
+    /// `Open`.
     Close,
 }
 
@@ -69,9 +87,11 @@ pub enum Reply {
         /// The child's address, in the notation of its transport.
         address: String,
     },
+    /// The client of one connection has received the answer to its last message.
+    Connected(Connected),
     /// The child is ready, so the parent may begin the batch.
     Ready,
-    /// The child has finished its part of the batch, with these measurements.
+    /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
     /// The child has failed, and exits.
     Failed {
@@ -80,7 +100,7 @@ pub enum Reply {
     },
 }
 
-/// The measurements that the child made during a batch.
+/// The measurements that the child process made during one batch of operations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     /// CPU time of the child in the batch, in nanoseconds.
@@ -91,6 +111,17 @@ pub struct Done {
     pub latency: Vec<(u64, u64)>,
     /// Cost of the sessions that the child holds (`connect` and `idle`); `None` in other scenarios.
     pub session: Option<SessionCost>,
+}
+
+/// The measurements that the client of one connection made in a process of its own.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Connected {
+    /// Time from the call of connect until the answer to the last message came, in nanoseconds.
+    pub latency_ns: u64,
+    /// CPU time of the client's process in that time, in nanoseconds.
+    pub cpu_ns: u64,
+    /// The transport of the last message, as the connection reports it.
+    pub carrier: Option<Carrier>,
 }
 
 /// The parent's handle of the child process.
@@ -134,6 +165,17 @@ impl Child {
         }
     }
 
+    /// Asks this process to be the client of one connection for `cell`; returns its measurements.
+    pub fn connect(&mut self, cell: Cell, setup: &Setup, address: &str) -> Result<Connected> {
+        let transport = cell.transport.name().to_owned();
+        let (setup, address) = (setup.clone(), address.to_owned());
+        self.send(&Request::Connect { transport, cell, setup, address })?;
+        match self.next_reply()? {
+            Reply::Connected(connected) => Ok(connected),
+            other => bail!("expected a connection from the client process, got {other:?}"),
+        }
+    }
+
     /// Begins a batch by sending `request`; returns once the child has replied that it is ready.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         self.send(request)?;
@@ -143,7 +185,7 @@ impl Child {
         }
     }
 
-    /// Waits for the child's measurements of the batch.
+    /// Waits until the child has finished its part of the batch; returns the child's measurements.
     pub fn finish(&mut self) -> Result<Done> {
         match self.next_reply()? {
             Reply::Done(done) => Ok(done),
@@ -187,7 +229,7 @@ impl Drop for Child {
     }
 }
 
-/// The child's end of the control pipe.
+/// The child's end of the control pipe, over which the parent sends requests and the child replies.
 pub struct Control {
     requests: Receiver<Request>,
 }
@@ -257,8 +299,10 @@ fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     }
 }
 
-/// Maximum wait for a reply. Mapping a gigabyte may take seconds; the watchdog bounds batches.
+/// Maximum wait for a reply of the child. Mapping a gigabyte may take seconds. The batches
+/// themselves are bounded by the watchdog.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum wait for the child's reason after a failure.
+/// Maximum time for which the parent, after a failure of its own, waits for the child to report the
+/// reason of the failure.
 const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -7,6 +7,8 @@
 //!
 //! - `one_cpu` if both processes share one CPU;
 //! - in `rate`, the rate, and the shares of a core that sender and receiver used;
+//! - in `connect`, the number of messages on a connection, whether each client process was new, and
+//!   the transport that carried the last message (`shm`, `socket` or `mixed`);
 //! - in `connect` and `idle`, the cost of a session;
 //! - in `parallel`, the time per operation over the rounds, the number of processes, the memory of
 //!   the session, and the rate that streams keep next to unread streams.
@@ -16,7 +18,7 @@ use serde::Serialize;
 use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario, TransportName};
 use crate::harness::pattern::Touch;
-use crate::harness::round::{Round, StreamMemory, ratio};
+use crate::harness::round::{Carrier, Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, percentile};
 
 /// The result of one combination of scenario, transport and size as a JSON object.
@@ -57,7 +59,17 @@ pub struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_cpu_ns: Option<u64>,
     #[serde(flatten)]
+    connect: Option<Connect>,
+    #[serde(flatten)]
     parallel: Option<Parallel>,
+}
+
+/// The keys that only results of `connect` have.
+#[derive(Clone, Debug, Serialize)]
+struct Connect {
+    messages: u64,
+    fresh: bool,
+    last_message_over: Option<Carrier>,
 }
 
 /// The keys that only results of `parallel` have.
@@ -110,6 +122,11 @@ impl Line {
             descriptors_per_session: held.map(|s| rounded(s.descriptors)),
             idle_wakeups: round.session.and_then(|s| s.wakeups),
             idle_cpu_ns: round.session.and_then(|s| s.idle_cpu_ns),
+            connect: is_connect.then_some(Connect {
+                messages: cell.messages,
+                fresh: cell.is_fresh,
+                last_message_over: round.carrier,
+            }),
             parallel: is_parallel.then(|| Parallel::of(outcome, &round, outcomes)),
         })
     }
@@ -129,7 +146,8 @@ impl Parallel {
     }
 }
 
-/// The share of a core that `cpu_ns` is of the round's elapsed time, rounded to four decimals.
+/// The share of one core that a process used: its CPU time `cpu_ns` divided by the round's elapsed
+/// time, rounded to four decimals.
 fn cores(cpu_ns: u64, round: &Round) -> f64 {
     to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }

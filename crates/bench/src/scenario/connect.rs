@@ -1,28 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `connect`: sessions are opened, used once and closed, one after the other; then the cost of an
+//! `connect`: connections are opened, used and closed, one after the other; then the cost of an
 //! open session is measured.
 //!
-//! One operation is connect, one message there and back, close. Without the message, a socket would
-//! count as connected before the other process has accepted it.
+//! ```text
+//! client   connect ─ message 1 … message n ──►            receives the answer │ close
+//! server                        accept ─ receives n messages ─ answers ──┘
+//! clock    ├────────────────────────────────────────────────────────────┤       a fresh client
+//!          ├────────────────────────────────────────────────────────────────────┤  the same client
+//! ```
+//! Without the answer, a socket would count as connected before the other process has accepted it.
+//! The answer goes out once the last message has been received and verified.
 //!
-//! The cost of a session is the growth of resident memory, own shared memory and descriptors,
-//! divided by the number of sessions. To measure this cost, 32 sessions are open, each used once.
-//! The larger value of the two processes is reported.
+//! A fresh client is a new process for each connection. It reads the clock itself and reports the
+//! time over its control pipe, so its start is not part of the time. Otherwise all connections
+//! come from the parent, and the time includes the close.
+//!
+//! The cost of a session is the growth of resident memory, of shared memory that only this process
+//! writes, and of descriptors, divided by the number of sessions. To measure this cost, 32 sessions
+//! are open, each used once. The larger value of the two processes is reported.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use super::ping::{echo_one, ping_one};
 use crate::harness::cell::Cell;
-use crate::harness::clock::nanoseconds;
-use crate::harness::control::{Control, Done, Request};
+use crate::harness::clock::{nanoseconds, process_cpu_ns};
+use crate::harness::control::{Child, Connected, Control, Done, Request};
 use crate::harness::footprint::Footprint;
 use crate::harness::pair::Pair;
-use crate::harness::round::{Round, histogram};
+use crate::harness::pattern::REPLY;
+use crate::harness::round::{Carrier, Round, histogram};
+use crate::harness::workspace::Setup;
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of `connect`, and returns its measurements.
+/// Runs the parent's part of `connect`, in which all connections come from the parent. Returns its
+/// measurements.
 pub fn measure<E: Endpoint>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -30,10 +42,14 @@ pub fn measure<E: Endpoint>(
     pair: &mut Pair,
 ) -> Result<Round> {
     let mut latency = histogram()?;
-    let open_use_close = |ops: u64, latency: &mut hdrhistogram::Histogram<u64>| -> Result<()> {
+    let mut carrier = None;
+    let mut open_use_close = |ops: u64, latency: &mut hdrhistogram::Histogram<u64>| -> Result<()> {
         for sequence in 0..ops {
             let start = Instant::now();
-            ping_one(cell, &mut connect()?, sequence)?;
+            let mut endpoint = connect()?;
+            ask(cell, &mut endpoint, sequence)?;
+            carrier = Carrier::of_both(carrier, endpoint.carrier());
+            drop(endpoint);
             latency.saturating_record(nanoseconds(start.elapsed()));
         }
         Ok(())
@@ -46,7 +62,7 @@ pub fn measure<E: Endpoint>(
         let endpoints = (0..SESSIONS as u64)
             .map(|sequence| {
                 let mut endpoint = connect()?;
-                ping_one(cell, &mut endpoint, sequence)?;
+                ask(cell, &mut endpoint, sequence)?;
                 Ok(endpoint)
             })
             .collect::<Result<Vec<_>>>()?;
@@ -54,7 +70,50 @@ pub fn measure<E: Endpoint>(
     })?;
     let (cost, _endpoints) = held.value;
     let session = Some(cost.worse(held.done.session.unwrap_or_default()));
-    Ok(Round { session, ..batch.round(ops, 2 * ops * cell.size as u64, latency) })
+    Ok(Round { session, carrier, ..batch.round(ops, bytes(cell, ops), latency) })
+}
+
+/// Runs the parent's part of `connect`, in which each connection comes from a new process. Returns
+/// the measurements of these processes and the child.
+pub fn measure_fresh(
+    cell: Cell,
+    setup: &Setup,
+    address: &str,
+    duration: Duration,
+    pair: &mut Pair,
+) -> Result<Round> {
+    let child_command = pair.child_command;
+    let connect = |ops: u64| -> Result<Vec<Connected>> {
+        // A new process stays on the CPU to which the calling thread is pinned.
+        let client = || Child::start(child_command, None)?.connect(cell, setup, address);
+        (0..ops).map(|_| client().context("in the client process")).collect()
+    };
+    let ops = pair.calibrate(duration, |ops| connect(ops).map(drop))?.min(OPS_MAX);
+    let batch = pair.run(ops, || connect(ops))?;
+    let mut latency = histogram()?;
+    let mut round = batch.round(ops, bytes(cell, ops), histogram()?);
+    (round.elapsed_ns, round.cpu_parent_ns) = (0, 0);
+    for connected in &batch.value {
+        latency.saturating_record(connected.latency_ns);
+        round.elapsed_ns += connected.latency_ns;
+        round.cpu_parent_ns += connected.cpu_ns;
+        round.carrier = Carrier::of_both(round.carrier, connected.carrier);
+    }
+    Ok(Round { latency, ..round })
+}
+
+/// Runs the part of a new process, which is the client of one connection.
+pub fn connect_once<E: Endpoint>(
+    cell: Cell,
+    connect: impl FnOnce() -> Result<E>,
+) -> Result<Connected> {
+    let cpu_before_ns = process_cpu_ns();
+    let start = Instant::now();
+    let mut endpoint = connect()?;
+    ask(cell, &mut endpoint, 0)?;
+    let latency_ns = nanoseconds(start.elapsed());
+    let cpu_ns = process_cpu_ns() - cpu_before_ns;
+    Ok(Connected { latency_ns, cpu_ns, carrier: endpoint.carrier() })
 }
 
 /// Runs the child's part of `connect`.
@@ -63,8 +122,10 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
     control.serve(|request| match request {
         Request::Run { amount } => {
             for sequence in 0..amount {
+                // The only connection of a fresh client is its first.
+                let sequence = if cell.is_fresh { 0 } else { sequence };
                 let mut endpoint = acceptor.accept()?;
-                echo_one(cell, &mut endpoint, sequence)?;
+                answer(cell, &mut endpoint, sequence)?;
                 endpoint.settle()?;
             }
             Ok(Done::default())
@@ -73,17 +134,44 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
             let before = Footprint::now()?;
             for sequence in 0..sessions as u64 {
                 let mut endpoint = acceptor.accept()?;
-                echo_one(cell, &mut endpoint, sequence)?;
+                answer(cell, &mut endpoint, sequence)?;
                 endpoint.settle()?;
                 held.push(endpoint);
             }
             let cost = Footprint::now()?.since(before, sessions);
             Ok(Done { session: Some(cost), ..Done::default() })
         }
-        Request::Open { .. } | Request::Gather | Request::Close => {
+        Request::Open { .. } | Request::Connect { .. } | Request::Gather | Request::Close => {
             bail!("connect has no other requests than run and hold")
         }
     })
+}
+
+/// Sends all messages of connection number `connection`, and waits for the answer to the last.
+fn ask(cell: Cell, endpoint: &mut impl Endpoint, connection: u64) -> Result<()> {
+    for sequence in sequences(cell, connection) {
+        endpoint.send(cell.size, |message| cell.touch.fill(message, sequence))?;
+    }
+    endpoint.receive(cell.size, |message| cell.touch.verify(message, connection | REPLY))??;
+    Ok(())
+}
+
+/// Receives all messages of connection number `connection`, and answers the last.
+fn answer(cell: Cell, endpoint: &mut impl Endpoint, connection: u64) -> Result<()> {
+    for sequence in sequences(cell, connection) {
+        endpoint.receive(cell.size, |message| cell.touch.verify(message, sequence))??;
+    }
+    endpoint.send(cell.size, |message| cell.touch.fill(message, connection | REPLY))
+}
+
+/// The numbers from which the payloads of connection number `connection` are computed.
+fn sequences(cell: Cell, connection: u64) -> std::ops::Range<u64> {
+    connection * cell.messages..(connection + 1) * cell.messages
+}
+
+/// Payload bytes of `ops` connections, in both directions.
+const fn bytes(cell: Cell, ops: u64) -> u64 {
+    ops * (cell.messages + 1) * cell.size as u64
 }
 
 /// Number of sessions that are open at once when the cost of one session is computed.

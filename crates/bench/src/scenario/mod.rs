@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scenarios, one per file, each with the parent's and the child's part.
+//! The scenarios of the benchmark, one per file. Each file has the code of the parent process and
+//! that of the child process.
 //!
 //! ```text
 //! Runner::channels::<T>   ping throughput duplex rate   one connection
@@ -7,7 +8,7 @@
 //! Runner::ping::<T>       ping                          endpoints that are not Send
 //! Runner::streams::<T>    parallel                      many streams on tokio
 //! ```
-//! A `Runner` is a pair of function pointers, made from functions generic over one transport. So
+//! A `Runner` consists of function pointers, made from functions generic over one transport. So
 //! the table of transports holds runners as data, while no call within a scenario is virtual.
 
 mod connect;
@@ -26,35 +27,42 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::harness::cell::{Cell, Scenario};
-use crate::harness::control::{Control, Reply};
+use crate::harness::control::{Connected, Control, Reply};
 use crate::harness::pair::Pair;
 use crate::harness::round::Round;
 use crate::harness::workspace::Setup;
 use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
 
-/// The two parts of a measurement on one transport.
+/// The parts of a measurement on one transport.
 #[derive(Clone, Copy)]
 pub struct Runner {
     /// The parent's part: measures the given cell once, for about the given duration.
     pub measure: fn(Cell, &Setup, Duration, &mut Pair) -> Result<Round>,
     /// The child's part: serves the parent's requests until the parent sends `Request::Close`.
     pub serve: fn(Cell, &Setup, &Control) -> Result<()>,
+    /// The part of a process that is the client of one connection; `None` if the transport does not
+    /// run `connect`.
+    pub connect: Option<ConnectOnce>,
 }
+
+/// Opens one connection to the child at the given address, uses it for the given cell, and returns
+/// the measurements.
+pub type ConnectOnce = fn(Cell, &Setup, &str) -> Result<Connected>;
 
 impl Runner {
     /// The runner of the scenarios on blocking channels of the transport `T`.
     pub const fn channels<T: ChannelTransport<Endpoint: Send + 'static>>() -> Self {
-        Self { measure: measure::<T>, serve: serve::<T> }
+        Self { measure: measure::<T>, serve: serve::<T>, connect: Some(connect_once::<T>) }
     }
 
     /// The runner of `ping` alone, for a transport `T` whose endpoints stay in one thread.
     pub const fn ping<T: ChannelTransport>() -> Self {
-        Self { measure: measure_ping::<T>, serve: serve_ping::<T> }
+        Self { measure: measure_ping::<T>, serve: serve_ping::<T>, connect: None }
     }
 
     /// The runner of `parallel` on asynchronous streams of the transport `T`.
     pub const fn streams<T: StreamTransport>() -> Self {
-        Self { measure: parallel::measure::<T>, serve: parallel::serve::<T> }
+        Self { measure: parallel::measure::<T>, serve: parallel::serve::<T>, connect: None }
     }
 }
 
@@ -72,6 +80,9 @@ fn measure<T: ChannelTransport<Endpoint: Send + 'static>>(
         Scenario::Duplex => duplex::measure(cell, connect()?, duration, pair),
         Scenario::Rate => rate::measure(cell, connect()?, duration, pair),
         Scenario::Oversubscribe => oversubscribe::measure(cell, connect, duration, pair),
+        Scenario::Connect if cell.is_fresh => {
+            connect::measure_fresh(cell, setup, &address, duration, pair)
+        }
         Scenario::Connect => connect::measure(cell, connect, duration, pair),
         Scenario::Idle => idle::measure(cell, connect, duration, pair),
         Scenario::Parallel => bail!("parallel needs streams"),
@@ -97,6 +108,14 @@ fn serve<T: ChannelTransport<Endpoint: Send + 'static>>(
         Scenario::Idle => idle::serve(cell, &mut acceptor, control),
         Scenario::Parallel => bail!("parallel needs streams"),
     }
+}
+
+fn connect_once<T: ChannelTransport>(
+    cell: Cell,
+    setup: &Setup,
+    address: &str,
+) -> Result<Connected> {
+    connect::connect_once(cell, || T::connect(setup, address))
 }
 
 fn measure_ping<T: ChannelTransport>(

@@ -53,13 +53,13 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
 }
 
 /// Receives message `sequence`, and sends a reply with a payload of its own.
-pub fn echo_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<()> {
+fn echo_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<()> {
     endpoint.receive(cell.size, |message| cell.touch.verify(message, sequence))??;
     endpoint.send(cell.size, |message| cell.touch.fill(message, sequence | REPLY))
 }
 
 /// Sends message `sequence` and waits for its reply.
-pub fn ping_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<()> {
+fn ping_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<()> {
     endpoint.send(cell.size, |message| cell.touch.fill(message, sequence))?;
     endpoint.receive(cell.size, |message| cell.touch.verify(message, sequence | REPLY))??;
     Ok(())

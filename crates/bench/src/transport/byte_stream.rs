@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of an agreed size over a blocking byte stream: Unix sockets, TCP and pipes.
+//! Sends and receives messages of an agreed size over a blocking byte stream: a Unix socket, TCP or
+//! a pipe.
 //!
 //! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length
 //! prefix. Small messages are *not* batched, because Partywall does not batch: it publishes each
@@ -10,18 +11,25 @@ use std::io::{Read, Write};
 use anyhow::{Context, Result};
 
 use super::Endpoint;
+use crate::harness::round::Carrier;
 
-/// An endpoint over any blocking stream.
+/// One end of a connection that carries messages of a fixed size over a blocking byte stream.
 pub struct ByteStreamEndpoint<S> {
     stream: S,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
+    carrier: Option<Carrier>,
 }
 
 impl<S> ByteStreamEndpoint<S> {
     /// Wraps `stream` with buffers of `size` bytes.
     pub fn new(stream: S, size: usize) -> Self {
-        Self { stream, outgoing: vec![0; size], incoming: vec![0; size] }
+        Self { stream, outgoing: vec![0; size], incoming: vec![0; size], carrier: None }
+    }
+
+    /// Wraps `stream`, a socket, with buffers of `size` bytes.
+    pub fn over_socket(stream: S, size: usize) -> Self {
+        Self { carrier: Some(Carrier::Socket), ..Self::new(stream, size) }
     }
 }
 
@@ -36,5 +44,9 @@ impl<S: Read + Write + Send + 'static> Endpoint for ByteStreamEndpoint<S> {
         let message = &mut self.incoming[..size];
         self.stream.read_exact(message).context("reading from the other process")?;
         Ok(read(message))
+    }
+
+    fn carrier(&self) -> Option<Carrier> {
+        self.carrier
     }
 }

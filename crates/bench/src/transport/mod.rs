@@ -35,6 +35,7 @@ use anyhow::Result;
 
 use crate::harness::cell::Cell;
 use crate::harness::pattern::{Corrupted, Touch};
+use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
 /// A transport of blocking channels. If the channels' endpoints are not `Send`, only `ping` runs on
@@ -42,7 +43,7 @@ use crate::harness::workspace::Setup;
 pub trait ChannelTransport {
     /// One end of a connection of the transport.
     type Endpoint: Endpoint;
-    /// The child's end, which listens and accepts connections.
+    /// The end of the child process, which listens and accepts connections.
     type Acceptor: Acceptor<Endpoint = Self::Endpoint>;
 
     /// Binds an address that no other listener uses.
@@ -54,7 +55,7 @@ pub trait ChannelTransport {
 
 /// A listener that has bound an address.
 pub trait Acceptor {
-    /// The accepted end of a connection.
+    /// The end of a connection that the listener returns when it accepts one.
     type Endpoint: Endpoint;
 
     /// The address that the parent connects to.
@@ -64,7 +65,7 @@ pub trait Acceptor {
     fn accept(&mut self) -> Result<Self::Endpoint>;
 }
 
-/// One end of a connection that carries messages both ways.
+/// One end of a connection that carries messages both ways, in the process that measures with it.
 pub trait Endpoint {
     /// Sends one message; `fill` writes its `size` bytes into memory that the transport chooses.
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()>;
@@ -72,6 +73,12 @@ pub trait Endpoint {
     /// Receives one message of `size` bytes; `read` gets the bytes where the transport received
     /// them.
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R>;
+
+    /// The transport of the messages so far, as the connection reports it; `None` if the connection
+    /// is neither a socket nor shared memory.
+    fn carrier(&self) -> Option<Carrier> {
+        None
+    }
 
     /// Returns once all sent messages have left this process, because the caller will not use the
     /// endpoint for a while.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Partywall over shared memory: a blocking channel, and the streams of one session on tokio.
+//! The transport `shm`: Partywall over shared memory, with blocking channels, and with the streams
+//! of one session on tokio for `parallel`.
 //!
 //! ```text
 //! channel   send_with(size): filled in place       recv_ref ─► read in place ─► dropped
@@ -14,13 +15,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use partywall::protocol::Protocol;
 use partywall::tokio as asynchronous;
-use partywall::{Channel, Config, Listener, Message, Receiver, Sender, TransportPolicy, Wait};
+use partywall::{
+    Channel, Config, Listener, Message, Receiver, Sender, Transport, TransportPolicy, Wait,
+};
 
 use super::{
     Acceptor, AsyncEndpoint, ChannelTransport, Client, Endpoint, Memory, Payload, Server,
     StreamTransport,
 };
 use crate::harness::cell::{Cell, WaitName};
+use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
 /// Makes channels of the transport `shm`.
@@ -36,6 +40,7 @@ pub struct ShmAcceptor {
 pub struct ShmEndpoint {
     sender: Sender,
     receiver: Receiver,
+    transport: Transport,
 }
 
 impl ChannelTransport for Shm {
@@ -67,8 +72,10 @@ impl Acceptor for ShmAcceptor {
 
 impl ShmEndpoint {
     fn new(channel: Channel) -> Self {
+        // A channel keeps the transport with which its handshake ended.
+        let transport = channel.transport();
         let (sender, receiver) = channel.split();
-        Self { sender, receiver }
+        Self { sender, receiver, transport }
     }
 }
 
@@ -84,6 +91,14 @@ impl Endpoint for ShmEndpoint {
         let message = message.context("the peer has finished")?;
         ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
         Ok(read(&message))
+    }
+
+    fn carrier(&self) -> Option<Carrier> {
+        match self.transport {
+            Transport::SharedMemory => Some(Carrier::SharedMemory),
+            Transport::Socket(_) => Some(Carrier::Socket),
+            _ => None,
+        }
     }
 }
 
@@ -283,15 +298,19 @@ const POLL_PERIOD: Duration = Duration::from_micros(100);
 /// Number of large messages that `throughput` may have in flight.
 const MESSAGES_IN_FLIGHT: u64 = 8;
 
-/// Minimum of the configured memory in bytes, so that the library's default has no influence.
+/// Minimum of the configured shared memory in bytes. It is set explicitly, so that a changed
+/// default of the library does not change the results.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// The library's default window, repeated here because the report shows it as a bound.
+/// Configured window of each stream in bytes: the library's default, repeated here because the
+/// report shows the window as a bound on unread bytes.
 const STREAM_WINDOW: u64 = 256 << 10;
 
-/// Minimum numbers of streams and of blocks, at least the library's defaults.
+/// The least number of streams, and of memory blocks, that the benchmark configures, however few
+/// streams a run has. Each is at least the library's default.
 const STREAMS_MIN: u32 = 1024;
 const BLOCKS_MIN: u64 = 1024;
 
-/// Number of blocks per stream: twice the one large message of each stream that the warm-up holds.
+/// Number of memory blocks per stream. A block holds one large message; the warm-up holds one
+/// message of each stream, and the factor 2 is a margin.
 const BLOCKS_PER_STREAM: u64 = 2;

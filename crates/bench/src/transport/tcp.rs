@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TCP on loopback with `TCP_NODELAY`: blocking, and on tokio one connection per stream.
+//! The transport `tcp`: TCP on loopback with `TCP_NODELAY`. Channels are blocking connections; for
+//! `parallel` each stream is a connection of its own on tokio.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -53,7 +54,7 @@ impl Acceptor for TcpAcceptor {
 
 fn endpoint(stream: TcpStream, size: usize) -> Result<ByteStreamEndpoint<TcpStream>> {
     stream.set_nodelay(true).context("setting TCP_NODELAY")?;
-    Ok(ByteStreamEndpoint::new(stream, size))
+    Ok(ByteStreamEndpoint::over_socket(stream, size))
 }
 
 /// The server's end: a listener at a port of loopback.

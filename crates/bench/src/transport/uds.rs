@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unix stream sockets with the kernel's default buffers: blocking, and on tokio one connection per
-//! stream.
+//! The transport `uds`: Unix stream sockets with the kernel's default buffers. Channels are
+//! blocking connections; for `parallel` each stream is a connection of its own on tokio.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -41,7 +41,7 @@ impl ChannelTransport for Uds {
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint> {
         let stream =
             UnixStream::connect(address).with_context(|| format!("connecting to {address}"))?;
-        Ok(ByteStreamEndpoint::new(stream, setup.size))
+        Ok(ByteStreamEndpoint::over_socket(stream, setup.size))
     }
 }
 
@@ -54,7 +54,7 @@ impl Acceptor for UdsAcceptor {
 
     fn accept(&mut self) -> Result<Self::Endpoint> {
         let (stream, _) = self.listener.accept().context("accepting on a Unix socket")?;
-        Ok(ByteStreamEndpoint::new(stream, self.size))
+        Ok(ByteStreamEndpoint::over_socket(stream, self.size))
     }
 }
 
@@ -122,8 +122,8 @@ impl Client for UdsClient {
         for _ in 0..CONNECTS_MAX {
             match asynchronous::UnixStream::connect(&self.path).await {
                 Ok(stream) => return FramedStream::new(stream, self.size),
-                // The backlog of the socket is full, because the server accepts more slowly than
-                // the client connects.
+                // The listen backlog of the server's socket is full, because the server accepts
+                // more slowly than the client connects. The client tries again after a pause.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(CONNECT_PAUSE).await;
                 }

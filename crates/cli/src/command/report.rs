@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output and exit codes of the commands that inspect files and memory: `link inspect`, `shmipc
-//! dump`.
+//! Output and exit codes of the commands that inspect files and memory: `inspect`, `link inspect`,
+//! `shmipc dump`.
 //!
 //! ```text
 //!   inspection ─▶ text or JSON ─▶ stdout     0 sound · 1 UNSOUND · 2 UNREADABLE
@@ -8,13 +8,15 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// The exit code if the inspected object is damaged.
+/// The exit code if the inspected file or shared memory is damaged.
 pub const UNSOUND: u8 = 1;
-/// The exit code if no object could be inspected; wrong usage has it, too.
+/// The exit code if the file or process to inspect could not be read. Wrong usage of the command
+/// has the same code.
 pub const UNREADABLE: u8 = 2;
 
 /// The exit code of an inspection; an error is printed, and its code is [`UNREADABLE`].
@@ -44,4 +46,20 @@ pub fn json(whole: &impl Serialize) -> Result<String> {
     let mut text = serde_json::to_string_pretty(whole).context("writing JSON")?;
     text.push('\n');
     Ok(text)
+}
+
+/// An id as hexadecimal digits.
+pub fn hex(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
+/// The time since `moment` in words, such as `12 s ago`.
+pub fn ago(moment: SystemTime) -> String {
+    let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s ago"),
+        120..=7199 => format!("{} min ago", seconds / 60),
+        7200..=172_799 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Checkpoint`: a small file next to that of a link, with the offset in the input or output,
-//! written before each batch. The checkpoint makes `--exactly-once` possible.
+//! The checkpoint of `--exactly-once`: a small file next to the link's file. Before each batch of
+//! messages, `send` or `recv` writes to it the offset of that batch in the input or output.
 //!
 //! ```text
 //!  send   ….in                                       recv   ….out
@@ -20,10 +20,10 @@
 //!   after 3   position > that of the entry the output is kept
 //! ```
 //!
-//! One store in the link's own file decides. The entry only says which offset of the input or
-//! output belongs to that decision, so at no instant is a batch in both files or in neither. No
-//! other process may send or acknowledge in between: none can while the link is open, and `send`
-//! and `recv` open it first.
+//! One store in the link's own file decides whether a batch is sent or acknowledged. The entry only
+//! says which offset of the input or output belongs to that decision, so at no instant is a batch
+//! in both files or in neither. No other process may send or acknowledge in between: none can while
+//! the link is open, and `send` and `recv` open it first.
 //!
 //! ```text
 //!  file (mode 600)
@@ -32,8 +32,8 @@
 //!  192 slot of the even entries     48 bytes, replaced whole or not at all (SPEC 13.2)
 //! ```
 //!
-//! Like the link's file, the checkpoint survives kill -9 but not a loss of power, because it is not
-//! flushed to the disk.
+//! Like the link's file, the checkpoint survives kill -9, and a loss of power only if the command
+//! ended by itself: it then writes the checkpoint to the disk, before it closes the link's file.
 //!
 //! # Invariants
 //!
@@ -82,7 +82,7 @@ pub struct Identity {
     crc: u32,
 }
 
-/// An open checkpoint file and its newest entry.
+/// A checkpoint file that is open, with the newest of its two entries.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -210,6 +210,13 @@ impl Checkpoint {
         (self.sequence, self.entry) = (sequence, entry);
         Ok(())
     }
+
+    /// Writes the checkpoint and its name to the disk.
+    pub fn sync(&self) -> Result<()> {
+        let directory = self.path.parent().context("a checkpoint without a directory")?;
+        let synced = self.file.sync_all().and_then(|()| File::open(directory)?.sync_all());
+        synced.with_context(|| format!("writing {} to the disk", self.path.display()))
+    }
 }
 
 /// Advice for the operator if a checkpoint cannot be used.
@@ -305,11 +312,12 @@ fn crc_of(file: &File, len: u64) -> Result<u32> {
     Ok(partywall_layout::link::record::blob_crc(bytes))
 }
 
-/// The magic at the start of a checkpoint file.
+/// The first eight bytes of every checkpoint file, by which other files are rejected.
 const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
-/// Upper bound of the bytes at the beginning of a file that belong to its identity.
+/// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
+/// They distinguish a file that was replaced in place.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;
@@ -378,8 +386,8 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[index] ^= 4;
             fs::write(&path, &bytes).unwrap();
-            // Damage of the older entry changes nothing; damage of the newer entry or of the header
-            // must be an error.
+            // Expected result: damage of the older entry changes nothing, and damage of the newer
+            // entry or of the header is an error.
             match Checkpoint::open(&path, Kind::In, &other) {
                 Ok(found) => assert_eq!(found.unwrap().entry(), entry(2), "byte {index}"),
                 Err(error) => assert!(format!("{error:#}").contains("remove it"), "{error:#}"),

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect`: owner, age and positions of each link, and damaged files.
+//! `partywall link inspect`: prints the owner, age and positions of each link in a directory, and
+//! the damaged files.
 //!
 //! A damaged file is printed among the other files, with the reason, and sets the exit code.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, bail};
 use partywall_link::{Found, Inspection, OwnerStatus, inspect};
 
-use crate::command::report::{self, UNSOUND};
+use crate::command::report::{self, UNSOUND, ago, hex};
 
 use super::json;
 
@@ -19,16 +19,16 @@ use super::json;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
-    /// Directory of the links
+    /// Directory with the files of the links
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Only links of the end with this name
+    /// Show only links whose own end has this name
     #[arg(long, value_name = "A")]
     name: Option<String>,
-    /// Only links whose peer has this name
+    /// Show only links whose peer has this name
     #[arg(long, value_name = "B")]
     peer: Option<String>,
-    /// Only links of this name
+    /// Show only links with this name
     #[arg(long, value_name = "L")]
     link: Option<String>,
     /// Print one JSON object
@@ -172,21 +172,6 @@ pub fn status(status: OwnerStatus) -> &'static str {
         OwnerStatus::Dead => "dead",
         OwnerStatus::Alive => "alive",
         _ => "unknown",
-    }
-}
-
-/// An id as hexadecimal digits.
-pub fn hex(bytes: [u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(bytes))
-}
-
-fn ago(moment: SystemTime) -> String {
-    let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
-    match seconds {
-        0..=119 => format!("{seconds} s ago"),
-        120..=7199 => format!("{} min ago", seconds / 60),
-        7200..=172_799 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86_400),
     }
 }
 

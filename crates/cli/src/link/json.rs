@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 
-use crate::command::report;
 use partywall_link::{Found, Inspection, StorageError};
 use serde::Serialize;
 
-use super::inspect::{hex, status};
+use super::inspect::status;
+use crate::command::report::{self, hex};
 
 /// The inspected links as one JSON object, followed by a newline.
 pub fn text(found: &[Found]) -> Result<String> {
@@ -37,7 +37,8 @@ struct Whole<'a> {
 #[derive(Serialize)]
 struct Unusable {
     file: String,
-    /// The number of the broken rule (SPEC 13.6); `null` if the file could not be read.
+    /// The number of the rule of SPEC 13.6 that the damaged file breaks; `null` if the file could
+    /// not be read.
     fault: Option<u32>,
     why: String,
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Monitor`: drives a link while the command has no other work, prints events, and applies time
-//! limits.
+//! The monitor of `link send` and `link recv`: it drives the link while the command waits, prints
+//! the link's events, and applies the time limits.
 //!
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
-//!     ├─ events ─▶ stderr, unless --quiet; reports of lost messages ─▶ stderr always
+//!     ├─ events ─▶ stderr, unless --quiet; lost messages, and what a reboot took ─▶ stderr always
 //!     ├─ refused by the peer for REFUSED_MAX   ─▶ no connection
 //!     └─ no progress for --timeout             ─▶ no connection, or the peer is gone
 //! ```
@@ -14,12 +14,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use partywall_link::{Event, Group, Link, Status, Stopped};
+use partywall_link::{Event, Group, Link, OpenError, Status, Stopped, StorageError};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::command::exit::Exit;
 
-/// The reason why a command ends.
+/// The reason why `link send` or `link recv` ends before its work is done.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code with which the command ends.
@@ -35,11 +35,17 @@ pub struct Monitor {
     timeout: Option<Duration>,
     last_progress: Instant,
     was_attached: bool,
-    /// The time since when the peer has refused each connection, and the reason that it gave last.
+    /// Since when the peer has refused each attempt to connect, and the reason that it gave last;
+    /// `None` if the last attempt was not refused.
     refused: Option<(Instant, String)>,
     last_reason: String,
     /// Whether the peer closed its end in good order and has not attached since then.
     has_left: bool,
+    /// Whether the link's file was adopted after a reboot, so that messages may be lost or come
+    /// again.
+    is_adopted: bool,
+    /// Whether the link has reported messages that are lost.
+    has_lost: bool,
     /// A moment that the command sets, at which [`wait`](Self::wait) returns even if no deadline of
     /// the monitor has passed.
     wake_at: Option<Instant>,
@@ -50,6 +56,12 @@ impl Ended {
     /// the exit code is `Failure`.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
+    }
+
+    /// Prints the reason on stderr, and returns the exit code.
+    pub fn print(self) -> Exit {
+        eprintln!("partywall: {}", self.reason);
+        self.exit
     }
 }
 
@@ -62,6 +74,23 @@ impl From<anyhow::Error> for Ended {
 impl From<io::Error> for Ended {
     fn from(error: io::Error) -> Self {
         Self::failed(format!("waiting failed: {error}"))
+    }
+}
+
+impl From<OpenError> for Ended {
+    /// The end of a command whose link could not be opened. The text names the flag of the command
+    /// instead of the setting of the library.
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Config(error) => {
+                let flag = if error.setting == "slab_bytes" { "--slab" } else { "--ring" };
+                Self::failed(format!("{flag} is {}, but must be {}", error.found, error.wanted))
+            }
+            OpenError::File(
+                error @ (StorageError::OtherBoot { .. } | StorageError::Missing { .. }),
+            ) => Self { exit: Exit::OtherBoot, reason: error.to_string() },
+            other => anyhow::Error::from(other).into(),
+        }
     }
 }
 
@@ -88,6 +117,8 @@ impl Monitor {
             refused: None,
             last_reason: String::new(),
             has_left: false,
+            is_adopted: false,
+            has_lost: false,
             wake_at: None,
         }
     }
@@ -98,7 +129,7 @@ impl Monitor {
         self.last_progress = Instant::now();
     }
 
-    /// Whether the peer has attached at least once.
+    /// Whether the peer has attached to the link at least once since the monitor was made.
     pub fn was_attached(&self) -> bool {
         self.was_attached
     }
@@ -108,17 +139,28 @@ impl Monitor {
         self.has_left
     }
 
+    /// The exit code of a command that has delivered everything. `adopted` is the code if the file
+    /// of the link was adopted after a reboot.
+    pub fn exit(&self, adopted: Exit) -> Exit {
+        match (self.has_lost, self.is_adopted) {
+            (true, _) => Exit::LossPossible,
+            (false, true) => adopted,
+            (false, false) => Exit::Done,
+        }
+    }
+
     /// Sets a moment at which [`wait`](Self::wait) returns even if no deadline of the monitor has
     /// passed; `None` removes that moment.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }
 
-    /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
-    /// [`update`](Self::update) is due; the result says whether one of `also` is ready.
+    /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
+    /// one of the descriptors `also` is ready, or if [`update`](Self::update) is due. The result
+    /// says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
-        // If the link has read the bytes of an event already, its descriptor does not become
-        // readable for them again.
+        // The link may have read the bytes of an event from its descriptor already. The descriptor
+        // does not become readable for these bytes again, so `wait` must not block.
         let has_events = self.group.try_poll()? > 0;
         let deadline = if has_events { Some(Instant::now()) } else { self.deadline() };
         let group = PollFd::new(&self.group, PollFlags::IN);
@@ -140,6 +182,7 @@ impl Monitor {
         let reports = link.reports()?;
         for report in &reports {
             eprintln!("partywall: {report}");
+            self.has_lost |= matches!(report.kind, "gap" | "lost");
         }
         link.acknowledge_reports(&reports)?;
         match link.status() {
@@ -201,6 +244,10 @@ impl Monitor {
                 }
                 self.print(&format!("not attached: {reason}"));
             }
+            Event::LossPossible | Event::RepeatPossible => {
+                self.is_adopted = true;
+                eprintln!("partywall: {event}");
+            }
             Event::Epoch { epoch } => self.print(&format!("epoch {epoch} begins")),
             _ => {}
         }
@@ -219,9 +266,9 @@ impl Monitor {
     }
 }
 
-/// The first words of the reason if the peer refused; they distinguish a refusal from a missing
-/// peer.
+/// The first words of the library's text for a connection that the peer refused. They distinguish a
+/// refusal from a peer that cannot be reached.
 const REFUSED: &str = "the peer refused";
-/// How long refusals are tolerated. A refusal because of a killed owner soon ends, while one
-/// because of a wrong name or secret does not.
+/// How long the peer may refuse connections before the command ends. A refusal because the link's
+/// former owner was just killed soon ends; one because of a wrong name or secret does not.
 const REFUSED_MAX: Duration = Duration::from_secs(2);

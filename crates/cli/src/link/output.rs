@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Output`: the stdout or the file that `recv` writes to.
+//! The output of `partywall link recv`: stdout, or the file of --out.
 //!
 //! ```text
 //!   --out FILE   former content │ the present batch
@@ -56,8 +56,9 @@ impl Output {
         self.length
     }
 
-    /// Ends a line that a killed process wrote in part, so that the next message begins a new line.
-    /// The command calls this function only without --exactly-once.
+    /// Writes a newline if the file ends with a part of a line, which a killed process wrote. The
+    /// next message thereby begins a new line. With --exactly-once the command does not call this
+    /// function, because the checkpoint removes such a part.
     pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());
@@ -81,6 +82,21 @@ impl Output {
         self.file.set_len(length).context("truncating --out")?;
         self.length = self.file.seek(SeekFrom::End(0)).context("truncating --out")?;
         Ok(())
+    }
+
+    /// Whether the output is a regular file, whose last bytes a power loss may take although their
+    /// messages were acknowledged.
+    pub fn is_regular(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.is_file())
+    }
+
+    /// Writes the content of a regular file to the disk.
+    pub fn sync(&self) -> Result<(), Ended> {
+        let synced = if self.is_regular() { self.file.sync_all() } else { Ok(()) };
+        synced.map_err(|error| Ended {
+            exit: Exit::OutputClosed,
+            reason: format!("writing the output to the disk failed: {error}"),
+        })
     }
 
     /// Appends all of `bytes` to the file.

@@ -7,11 +7,11 @@
 //!     └── waits: link │ SIGINT, SIGTERM │ --timeout     --once: sender finished ─▶ exit 0
 //! ```
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct under one more condition: between the
-//! entry and the acknowledgement no connection may begin, because it could bring another stream.
-//! None begins, because no code drives the link in between. A connection that began while a batch
-//! was gathered makes the acknowledgement fail. Then the batch is removed from the output, and the
-//! sender sends it again.
+//! `checkpoint.rs` explains why `--exactly-once` is correct. In `recv` one more condition must
+//! hold: between the checkpoint entry and the acknowledgement no connection begins, because it
+//! could bring another stream. It holds, because no code drives the link in between. A connection
+//! that began while a batch was gathered makes the acknowledgement fail. Then the batch is removed
+//! from the output, and the sender sends it again.
 //!
 //! `--once` ends when the sender has left in good order and all its messages are written. A
 //! receiver that starts later finds the sender's last state in the record of `sender_record.rs`. If
@@ -34,7 +34,6 @@ use super::framing::Framing;
 use super::monitor::{Ended, Monitor};
 use super::options::EndOptions;
 use super::output::Output;
-use super::send::in_flags;
 use super::sender_record::{SenderRecord, SenderState};
 use super::totals;
 use crate::command::channel_options::parse_mode;
@@ -56,7 +55,7 @@ pub struct Arguments {
     /// File to append to [default: stdout]
     #[arg(long = "out", value_name = "FILE")]
     output: Option<PathBuf>,
-    /// End when the sender has finished and all is written
+    /// End when the sender has finished and all its messages are written
     #[arg(long)]
     once: bool,
     /// Over TCP, admit any process that claims to be the peer, without --token-file
@@ -99,15 +98,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let monitor = Monitor::new(group, arguments.end.quiet, arguments.end.timeout);
     let mut waiting = Waiting { caught: &caught, monitor };
+    let adopted = if output.is_regular() { Exit::LossPossible } else { Exit::RepeatPossible };
     let ended = receive(arguments, &server, &admission, output, &mut waiting);
     drop(server);
-    match ended {
-        Ok(()) => Ok(caught.release().unwrap_or_else(|| Exit::Done.into())),
-        Err(Ended { exit, reason }) => {
-            eprintln!("partywall: {reason}");
-            Ok(exit.into())
-        }
-    }
+    let exit = waiting.monitor.exit(adopted);
+    Ok(match ended {
+        Ok(()) => caught.release().unwrap_or_else(|| exit.into()),
+        Err(ended) => ended.print().into(),
+    })
 }
 
 fn receive(
@@ -119,18 +117,27 @@ fn receive(
 ) -> Result<(), Ended> {
     let Some(link) = waiting.first(arguments, server, admission)? else { return Ok(()) };
     let started = Instant::now();
-    let receiving = Receiving::begin(arguments, &link, output);
-    let ended = receiving.and_then(|receiving| receiving.run(waiting));
+    let ended = Receiving::begin(arguments, &link, output).and_then(|mut receiving| {
+        let ended = receiving.run(waiting);
+        receiving.sync().and(ended)
+    });
     if arguments.end.stats {
         eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
-    // The error is ignored: the peer receives the last acknowledgement now, or with the next
-    // connection.
-    let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
+    // The errors are ignored: the peer receives the last acknowledgement now, or with the next
+    // connection; a file that was not written to the disk is refused after a reboot.
+    match &ended {
+        Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
+        // The output may lack acknowledged messages after a power loss, so the link's file is not
+        // closed either: after a reboot it is refused.
+        Err(ended) if ended.exit == Exit::OutputClosed => drop(link),
+        Err(_) => drop(link.detach()),
+    }
     ended
 }
 
-/// The parts with which the command waits for events of the link and for signals at the same time.
+/// The objects with which the command waits for events of the link and for signals at the same
+/// time.
 struct Waiting<'a> {
     caught: &'a Caught,
     monitor: Monitor,
@@ -146,7 +153,7 @@ impl Waiting<'_> {
         admission: &Admission,
     ) -> Result<Option<Link>, Ended> {
         if let Some(peer) = &arguments.peer {
-            let link = server.open(peer, &arguments.end.link).map_err(in_flags)?;
+            let link = server.open(peer, &arguments.end.link)?;
             return Ok(Some(link));
         }
         loop {
@@ -157,6 +164,11 @@ impl Waiting<'_> {
                 }
                 Err(AcceptError::TimedOut) => {}
                 Err(error) => return Err(Ended::failed(error.to_string())),
+            }
+            // Only an operator ends this refusal; any other may end while the command waits.
+            let refused = server.take_open_error().map(Ended::from);
+            if let Some(ended) = refused.filter(|ended| ended.exit == Exit::OtherBoot) {
+                return Err(ended);
             }
             self.monitor.check_limits(true)?;
             if self.is_interrupted(true)? {
@@ -221,7 +233,7 @@ impl<'a> Receiving<'a> {
         })
     }
 
-    fn run(mut self, waiting: &mut Waiting<'_>) -> Result<(), Ended> {
+    fn run(&mut self, waiting: &mut Waiting<'_>) -> Result<(), Ended> {
         waiting.monitor.wake_at(self.return_deadline);
         loop {
             // The events are handled before the messages: if the sender has left, all its messages
@@ -250,6 +262,14 @@ impl<'a> Receiving<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Writes the output, the checkpoint and the record of the sender to the disk. The link's file
+    /// is closed after that, so it never says that a message was written which the output lacks.
+    fn sync(&self) -> Result<(), Ended> {
+        self.output.sync()?;
+        self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?;
+        Ok(self.sender.sync()?)
     }
 
     /// Returns the result of `--once` if no sender has attached in this run before the deadline.
@@ -378,13 +398,15 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// Maximum number of messages in a batch.
+/// Maximum number of messages that are written to the output and acknowledged together (a batch).
 const BATCH_MESSAGES: usize = 64;
 /// Maximum number of bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Size in bytes of the receiver's own ring; it is small, because the receiver sends no messages.
+/// Size in bytes of the ring for messages from the receiver to the sender. It is small, because
+/// `recv` sends no messages.
 const OWN_RING_BYTES: u64 = 4096;
-/// Longest time to wait until the peer has received the last acknowledgement.
+/// Longest time that the command waits at its end until the peer has received the last
+/// acknowledgement.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that `--once` waits for a sender that attached in an earlier run.
 const RETURN_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `partywall link adopt` and `partywall link reset`: the decisions of an operator on a quarantined
-//! link.
+//! link, or on a file that is refused after a reboot.
 //!
 //! ```text
 //!   partywall_link::adopt, reset ─ without --yes: report only ─▶ text of the plan, exit code 1
@@ -8,35 +8,38 @@
 //! ```
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
-use partywall_link::{Adopted, Key, QuarantineSnapshot, Reset, adopt, reset};
+use anyhow::{Context, Result, bail};
+use partywall_link::{Adopted, Evidence, Key, QuarantineSnapshot, Reset, adopt, inspect, reset};
 
 use crate::command::report::{self, UNSOUND};
 
-/// Names the end of a link to repair.
+/// The flags that name the end of a link to repair.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
+    /// File of the link, as errors and `link inspect` print it; instead of --dir and names
+    #[arg(value_name = "FILE", conflicts_with_all = ["dir", "name", "peer", "link"])]
+    file: Option<PathBuf>,
     /// Directory of the link
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-    /// Name of this end
-    #[arg(long, value_name = "A")]
-    name: String,
-    /// Name of the peer
-    #[arg(long, value_name = "B")]
-    peer: String,
-    /// Name of the link
-    #[arg(long, value_name = "NAME", default_value = "messages")]
-    link: String,
+    #[arg(long, value_name = "DIR", required_unless_present = "file")]
+    dir: Option<PathBuf>,
+    /// Name of this end; not needed if --link names one link of the directory
+    #[arg(long, value_name = "A", required_unless_present_any = ["file", "link"])]
+    name: Option<String>,
+    /// Name of the peer; not needed if --link names one link of the directory
+    #[arg(long, value_name = "B", required_unless_present_any = ["file", "link"])]
+    peer: Option<String>,
+    /// Name of the link [default: messages]
+    #[arg(long, value_name = "NAME")]
+    link: Option<String>,
     /// Do it; without this flag, only print what would be done
     #[arg(long)]
     yes: bool,
 }
 
-/// End the quarantine of a link, and receive from the peer again
+/// End the quarantine of a link, or go on with a file that is refused after a reboot
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = ADOPT)]
 pub struct AdoptArguments {
@@ -44,7 +47,8 @@ pub struct AdoptArguments {
     which: Which,
 }
 
-/// Drop the unsent messages of one end of a link, and begin a new stream
+/// Drop the messages of one end of a link that have no known acknowledgement, and begin a new
+/// stream
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = RESET)]
 pub struct ResetArguments {
@@ -52,27 +56,64 @@ pub struct ResetArguments {
     which: Which,
 }
 
-/// Runs `link adopt`, which ends the quarantine of a link.
+/// Runs `link adopt`, which ends the quarantine of a link or the refusal of its file.
 pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     let which = &arguments.which;
-    report::conclude(which.key().and_then(|key| {
-        let adopted = adopt(&which.dir, &key, which.yes)?;
+    report::conclude(which.end().and_then(|(dir, key)| {
+        let adopted = adopt(&dir, &key, which.yes)?;
         which.print(&adopted_text(&adopted, which.yes))
     }))
 }
 
-/// Runs `link reset`, which drops unsent messages and begins a new stream.
+/// Runs `link reset`, which drops the messages without a known acknowledgement and begins a new
+/// stream.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
-    report::conclude(which.key().and_then(|key| {
-        let done = reset(&which.dir, &key, which.yes)?;
+    report::conclude(which.end().and_then(|(dir, key)| {
+        let done = reset(&dir, &key, which.yes)?;
         which.print(&reset_text(&done, which.yes))
     }))
 }
 
 impl Which {
-    fn key(&self) -> Result<Key> {
-        Ok(Key::new(&self.name, &self.peer, &self.link)?)
+    /// The directory of the link, and the names of the end.
+    fn end(&self) -> Result<(PathBuf, Key)> {
+        if let Some(file) = &self.file {
+            let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = dir.unwrap_or(Path::new("."));
+            let found =
+                inspect(dir)?.into_iter().find(|found| found.path.file_name() == file.file_name());
+            let found = found.with_context(|| {
+                format!(
+                    "{} is not the file of a link: `link inspect --dir` lists them",
+                    file.display()
+                )
+            })?;
+            return Ok((dir.to_owned(), found.inspection?.key));
+        }
+        let dir = self.dir.clone().context("give FILE or --dir DIR")?;
+        if let (Some(name), Some(peer)) = (&self.name, &self.peer) {
+            let link = self.link.as_deref().unwrap_or("messages");
+            return Ok((dir, Key::new(name, peer, link)?));
+        }
+        let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+        let mut keys: Vec<Key> = inspect(&dir)?
+            .into_iter()
+            .filter_map(|found| Some(found.inspection.ok()?.key))
+            .collect();
+        keys.retain(|key| {
+            is(&self.name, key.local())
+                && is(&self.peer, key.remote())
+                && is(&self.link, key.link())
+        });
+        match <[Key; 1]>::try_from(keys) {
+            Ok([key]) => Ok((dir, key)),
+            Err(keys) => bail!(
+                "{} has {} such links: give --name, --peer and --link, or the file (`link inspect` lists them)",
+                dir.display(),
+                keys.len()
+            ),
+        }
     }
 
     fn print(&self, text: &str) -> Result<ExitCode> {
@@ -83,9 +124,13 @@ impl Which {
 }
 
 fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
-    let Adopted { path, quarantine, forgotten, needs_reset, .. } = adopted;
+    let Adopted { path, evidence, quarantine, forgotten, needs_reset, .. } = adopted;
     let mut text = format!("{}\n", path.display());
-    // The result is ignored, because writing to a string cannot fail.
+    if let Some(evidence) = evidence {
+        proven_text(&mut text, evidence, is_done);
+    }
+    let Some(quarantine) = quarantine else { return text };
+    // The results are ignored, because writing to a string cannot fail.
     let _ = writeln!(text, "  quarantine   {}: {}", why(quarantine), ends(is_done));
     let receiving = match (forgotten, needs_reset, quarantine.is_receiving) {
         (Some(to), ..) => format!(
@@ -103,6 +148,26 @@ fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
     let _ = writeln!(text, "  receiving    {receiving}");
     let _ = writeln!(text, "  sending      unchanged: all kept messages are sent again");
     text
+}
+
+/// Adds what a file of another boot proves, and the consequences of adopting it.
+fn proven_text(text: &mut String, evidence: &Evidence, is_done: bool) {
+    let Evidence { messages, from, to, consumed, .. } = evidence;
+    let (is, are) = if is_done { ("is", "are") } else { ("would be", "would be") };
+    // The results are ignored, because writing to a string cannot fail.
+    let _ = writeln!(text, "  proven       {evidence}");
+    let _ = writeln!(
+        text,
+        "  sending      {messages} kept messages (positions {from}..{to}) {are} sent; others may be lost"
+    );
+    let _ = writeln!(
+        text,
+        "  receiving    {is} gone on with from position {consumed}; acknowledged messages may come again"
+    );
+    let _ = writeln!(
+        text,
+        "  the next owner of the file {is} told that messages may be lost or come again"
+    );
 }
 
 fn reset_text(done: &Reset, is_done: bool) -> String {
@@ -141,6 +206,13 @@ Examples:
   partywall link inspect --dir links                                      which is in quarantine?
   partywall link adopt --dir links --name bob --peer alice                what would happen?
   partywall link adopt --dir links --name bob --peer alice --yes          do it
+  partywall link adopt links/c3577146f5953aeb.link --yes                  the same, by its file
+  partywall link adopt --dir links --link orders --yes                    if only one is called so
+
+A file that was not closed before a reboot is refused, because a power loss may have taken any of
+its pages. adopt goes on with what the file proves: the whole messages from the first kept one on,
+up to the first hole. The rest is given up. The next owner is told: link send then ends with 9, and
+link recv with 9 or 10, instead of 0.
 
 A link is in quarantine if the files of its two ends contradict each other, usually because one of
 them was restored from a copy. Both ends keep everything and do not attach until an operator
@@ -164,7 +236,8 @@ without --yes.
 Exit codes:
   0  done
   1  not done, because --yes is missing
-  2  wrong usage, no such link, not in quarantine, or the file has an owner or is damaged";
+  2  wrong usage, no such link, neither in quarantine nor refused, or the file has an owner or is
+     damaged";
 
 const RESET: &str = "\
 Examples:

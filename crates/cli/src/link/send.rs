@@ -8,14 +8,14 @@
 //! ```
 //!
 //! A command that fails or is killed ends without sending the frame LEAVE. LEAVE means that the
-//! input has ended and is acknowledged, and `recv --once` relies on that. The command catches no
+//! input has ended and is acknowledged, and `recv --once` relies on that. A command that fails
+//! still closes the link's file, so that a reboot does not make it doubtful. The command catches no
 //! signals, so a signal ends the process immediately.
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct.
+//! The module doc of `checkpoint.rs` explains why `--exactly-once` is correct.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use partywall::Address;
-use partywall_link::{Client, Config, Group, Link, OpenError, SendError, TrySendError};
+use partywall_link::{Client, Config, Group, Link, SendError, TrySendError};
 use partywall_sys::poll::{PollFd, PollFlags};
 
 use super::checkpoint::{self, Checkpoint, Entry, Identity, Kind};
@@ -50,7 +50,8 @@ pub struct Arguments {
     /// File to read [default: stdin]
     #[arg(long = "in", value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Begin this epoch; undelivered messages of the former one are dropped and reported
+    /// Begin the epoch with this number; undelivered messages of the former epoch are dropped and
+    /// reported
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
     /// Size of the ring for small messages, for a new link
@@ -73,29 +74,43 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .login(secret.unwrap_or_default())
         .after_reboot(arguments.end.after_reboot.into())
         .group(&group);
-    let client = Client::new(place, &arguments.end.name, config).map_err(in_flags)?;
-    let opened = client.connect(&arguments.address, &arguments.peer, &arguments.end.link);
-    let link = opened.map_err(in_flags)?;
-    let started = Instant::now();
     let monitor = Monitor::new(group, arguments.end.quiet, arguments.end.timeout);
-    let ended = Sending::begin(arguments, &link, input, monitor)
-        .and_then(|mut sending| sending.run().map_err(|ended| sending.with_kept_input(ended)));
+    let sent = Client::new(place, &arguments.end.name, config)
+        .and_then(|client| client.connect(&arguments.address, &arguments.peer, &arguments.end.link))
+        .map_err(Ended::from)
+        .and_then(|link| send_all(arguments, link, input, monitor));
+    Ok(sent.unwrap_or_else(Ended::print).into())
+}
+
+/// Sends the input, and closes the link. Returns the exit code if all of the input is acknowledged.
+fn send_all(
+    arguments: &Arguments,
+    link: Link,
+    input: File,
+    mut monitor: Monitor,
+) -> Result<Exit, Ended> {
+    let started = Instant::now();
+    let ended = Sending::begin(arguments, &link, input, &mut monitor).and_then(|mut sending| {
+        let ended = sending.run().map_err(|ended| sending.with_kept_input(ended));
+        ended.and(sending.sync())
+    });
     if arguments.end.stats {
         eprint!("{}", totals("sent", &link.stats(), started.elapsed()));
     }
     match ended {
         Ok(()) => {
             // All messages are acknowledged. The error is ignored, because a LEAVE that is not sent
-            // in time only delays `recv --once`.
+            // in time only delays `recv --once`, and a file that was not written to the disk is
+            // refused after a reboot.
             let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
-            Ok(Exit::Done.into())
+            Ok(monitor.exit(Exit::LossPossible))
         }
-        Err(Ended { exit, reason }) => {
-            eprintln!("partywall: {reason}");
-            // The link is not dropped, because a close in good order would present the sent part as
-            // the whole input.
-            mem::forget(link);
-            Ok(exit.into())
+        Err(ended) => {
+            // The link is detached and not closed, because LEAVE would present the sent part as the
+            // whole input. The error is ignored: a file that is not on the disk is refused after a
+            // reboot.
+            let _ = link.detach();
+            Err(ended)
         }
     }
 }
@@ -106,7 +121,7 @@ struct Sending<'a> {
     input: File,
     splitter: Splitter,
     checkpoint: Option<Checkpoint>,
-    monitor: Monitor,
+    monitor: &'a mut Monitor,
     epoch: u64,
     /// Upper bound of the bytes in a batch; it is halved each time that a batch exceeds the ring.
     batch_max: usize,
@@ -120,7 +135,7 @@ impl<'a> Sending<'a> {
         arguments: &Arguments,
         link: &'a Link,
         mut input: File,
-        monitor: Monitor,
+        monitor: &'a mut Monitor,
     ) -> Result<Self, Ended> {
         if let Some(epoch) = arguments.epoch {
             let present = link.epoch()?;
@@ -177,6 +192,12 @@ impl<'a> Sending<'a> {
             ),
         };
         Ended { exit, reason: format!("{reason}{note}") }
+    }
+
+    /// Writes the checkpoint to the disk before the link's file, so that a power loss never leaves
+    /// an older checkpoint beside a file that was closed.
+    fn sync(&self) -> Result<(), Ended> {
+        Ok(self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?)
     }
 
     fn run(&mut self) -> Result<(), Ended> {
@@ -296,8 +317,8 @@ impl<'a> Sending<'a> {
         self.monitor.update(self.link, waits_for_peer)
     }
 
-    /// Waits until all messages are acknowledged, and the peer has attached, so that LEAVE can be
-    /// sent.
+    /// Waits until all messages are acknowledged. Also waits until the peer has attached, because
+    /// the frame LEAVE, which says that the input is complete, needs a connection.
     fn wait_acked(&mut self) -> Result<(), Ended> {
         let mut left = u64::MAX;
         loop {
@@ -386,23 +407,11 @@ fn not_sent(error: SendError) -> Ended {
     }
 }
 
-/// Converts an error of opening a link into a text for the user. The text names the flag of the
-/// command instead of the setting of the library.
-pub fn in_flags(error: OpenError) -> anyhow::Error {
-    match error {
-        OpenError::Config(error) => {
-            let flag = if error.setting == "slab_bytes" { "--slab" } else { "--ring" };
-            anyhow::anyhow!("{flag} is {}, but must be {}", error.found, error.wanted)
-        }
-        other => other.into(),
-    }
-}
-
 /// Upper bound of the messages in a batch.
 const BATCH_MESSAGES: usize = 64;
 /// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest time to wait until the peer has received LEAVE.
+/// Longest time that the command waits at its end until the peer has received the frame LEAVE.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\

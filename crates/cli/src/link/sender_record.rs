@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `SenderRecord`: a small file next to that of a link, which says whether the link's sender has
-//! finished.
+//! The sender record: a small file next to the receiver's link file, which says whether the link's
+//! sender has finished.
 //!
 //! ```text
 //!   (no file) ── attached ─▶ "attached" ── peer left, all written ─▶ "finished" ── attached ─▶ …
 //! ```
 //! The link's file does not store that the peer has left. After a restart `recv --once` reads that
 //! from this record, so that it does not wait for a sender that has finished. Without --dir the
-//! record is not stored, because a receiver without --dir cannot be restarted.
+//! record is not stored, because a restarted receiver without --dir does not continue the former
+//! link.
 //!
 //! Invariant: "attached" is in the file before the first message of a connection is acknowledged.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,17 @@ impl SenderRecord {
     /// Writes to the file that the sender has finished.
     pub fn record_finished(&mut self) -> Result<()> {
         self.record(SenderState::Finished, FINISHED)
+    }
+
+    /// Writes the record and its name to the disk, if there is one.
+    pub fn sync(&self) -> Result<()> {
+        let Some(path) = self.path.as_deref().filter(|_| self.state != SenderState::Unknown) else {
+            return Ok(());
+        };
+        let directory = path.parent().context("a record without a directory")?;
+        let synced = File::open(path).and_then(|file| file.sync_all());
+        let synced = synced.and_then(|()| File::open(directory)?.sync_all());
+        synced.with_context(|| format!("writing {} to the disk", path.display()))
     }
 
     fn record(&mut self, state: SenderState, text: &str) -> Result<()> {

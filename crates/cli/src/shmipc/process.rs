@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the regions of a process, and the processes that have a region, in /proc.
+//! Finds in /proc the shmipc regions that a process has open or mapped, and the processes that have
+//! a given region.
 //!
 //! ```text
 //!   /proc/PID/fd/N    ─▶ memfd:shmipc…, /dev/shm/…, …_buffer, …_queue_N ─▶ read via fd/N
@@ -8,6 +9,7 @@
 //! Files are opened for reading only. Their content decides later which of them are regions.
 
 use super::memory::{Memory, is_named_like_a_region};
+use crate::command::access;
 use anyhow::{Context, Result, bail};
 use partywall_shmipc::regions::read_memory;
 use std::collections::HashSet;
@@ -43,14 +45,7 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     if !Path::new(&directory).exists() {
         bail!("there is no process {pid}; a file of this name is ./{pid}");
     }
-    let explain = |error: io::Error| match error.kind() {
-        ErrorKind::PermissionDenied => anyhow::anyhow!(
-            "not allowed to inspect process {pid}: {}",
-            missing_right(&fs::read_to_string("/proc/self/status").unwrap_or_default())
-        ),
-        ErrorKind::NotFound => anyhow::anyhow!("process {pid} has just ended"),
-        _ => anyhow::Error::new(error).context(format!("inspecting process {pid} failed")),
-    };
+    let explain = |error| access::explain(pid, error);
     let (mut owned, mut seen) = (Owned::default(), HashSet::new());
     for entry in fs::read_dir(format!("{directory}/fd")).map_err(explain)?.flatten() {
         let link = match fs::read_link(entry.path()) {
@@ -81,33 +76,6 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     owned.memories.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(owned)
 }
-
-/// The right that this process lacks to inspect another process; `status` is the text of
-/// `/proc/self/status`.
-fn missing_right(status: &str) -> &'static str {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-    };
-    // The line `Uid:` of `status` lists the real, effective, saved and file system user id.
-    let is_root = field("Uid:").is_some_and(|users| users.get(1).is_some_and(|user| user == "0"));
-    let capabilities =
-        field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());
-    match capabilities {
-        Some(bits) if bits & CAP_SYS_PTRACE != 0 => {
-            "this process has CAP_SYS_PTRACE, so a security module (SELinux, AppArmor, Yama) forbids \
-             it, or the other process is in a user namespace outside of this one"
-        }
-        _ if is_root => {
-            "root lacks the capability CAP_SYS_PTRACE here, as in most containers: run this on the \
-             host, or give it to the container (docker run --cap-add SYS_PTRACE)"
-        }
-        _ => "run this as its user, or as root",
-    }
-}
-
-/// The capability to inspect other processes: bit 19 of the effective capabilities.
-const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 /// The processes that have one of `files` open or mapped, among those that this process may
 /// inspect.
@@ -222,19 +190,6 @@ fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn missing_right_is_named() {
-        let status = |user: u32, bits: &str| {
-            missing_right(&format!("Name:\tx\nUid:\t1\t{user}\t1\t1\nCapEff:\t{bits}\n"))
-        };
-        assert_eq!(status(1000, "0000000000000000"), "run this as its user, or as root");
-        // The bits are the capabilities that docker gives to root, without `CAP_SYS_PTRACE`.
-        assert!(status(0, "00000000a80425fb").contains("--cap-add SYS_PTRACE"));
-        assert!(status(0, "000001ffffffffff").contains("a security module"));
-        assert!(status(1000, "0000000000080000").contains("a security module"));
-        assert_eq!(missing_right(""), "run this as its user, or as root");
-    }
 
     #[test]
     fn mapping_in_pieces_is_one() {

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Runs `partywall bench` with short measurements.
+/// Runs `partywall bench` with these arguments; returns its output and exit status.
 fn bench(arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_partywall");
     Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
@@ -95,7 +95,8 @@ fn link_files_are_removed_after_the_run() {
     }
 }
 
-/// The process ids of the children that the first thread of a process started.
+/// The process ids of the children that the first thread of process `pid` started, as `/proc` lists
+/// them.
 fn children_of(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     listed.unwrap_or_default().split_whitespace().flat_map(str::parse).collect()
@@ -110,8 +111,8 @@ fn link() {
     };
     for scenario in ["ping", "throughput", "duplex"] {
         for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
-            // Plain sockets have no duplex scenario with large messages, because both ends would
-            // block in send.
+            // Expected result: no line for `duplex` with large messages over plain sockets, because
+            // both ends would block in send.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),
@@ -221,6 +222,38 @@ fn connect() {
 }
 
 #[test]
+fn connect_reports_its_messages_and_the_transport_of_the_last() {
+    for fresh in [&[][..], &["--fresh"]] {
+        let few = ["connect", "--messages", "1,300", "--transport", "shm,uds,tcp"];
+        let lines = lines(&[&few, fresh].concat());
+        assert_eq!(lines.len(), 6, "three transports, each with two numbers of messages");
+        for line in &lines {
+            assert_complete(line);
+            assert!(line["ops"].as_u64() > Some(0) && line["p50_ns"].as_u64() > Some(0), "{line}");
+            assert_eq!(line["fresh"], Value::Bool(!fresh.is_empty()));
+            let carrier = if line["transport"] == "shm" { "shm" } else { "socket" };
+            assert_eq!(line["last_message_over"], carrier, "{line}");
+        }
+        let counts = lines.iter().map(|line| line["messages"].as_u64());
+        assert_eq!(counts.filter(|count| *count == Some(300)).count(), 3);
+    }
+}
+
+#[test]
+fn table_of_connect_names_the_transport_of_the_last_message() {
+    let short = ["--duration", "5ms", "--rounds", "1", "--transport", "shm,uds"];
+    let output = bench(&[&["connect", "--fresh"][..], &short].concat());
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let ends = |transport: &str, carrier: &str| {
+        let line = text.lines().find(|line| line.starts_with(transport)).expect(transport);
+        assert!(line.ends_with(carrier) && line.contains("fresh"), "{line}");
+    };
+    assert!(output.status.success() && text.contains("last message over"), "{text}");
+    ends("connect shm", "shared memory");
+    ends("connect uds", "a socket");
+}
+
+#[test]
 fn untouched_payloads_are_marked() {
     let lines = lines(&["ping", "--size", "64", "--transport", "uds", "--touch", "none"]);
     assert_eq!(lines[0]["touched"], Value::Bool(false));
@@ -255,6 +288,9 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
         &["parallel", "--unread", "199"],
         &["parallel", "--one-process", "--pin", "0,1"],
         &["ping", "--one-process"],
+        &["ping", "--fresh"],
+        &["ping", "--messages", "100"],
+        &["connect", "--messages", "0"],
         &["--unread", "1"],
         &["ping", "--transport", "uds", "--pin", "9999,9998"],
     ] {

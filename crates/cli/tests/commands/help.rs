@@ -6,7 +6,7 @@ use crate::program;
 use program::{run, text};
 
 /// All commands that the help shows.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "",
     "bench",
     "listen",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 19] = [
     "echo run",
     "proxy",
     "doctor",
+    "inspect",
     "shmipc",
     "shmipc dump",
     "link",
@@ -77,6 +78,7 @@ fn help_of_commands_for_scripts_has_exit_codes() {
         "echo serve",
         "proxy",
         "doctor",
+        "inspect",
         "shmipc dump",
         "link send",
         "link recv",

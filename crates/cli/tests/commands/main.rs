@@ -11,6 +11,7 @@ mod echo;
 mod exit_codes;
 mod half_close;
 mod help;
+mod inspect;
 mod shmipc_dump;
 mod signals;
 mod stream;

@@ -2,11 +2,12 @@
 //! `partywall link inspect` prints all files of a directory, with live, dead or no owners, reports
 //! a damaged file and continues with the next, and changes no file.
 
-use crate::program;
+use crate::{linked, program};
 
+use linked::Ground;
 use partywall_link::store::{OwnFile, Sizes};
 use partywall_link::{Directory, Key};
-use program::{run, text};
+use program::{run, text, wait_until};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -125,4 +126,23 @@ fn directory_without_links_is_distinguished_from_a_missing_one() {
     let (code, _, errors) = inspect(&directory.path().join("missing"), &[]);
     assert!(code == UNREADABLE && errors.contains("mkdir -m 700"), "{errors}");
     assert_eq!(run(&["link", "inspect", "--nonsense"]).status.code(), Some(UNREADABLE));
+}
+
+#[test]
+fn inspect_of_a_process_names_its_link() {
+    let ground = Ground::new(false);
+    let input = ground.write("input", "kept, because there is no receiver\n");
+    let sender = ground.start(&ground.alice(&["--in", &input]));
+    let pid = sender.0.id().to_string();
+    wait_until("the sender has its file open", || run(&["inspect", &pid]).status.success());
+    let output = run(&["inspect", &pid, "--json"]);
+    let whole: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let link = &whole["links"][0];
+    assert_eq!((&link["local"], &link["remote"]), (&"alice".into(), &"bob".into()), "{whole}");
+    assert_eq!(link["link"], "messages");
+    assert!(link["created_ns"].as_u64().unwrap() > 0);
+    let source = ground.file_of("alice", "link");
+    assert_eq!(link["source"], source.to_str().unwrap());
+    let printed = text(&run(&["inspect", &pid]).stdout);
+    assert!(printed.contains("link \"messages\" of \"alice\" with \"bob\""), "{printed}");
 }

@@ -8,5 +8,6 @@ mod program;
 
 mod inspect;
 mod kills;
+mod reboot;
 mod repair;
 mod send_recv;

@@ -30,7 +30,7 @@ rule. Add rows in the generator
 /// of the link itself.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
-/// Returns all images of link files, in the order of their rows in the index.
+/// Returns all link files, valid and invalid, in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -41,14 +41,15 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content in
-/// the words that the index uses.
+/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content as
+/// the line that INDEX.md states.
 pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let mut pages = bytes.to_vec();
     pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
     let file = File::check(&pages, file_bytes, Some(NAMES))?;
     let (owner, state) = (&file.owner, &file.state);
     let (consumed, digest) = file.consumed_to();
+    let adopted = if owner.adopted.get() == 1 { " adopted=1" } else { "" };
     let closing = owner.closing;
     let closing = if closing.is_closed() {
         let Closing { tail, tail_digest, consumed, consumed_digest, state_sequence, .. } = closing;
@@ -57,7 +58,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
         String::new()
     };
     Ok(format!(
-        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}{closing}",
+        "incarnation={} left={} pid={} epoch={} base={} acked={} consumed={consumed}/{digest} peer={} previous={} reports={} dropped={} delivered={} skip={} skip_reported={} quarantine={}{closing}{adopted}",
         owner.incarnation,
         owner.left,
         owner.pid,
@@ -135,7 +136,7 @@ impl Maker {
     }
 
     /// Sets the `since` word of the consumed record with this `sequence` number. The word says that
-    /// `bytes` more bytes, with this `digest`, were consumed after that record.
+    /// `bytes` more bytes were consumed after that record, up to a position with this `digest`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
@@ -189,8 +190,8 @@ fn closing() -> Closing {
     }
 }
 
-/// Returns the owner record of an owner that has left, and that closed the link in the way that
-/// `closing` says.
+/// Returns the owner record of an owner that has left the file and has described its last contents
+/// by `closing`.
 fn closed(closing: Closing) -> OwnerRecord {
     OwnerRecord { closing, ..owner(3, 1, 1) }.sealed()
 }
@@ -202,9 +203,11 @@ fn good() -> Vec<Image> {
     left.owner(owner(3, 1, 1));
     let mut closed_file = Maker::used();
     closed_file.owner(closed(closing()));
+    let mut adopted = Maker::used();
+    adopted.owner(OwnerRecord { adopted: 1.into(), ..owner(3, 1, 1) }.sealed());
     let mut torn = Maker::used();
-    // The image shows three updates that were each interrupted before the seal was stored: of the
-    // owner record, of the state and of the consumed record.
+    // The image has three updates that were interrupted before their seal was stored: of the owner
+    // record, of the state and of the consumed record.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
@@ -222,11 +225,18 @@ fn good() -> Vec<Image> {
     let skipped = used.replace("8192/10", "64/5");
     let left_line = used.replace("left=0", "left=1");
     let closed_line = format!("{left_line} closed=256/9 8192/10 state=2");
+    let adopted_line = format!("{left_line} adopted=1");
     vec![
         image("new", new, "as created", Maker::new()),
         image("used", used, "owned, with every field of the state set", Maker::used()),
         image("left", &left_line, "its owner has left", left),
         image("closed", &closed_line, "its owner has closed it: the rest was synced", closed_file),
+        image(
+            "adopted",
+            &adopted_line,
+            "gone on with in part, and no application knows it",
+            adopted,
+        ),
         image(
             "torn",
             used,
@@ -312,8 +322,8 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The seal word of the newest state slot gets the low 32 bits that an interrupted update of
-    // this slot would leave.
+    // The seal of the newest state slot gets the sequence number that an interrupted update would
+    // leave there. But its checksum still fits the body, so this is damage.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();
@@ -372,6 +382,11 @@ fn contradictions() -> Vec<Image> {
         owned("owner-left", "an owner with unknown flags", owner(3, 2, 2)),
         owned("owner-incarnation", "an incarnation beyond 2^62", owner(3, u64::MAX, 0)),
         owned("owner-never", "an owner of incarnation 0", owner(3, 0, 0)),
+        owned(
+            "owner-adopted",
+            "an owner neither adopted nor not",
+            OwnerRecord { adopted: 2.into(), ..owner(3, 1, 1) }.sealed(),
+        ),
         owned(
             "closing-open",
             "closed by an owner that has not left",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The link file of this process: created whole, checked, owned, mapped and cut into parts.
+//! The link file that this process owns: opened or created, checked, mapped, and cut into parts.
 //!
 //! ```text
 //!   no file:  make an unnamed file ─▶ allocate all its bytes ─▶ write its first pages
@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! - Before this process owns the file, it only reads the file.
-//! - The file stays owned as long as any part of its memory lives, because each part holds the
+//! - The file stays owned as long as any part of its memory is in use, because each part holds the
 //!   ownership.
 
 use std::fs::File;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use partywall_layout::link::{CONSUMED_SLOT, Closing, ConsumedRecord, OwnerRecord};
 use partywall_layout::link::{
     FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, LinkHeader, OWNER_OFFSET, PARTS_OFFSET,
-    STATE_OFFSET, StateImage,
+    STATE_OFFSET, Slot, StateImage,
 };
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, LINE_BYTES, PAGE_BYTES};
@@ -52,7 +52,7 @@ use partywall_sys::nonce;
 pub struct Sizes {
     /// The size of the record ring in bytes.
     pub ring: u64,
-    /// The number of entries of the release ring.
+    /// The number of entries of the release ring, which links do not use.
     pub entries: u64,
     /// The minimum size of the slab in bytes; the file rounds it up to whole pages.
     pub slab: u64,
@@ -63,13 +63,16 @@ pub struct Sizes {
 pub struct OwnFile {
     /// The number of owners of the link file so far, this process included.
     pub incarnation: u64,
-    /// The contents of the link file's first pages when this process became the owner.
+    /// The header, owner record, state and consumed position of the link file when this process
+    /// became the owner.
     pub image: Box<Image>,
-    /// The slots of the state image.
+    /// The pair of slots in which each new state replaces the one before as a whole.
     pub state: StateSlots,
-    /// The slots of the acked offset as a receiver, called `consumed` in SPEC 13.5.
+    /// The pair of slots with the position up to which this end has acknowledged the received
+    /// stream (`consumed` in SPEC 13.5).
     pub consumed: ConsumedSlots,
-    /// The rest of the control page, from `asleep_records` on (SPEC 3.3).
+    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads
+    /// there whether this end sleeps.
     pub control: OwnMem,
     /// The memory of the record ring.
     pub ring: OwnMem,
@@ -77,9 +80,11 @@ pub struct OwnFile {
     pub release_ring: OwnMem,
     /// The memory of the slab.
     pub slab: OwnMem,
-    /// A handle for opening the link file again, which does not keep the file owned.
+    /// A handle by which further descriptors of the link file are opened. The handle does not keep
+    /// the file owned.
     pub handle: FileHandle,
-    /// Whether the file was last owned in another boot, and was adopted with only what it proves.
+    /// Whether this owner or an earlier one adopted the file after another boot with only what it
+    /// proves, and no application has been told.
     pub is_adopted: bool,
 }
 
@@ -125,8 +130,8 @@ impl OwnFile {
         Self::open_after(directory, key, sizes, AfterReboot::Refuse)
     }
 
-    /// Opens the file like [`open`](Self::open). The policy says what to do with a file that was
-    /// last owned in another boot.
+    /// Opens the file like [`open`](Self::open). The policy says whether a file that was last owned
+    /// before a reboot is refused or adopted.
     ///
     /// # Errors
     ///
@@ -140,14 +145,13 @@ impl OwnFile {
         let path = directory.file_path(&key.file_name());
         let own = Instance::of_self().map_err(|source| system(&path, "/proc", source))?;
         let opening = Opening { directory, key, path: &path, own, policy };
-        let (file, stat, is_missing) = opening.found_or_made(sizes)?;
-        let (ownership, image, is_adopted) = opening.own(file, stat)?;
-        Self::mapped(ownership, image, is_adopted || is_missing)
-            .map_err(|source| system(&path, "mapping", source))
+        let (file, stat) = opening.found_or_made(sizes)?;
+        let (ownership, image) = opening.own(file, stat)?;
+        Self::mapped(ownership, image).map_err(|source| system(&path, "mapping", source))
     }
 
-    fn mapped(ownership: Ownership, image: Image, is_adopted: bool) -> io::Result<Self> {
-        let incarnation = ownership.incarnation();
+    fn mapped(ownership: Ownership, image: Image) -> io::Result<Self> {
+        let (incarnation, is_adopted) = (ownership.incarnation(), ownership.is_adopted());
         let geometry = image.geometry;
         let map = FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?;
         let ownership = Arc::new(ownership);
@@ -182,7 +186,7 @@ const _: () = {
 pub struct FileHandle(Weak<Ownership>);
 
 impl FileHandle {
-    /// Opens another descriptor of the file, through which a peer can only read.
+    /// Opens a read-only descriptor of the file, to be sent to a peer.
     ///
     /// # Errors
     ///
@@ -199,10 +203,16 @@ impl FileHandle {
         scope.sync(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
     }
 
-    /// The number of the file system that holds the link file.
+    /// The device number of the file system that holds the link file, by which files of one file
+    /// system are synced together.
     pub(crate) fn device(&self) -> io::Result<u64> {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         Ok(ownership.file().metadata()?.dev())
+    }
+
+    /// Records whether the application has been told that the file was adopted.
+    pub(crate) fn set_notified(&self, is_notified: bool) {
+        self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
     }
 
     /// Writes into the owner record that this owner has left the file, together with `closing`,
@@ -212,7 +222,8 @@ impl FileHandle {
     }
 }
 
-/// Keeps the memory mapped and the file owned. The fields are dropped in order: the mapping first.
+/// Keeps the memory of a link file mapped and the file owned. The fields are dropped in order: the
+/// mapping first, so that no store follows the end of the ownership.
 struct Pages {
     map: FileMap,
     _ownership: Arc<Ownership>,
@@ -224,7 +235,7 @@ impl Writable for Pages {
     }
 }
 
-/// A link file that is being opened.
+/// A link file that is being opened, with the key, the path and the policy for it.
 struct Opening<'a> {
     directory: &'a Directory,
     key: &'a Key,
@@ -234,43 +245,33 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Opens the link file, or creates it if the directory has none. The last value of the result
-    /// says whether `links.list` names a file of an earlier boot that is now missing.
-    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
+    /// Opens the link file, or creates it if the directory has none. If `links.list` names a file
+    /// of an earlier boot that is now missing, the new file counts as adopted.
+    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat), StorageError> {
         let name = self.key.file_name();
-        let mut is_missing = false;
         for _ in 0..ATTEMPTS_MAX {
             if let Some((file, stat)) = self.directory.open_file(&name, true)? {
-                return Ok((file, stat, is_missing));
+                return Ok((file, stat));
             }
-            is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
+            let is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
             if is_missing && self.policy == AfterReboot::Refuse {
                 return Err(StorageError::Missing { path: self.path.to_owned() });
             }
             // If another process names its link file first, the next round of the loop opens that
             // file.
-            self.directory.name(&made(self.directory, self.key, sizes)?, &name)?;
+            self.directory.name(&made(self.directory, self.key, sizes, is_missing)?, &name)?;
         }
         Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }
 
-    /// Checks the file and makes this process its owner. The last value of the result says whether
-    /// the file was last owned in another boot, and was adopted.
-    fn own(
-        &self,
-        mut file: File,
-        stat: FileStat,
-    ) -> Result<(Ownership, Image, bool), StorageError> {
+    /// Checks the file and makes this process its owner.
+    fn own(&self, mut file: File, stat: FileStat) -> Result<(Ownership, Image), StorageError> {
         let deadline = Instant::now() + OPENING_MAX;
         loop {
             let image = last_image(&file, stat, self.key, self.path)?;
-            let mut is_adopted = false;
-            let prepare = |file: &File| {
-                is_adopted = self.prepare(file, &image)?;
-                Ok(())
-            };
+            let prepare = |file: &File| self.prepare(file, &image);
             file = match owner::follow(file, &image.owner, &self.own, self.path, prepare)? {
-                Attempt::Taken(ownership) => return Ok((ownership, image, is_adopted)),
+                Attempt::Taken(ownership) => return Ok((ownership, image)),
                 Attempt::Again(file) => file,
                 Attempt::Opening(file) => {
                     std::thread::sleep(OPENING_PAUSE);
@@ -284,8 +285,8 @@ impl Opening<'_> {
     }
 
     /// Prepares a file before this process becomes its owner, while no other process can become its
-    /// owner. Applies the policy if the file is of another boot, and lists the file. Returns
-    /// whether the file is adopted.
+    /// owner. Applies the policy if the file was last owned before a reboot, and adds the file to
+    /// `links.list`. Returns whether the file is adopted.
     fn prepare(&self, file: &File, image: &Image) -> Result<bool, StorageError> {
         let failed = |what| move |source| system(self.path, what, source);
         let is_new = image.owner.incarnation.get() == 0;
@@ -310,14 +311,23 @@ impl Opening<'_> {
     }
 }
 
-fn made(directory: &Directory, key: &Key, sizes: Sizes) -> Result<UnnamedFile, StorageError> {
+/// Makes a link file without a name. If `is_adopted`, its first owner tells the application that
+/// messages may be lost.
+fn made(
+    directory: &Directory,
+    key: &Key,
+    sizes: Sizes,
+    is_adopted: bool,
+) -> Result<UnnamedFile, StorageError> {
     let Sizes { ring, entries, slab } = sizes;
     let impossible = StorageError::Sizes { ring, entries, slab };
     let Some(geometry) = LinkGeometry::new(ring, entries, slab) else { return Err(impossible) };
     let header = LinkHeader::new(&geometry, key.names(), nonce(), owner::now_ns());
     let Some(header) = header else { return Err(impossible) };
     let file = directory.make(geometry.file_bytes)?;
-    let (nobody, state) = (OwnerRecord::nobody(), StateImage::new());
+    let nobody =
+        OwnerRecord { adopted: u32::from(is_adopted).into(), ..OwnerRecord::nobody() }.sealed();
+    let state = StateImage::new();
     let consumed = ConsumedRecord::new(1, 0, 0, 0);
     let pages: [(u64, &[u8]); 4] = [
         (0, header.as_bytes()),
@@ -345,8 +355,8 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
     for _ in 0..ATTEMPTS_MAX {
         let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
-            // The pages are read again, because the previous owner may have committed until its
-            // process ended.
+            // The pages are read again: the previous owner may have changed them between the first
+            // read and its end.
             pages = read().map_err(Refusal::Error)?;
             let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
@@ -356,8 +366,8 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
             Ok(_) => {} // another owner took the file and ended
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) => {
-                // If another process became the owner and wrote between the two reads, the pages
-                // differ.
+                // The pages are read a third time. If they differ, another process has become the
+                // owner and written meanwhile, so they are checked again.
                 let again = read()?;
                 if again == pages {
                     return Err(StorageError::File { path: path.to_owned(), fault });
@@ -384,7 +394,8 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
     owner::check(page.ok_or(Refusal::Fault(short))?).map_err(Refusal::Fault)
 }
 
-/// Reads the pages before the rings and the slab; a shorter file yields fewer pages.
+/// Reads the pages before the rings and the slab (header, owner, state and control page); a shorter
+/// file yields fewer.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
@@ -411,12 +422,14 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// Maximum number of retries while the link file appears, vanishes or changes during a read.
+/// Maximum number of retries of opening while the link file appears, vanishes or changes. Each
+/// retry means that another process made progress.
 const ATTEMPTS_MAX: u32 = 16;
 
 /// The longest time that another opener may take between locking the file and writing its owner
-/// record. These steps take three system calls.
+/// record: three system calls. After that, opening fails with [`StorageError::Opening`].
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
-/// The pause between two checks whether another opener has written its owner record.
+/// The pause between two checks whether another opener, which holds the lock, has written its owner
+/// record.
 const OPENING_PAUSE: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ensures one owner of a link file at a time, and lets the next owner take over (SPEC 13.3).
+//! The ownership of a link file: at most one process owns it at a time, and the next one takes over
+//! when the owner has left or died (SPEC 13.3).
 //!
 //! ```text
 //!   record n in force ──▶ is owner n gone?
@@ -24,7 +25,7 @@
 //! One case remains. An opener is killed between lock and record (three system calls), and another
 //! thread of the opener forked a child between those two steps. In this case the child holds the
 //! lock of byte `n + 1` without a record, and [`StorageError::Opening`] lasts until the child ends.
-//! Skipping a locked byte on a guess could make a second owner.
+//! To skip a locked byte without proof could make a second owner.
 //!
 //! # Invariants
 //!
@@ -37,7 +38,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use partywall_layout::link::owner::{self, INCARNATION_MAX};
@@ -59,14 +60,39 @@ pub(super) struct Ownership {
     file: File,
     record: OwnerRecord,
     maker: ForkGuard,
+    leaving: Mutex<Leaving>,
+}
+
+/// What an owner that leaves has to know.
+#[derive(Debug, Default)]
+struct Leaving {
     /// Whether this owner has begun to write the record that says that it has left.
-    has_left: Mutex<bool>,
+    has_left: bool,
+    /// Whether the application knows that the file was adopted, so that the next owner need not
+    /// notify it.
+    is_notified: bool,
 }
 
 impl Ownership {
     /// The number of owners of the link file so far, this process included.
     pub(super) fn incarnation(&self) -> u64 {
         self.record.incarnation.get()
+    }
+
+    /// Whether this owner, or one before it, adopted the file with only what it proves, and no
+    /// application knows it.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.record.adopted.get() == 1
+    }
+
+    /// Records whether the application knows that the file was adopted. The record of an owner that
+    /// leaves says so.
+    pub(super) fn set_notified(&self, is_notified: bool) {
+        self.leaving().is_notified = is_notified;
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Leaving> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn file(&self) -> &File {
@@ -77,16 +103,17 @@ impl Ownership {
     /// which describes the file's last contents. The caller must have synced those contents before.
     /// After this call the caller must store nothing more in the file, and must sync it.
     pub(super) fn close(&self, closing: Closing) -> io::Result<()> {
-        let mut has_left = self.has_left.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.maker.is_child() || std::mem::replace(&mut *has_left, true) {
+        let mut leaving = self.leaving();
+        if self.maker.is_child() || std::mem::replace(&mut leaving.has_left, true) {
             return Ok(());
         }
-        write(&self.file, &self.left(closing))
+        write(&self.file, &self.left(closing, leaving.is_notified))
     }
 
-    fn left(&self, closing: Closing) -> OwnerRecord {
+    fn left(&self, closing: Closing, is_notified: bool) -> OwnerRecord {
         let sequence = U64::new(self.record.sequence.get() + 1);
-        OwnerRecord { sequence, left: U32::new(1), closing, ..self.record }.sealed()
+        let adopted = if is_notified { U32::new(0) } else { self.record.adopted };
+        OwnerRecord { sequence, left: U32::new(1), closing, adopted, ..self.record }.sealed()
     }
 }
 
@@ -95,11 +122,11 @@ impl Drop for Ownership {
         if self.maker.is_child() {
             return;
         }
-        let has_left = *self.has_left.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Leaving { has_left, is_notified } = *self.leaving();
         if !has_left {
             // A failed write is ignored: the lock is released next, and a free lock also shows the
             // next opener that this owner is gone.
-            let _ = write(&self.file, &self.left(Closing::default()));
+            let _ = write(&self.file, &self.left(Closing::default(), is_notified));
         }
         // The lock is released explicitly. Closing the descriptor is not enough, because a forked
         // child would keep the lock.
@@ -107,14 +134,14 @@ impl Drop for Ownership {
     }
 }
 
-/// The result of one attempt to become the owner of a link file.
+/// The result of one attempt of this process to become the owner of a link file.
 pub(super) enum Attempt {
     /// This process is now the owner of the link file.
     Taken(Ownership),
     /// Another process became the owner of the link file first: the caller checks the file again.
     Again(File),
-    /// Another process holds the lock of the next incarnation, but has not written its owner
-    /// record.
+    /// Another process is becoming the owner: it holds the lock of the next incarnation, but has
+    /// not written its owner record.
     Opening(File),
 }
 
@@ -164,7 +191,8 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
 
 /// Tries to become the next owner after the owner that the record `seen` names. That owner must be
 /// gone. `prepare` is called once no other process can become the owner, and before this process
-/// does. If `prepare` fails, nothing has changed.
+/// does. It returns whether the file is adopted with only what it proves. If `prepare` fails,
+/// nothing has changed.
 ///
 /// The new owner record is on the disk when this function returns. So no later change of the file
 /// can reach the disk without the new record, and the previous owner's closing no longer holds.
@@ -173,7 +201,7 @@ pub(super) fn follow(
     seen: &OwnerRecord,
     own: &Instance,
     path: &Path,
-    prepare: impl FnOnce(&File) -> Result<(), StorageError>,
+    prepare: impl FnOnce(&File) -> Result<bool, StorageError>,
 ) -> Result<Attempt, StorageError> {
     let lock = |source| system(path, "a lock", source);
     let incarnation = seen.incarnation.get() + 1;
@@ -182,19 +210,6 @@ pub(super) fn follow(
         let fault = FileFault::Contradiction { what, found: incarnation };
         return Err(StorageError::File { path: path.to_owned(), fault });
     }
-    let record = OwnerRecord {
-        sequence: U64::new(seen.sequence.get() + 1),
-        incarnation: U64::new(incarnation),
-        since_ns: U64::new(now_ns()),
-        start_ticks: U64::new(own.start_ticks),
-        boot_id: own.boot_id,
-        pid_namespace: U64::new(own.pid_namespace),
-        time_namespace: U64::new(own.time_namespace),
-        pid: U32::new(own.pid),
-        left: U32::new(0),
-        ..OwnerRecord::nobody()
-    }
-    .sealed();
     let maker = ForkGuard::current();
     if !byte_lock::try_lock(&file, incarnation).map_err(lock)? {
         return Ok(Attempt::Opening(file));
@@ -204,22 +219,46 @@ pub(super) fn follow(
         byte_lock::unlock(&file, incarnation).map_err(lock)?;
         return Ok(Attempt::Again(file));
     }
-    if let Err(error) = prepare(&file) {
-        byte_lock::unlock(&file, incarnation).map_err(lock)?;
-        return Err(error);
-    }
+    let is_adopted = match prepare(&file) {
+        Ok(is_adopted) => is_adopted,
+        Err(error) => {
+            byte_lock::unlock(&file, incarnation).map_err(lock)?;
+            return Err(error);
+        }
+    };
+    let record = following(seen, own, is_adopted);
     if let Err(source) = write(&file, &record) {
-        // The failed write may have left a part of the record: such a record is never in force.
-        // Closing the file releases the lock.
+        // The failed write may have left a part of the record, which readers ignore without its
+        // seal. Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
-    let ownership = Ownership { file, record, maker, has_left: Mutex::new(false) };
+    let ownership = Ownership { file, record, maker, leaving: Mutex::default() };
     if !seeded_fault("link_owner_not_synced") {
         SyncScope::File
             .sync(&ownership.file)
             .map_err(|source| system(path, "syncing the owner", source))?;
     }
     Ok(Attempt::Taken(ownership))
+}
+
+/// The record of the owner after the one that the record `seen` names. It keeps the mark that the
+/// file was adopted, so that a kill before the application learns of it loses nothing.
+fn following(seen: &OwnerRecord, own: &Instance, is_adopted: bool) -> OwnerRecord {
+    let was_adopted = seen.adopted.get() == 1 && !seeded_fault("link_adoption_forgotten");
+    OwnerRecord {
+        sequence: U64::new(seen.sequence.get() + 1),
+        incarnation: U64::new(seen.incarnation.get() + 1),
+        since_ns: U64::new(now_ns()),
+        start_ticks: U64::new(own.start_ticks),
+        boot_id: own.boot_id,
+        pid_namespace: U64::new(own.pid_namespace),
+        time_namespace: U64::new(own.time_namespace),
+        pid: U32::new(own.pid),
+        left: U32::new(0),
+        adopted: U32::new(u32::from(is_adopted || was_adopted)),
+        ..OwnerRecord::nobody()
+    }
+    .sealed()
 }
 
 /// Reads the owner record in force; `None` while another process writes it, or if it is damaged.
@@ -233,8 +272,8 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes an owner record into the slot that is not in force: first the body, then the seal that
-/// puts the slot in force.
+/// Writes an owner record into the slot with the older one: first the body, then the seal, with
+/// which the new record replaces the other.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;
     let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Repairs by an operator, for a link in quarantine: give up what this end sends, or accept what
-//! the peer has.
+//! Repairs by an operator. For a link in quarantine: give up what this end sends, or accept what
+//! the peer has. For a link file of another boot that is refused: go on with what the file proves.
 //!
 //! ```text
 //!            the stream that this end sends       the stream that this end receives
@@ -10,12 +10,14 @@
 //!  adopt     kept                                 if it is in quarantine, its acked offset is
 //!                                                 forgotten: the sender resumes at the next attach
 //!                                                 from the start, or behind a reported gap
+//!
+//!  adopt, if the file is refused after a reboot (SPEC 13.8): its whole messages are kept, the rest
+//!                                                 is given up, and the next owner is told
 //! ```
 //!
 //! Reset and adopt end the quarantine of the local end, which attaches to no peer while its
-//! quarantine lasts. The peer's end also needs a reset or adopt. Neither changes the protocol: if
-//! the two stores still contradict each other, both ends go into quarantine again, and nothing is
-//! lost.
+//! quarantine lasts. The peer's end also needs a reset or adopt. If the two files still contradict
+//! each other, both ends go into quarantine again at the next attach, and nothing is lost.
 //!
 //! # Forgetting an acked offset
 //!
@@ -54,14 +56,17 @@ use partywall_reconcile::{
 use super::directory::Directory;
 use super::durable::DurableState;
 use super::error::StorageError;
+use super::evidence::Evidence;
 use super::file::{OwnFile, Sizes};
 use super::inspect::{QuarantineSnapshot, inspect_link};
 use super::key::Key;
+use super::reboot::AfterReboot;
 use super::slots::{ConsumedSlots, StateSlots};
 use crate::retained::Retained;
 use partywall_sys::nonce;
 
-/// The effect that [`reset`] had, or would have had, if `is_real` was false.
+/// The effect of [`reset`]. If `is_real` was false, nothing was changed, and this is the effect
+/// that the call would have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
@@ -73,25 +78,31 @@ pub struct Reset {
     /// The range of positions that is given up: from the first position that the peer is not known
     /// to have acknowledged, to the end of what was sent. `None` if the range is empty.
     pub undelivered: Option<(u64, u64)>,
-    /// Why the link was in quarantine; `None` if the link was not in quarantine.
+    /// Reason why the link was in quarantine before the reset; `None` if the link was not in
+    /// quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The acked offset of the received stream that was forgotten; `None` if it was kept.
+    /// The acked offset (position of the last acknowledgement) of the received stream, if it was
+    /// forgotten because that stream was in quarantine; `None` if it was kept.
     pub forgotten: Option<u64>,
 }
 
-/// The effect that [`adopt`] had, or would have had, if `is_real` was false.
+/// The effect of [`adopt`]. If `is_real` was false, nothing was changed, and this is the effect
+/// that the call would have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
     /// The path of the link file that was adopted, or would be adopted.
     pub path: PathBuf,
-    /// Why the link was in quarantine before the repair.
-    pub quarantine: QuarantineSnapshot,
+    /// What the file proved, if it was refused after a reboot; `None` if it was not refused.
+    pub evidence: Option<Evidence>,
+    /// Why the link was in quarantine before the repair; `None` if it was not in quarantine.
+    pub quarantine: Option<QuarantineSnapshot>,
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
     pub forgotten: Option<u64>,
-    /// Whether the acked offset could not be forgotten, because a kept record of this end contains
-    /// it. If so, the operator has to reset the peer's end.
+    /// Whether the acked offset (position of the last acknowledgement) could not be forgotten,
+    /// because a kept record of this end contains it. If so, the operator has to reset the peer's
+    /// end.
     pub needs_reset: bool,
 }
 
@@ -108,7 +119,7 @@ pub enum RepairError {
         /// The path where the link file would be.
         path: PathBuf,
     },
-    /// The records in the ring contradict the state image.
+    /// The records in the file's ring contradict the file's state.
     #[error(
         "{} cannot be used: {words}. Move it away: a new one begins empty, and the peer reports that messages were lost",
         path.display()
@@ -119,8 +130,12 @@ pub enum RepairError {
         /// The contradiction, in words.
         words: String,
     },
-    /// The link is not in quarantine.
-    #[error("{} is not in quarantine: there is nothing to adopt; `reset` would give up what it sends", path.display())]
+    /// The link is not in quarantine, and its file is not refused.
+    #[error(
+        "{} is not in quarantine, and not refused after a reboot: there is nothing to adopt; `reset` would give up \
+         what it sends",
+        path.display()
+    )]
     NotQuarantined {
         /// The path of the link's file.
         path: PathBuf,
@@ -169,25 +184,41 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
     Ok(result)
 }
 
-/// Ends the quarantine of this end of a link.
+/// Ends the quarantine of this end of a link. If its file is refused after a reboot, adopts the
+/// file with what it proves, as [`AfterReboot::AdoptProven`] does.
 ///
 /// If the received stream is in quarantine, its acked offset is forgotten, so that this end accepts
-/// what the peer has. The stream that this end sends is kept. Unless `is_real`, this function only
+/// what the peer has. The stream that this end sends is kept. The next owner of an adopted file
+/// gets the events of a possible loss and a possible repeat. Unless `is_real`, this function only
 /// computes the effect.
 ///
 /// # Errors
 /// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
-    let mut taken = Taken::over(directory, key)?;
-    let Some(quarantine) = taken.quarantine() else {
-        return Err(RepairError::NotQuarantined { path: taken.path });
+    let (mut taken, evidence) = match Taken::over(directory, key) {
+        Err(RepairError::File(StorageError::OtherBoot { path, evidence }))
+            if evidence.damage.is_none() =>
+        {
+            if !is_real {
+                let quarantine = inspect_link(directory, key)?
+                    .and_then(|found| found.inspection.ok()?.quarantine);
+                let (evidence, forgotten) = (Some(*evidence), None);
+                return Ok(Adopted { path, evidence, quarantine, forgotten, needs_reset: false });
+            }
+            (Taken::over_after(directory, key, AfterReboot::AdoptProven)?, Some(*evidence))
+        }
+        taken => (taken?, None),
     };
+    let quarantine = taken.quarantine();
+    if quarantine.is_none() && evidence.is_none() {
+        return Err(RepairError::NotQuarantined { path: taken.path });
+    }
     let acked_offset =
         taken.durable.acked_offset.filter(|_| taken.is_quarantined(Direction::Incoming));
     let needs_reset =
         acked_offset.is_some_and(|acked_offset| taken.is_acked_by_record(acked_offset.stream));
     let forgotten = acked_offset.filter(|_| !needs_reset);
-    if is_real {
+    if is_real && quarantine.is_some() {
         if forgotten.is_some() {
             taken.unlearn();
         }
@@ -196,6 +227,7 @@ pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, Repa
     }
     Ok(Adopted {
         path: taken.path,
+        evidence,
         quarantine,
         forgotten: forgotten.map(|acked_offset| acked_offset.position.0),
         needs_reset,
@@ -213,13 +245,19 @@ struct Taken {
 
 impl Taken {
     fn over(directory: &Path, key: &Key) -> Result<Self, RepairError> {
+        Self::over_after(directory, key, AfterReboot::Refuse)
+    }
+
+    /// Takes over the file of `key`. The policy says what to do if it was last owned in another
+    /// boot.
+    fn over_after(directory: &Path, key: &Key, policy: AfterReboot) -> Result<Self, RepairError> {
         let found = inspect_link(directory, key)?;
         let found =
             found.ok_or_else(|| RepairError::Missing { path: directory.join(key.file_name()) })?;
         let path = found.path;
         let of = found.inspection?.sizes;
         let sizes = Sizes { ring: of.ring, entries: of.release_ring / 8, slab: of.slab };
-        let file = OwnFile::open(&Directory::open(directory)?, key, sizes)?;
+        let file = OwnFile::open_after(&Directory::open(directory)?, key, sizes, policy)?;
         let state = *file.state.state();
         let damaged = |words: String| RepairError::Damaged { path: path.clone(), words };
         let retained = match StreamId::new(state.sending_stream.get()) {
@@ -253,7 +291,7 @@ impl Taken {
         self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
-    /// Whether a record that this end still keeps acknowledges `stream`.
+    /// Whether a record that this end still keeps, such as a reply, acknowledges `stream`.
     fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
@@ -270,8 +308,9 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the acked offset of the received stream. The caller's next commit makes the change
-    /// durable.
+    /// Forgets the position up to which this end has acknowledged the received stream (the acked
+    /// offset), so that the peer sends again what it still has. The caller's next commit makes the
+    /// change durable.
     fn unlearn(&mut self) {
         // The first commit stores the highest of the three acked offsets in the state. So a kill
         // between the following steps leaves the quarantine as it was.
@@ -281,15 +320,15 @@ impl Taken {
         self.durable.forget_delivered();
     }
 
-    /// Begins a new stream. One commit names the stream, reports what is given up, and ends the
-    /// quarantine.
+    /// Begins a new outgoing stream. One commit names the stream, reports the messages that are
+    /// given up, and ends the quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
         self.durable.quarantine = None;
         let Some(retained) = &mut self.retained else { return self.commit() };
         let stream = other_stream(retained);
         if let Some((from, to)) = undelivered {
-            // The receiver may have consumed more than this end knows, so the reported span is not
-            // exact.
+            // The receiver may have consumed more than this end knows, so the report says that its
+            // range is not exact.
             let span = Span { from, to: Some(to), known_to: to, exact: false };
             let (direction, cause) = (Direction::Outgoing, Cause::Undelivered);
             let (epoch, stream) = (self.durable.epoch, Some(retained.stream()));
@@ -344,5 +383,6 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
 
 /// The permissions of a copy of a link file: only its owner may read and write it.
 const COPY_MODE: u32 = 0o600;
-/// The maximum number of copies of one link file.
+/// The maximum number of copies of one link file that `reset` makes; further resets fail until an
+/// operator removes copies.
 const COPIES_MAX: u32 = 1000;

@@ -28,6 +28,16 @@ pub enum Closed {
     Disconnected,
 }
 
+impl Closed {
+    /// The stable number of this end (SPEC 17.1).
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Finished => 9,
+            Self::Disconnected => 10,
+        }
+    }
+}
+
 /// A failure that ends the channel: a violation, or a system call that must not fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

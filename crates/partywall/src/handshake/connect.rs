@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connects to a listener, within the handshake timeout.
+//! The connecting side of a connection: reaches a listener, and performs the handshake within the
+//! handshake timeout.
 
 use super::Established;
 use super::pending::Pending;
@@ -66,8 +67,8 @@ pub(crate) fn establish(
     let geometry = config.geometry()?;
     let mut config = config.clone();
     if let Address::Abstract(_) = address {
-        // An abstract name has no permissions, so any process could have bound it: only the own
-        // user is admitted by default.
+        // An abstract name has no permissions, so any process could have bound it. So by default
+        // only a listener of the own user is admitted.
         config.admission.get_or_insert_with(Admission::own_user);
     }
     let deadline = deadline_after(config.handshake_timeout);
@@ -76,7 +77,7 @@ pub(crate) fn establish(
     // already, or this side may have to send first. Partywall's own handshake only awaits the
     // peer's answer.
     let is_foreign = protocol.is_some();
-    let mut pending = Pending::connecting(socket, &config, geometry, service, protocol)?;
+    let mut pending = Pending::connecting(socket, address, &config, geometry, service, protocol)?;
     if is_foreign {
         if let Some(established) = pending.progress()? {
             return Ok(established);
@@ -89,7 +90,7 @@ pub(crate) fn establish(
             HandshakeError::System { peer, what, source }
         })?;
         if ready == 0 {
-            return Err(pending.timed_out().into());
+            return Err(pending.time_out("the handshake took too long").into());
         }
         if let Some(established) = pending.progress()? {
             return Ok(established);

@@ -16,12 +16,15 @@ use super::descriptors::{Arrived, Claimed};
 use super::established::{Established, StreamTerms};
 use super::machine::{Awaiting, Machine, NotPartywall, Received};
 use super::terms;
+use crate::address::Address;
 use crate::channel::{AnyReceiver, AnySender};
 use crate::config::{Config, TransportPolicy, TrustPolicy};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
-use crate::transport::shm::{self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError};
+use crate::transport::shm::{
+    self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+};
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
     DESCRIPTOR_PIDFD, Descriptors, Hello, Offer, READY_DOORBELLS, REGION_ALONE,
@@ -45,6 +48,8 @@ pub(crate) struct Pending {
     pub(super) config: Config,
     geometry: Geometry,
     pub(super) is_acceptor: bool,
+    /// The address of the listener as text, for the region of this side.
+    address: String,
     pub(super) label: String,
     machine: Machine,
     pub(super) own_hello: Hello,
@@ -52,11 +57,14 @@ pub(crate) struct Pending {
     pub(super) credentials: Option<Credentials>,
     /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
+    /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
+    /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
+    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
+    /// peer, so this side need not send one.
     kernel_has_pidfd: bool,
-    /// Whether this side has sent READY. From then on the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may use the connection, so this side
+    /// can send no refusal.
     is_ready_sent: bool,
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
@@ -76,7 +84,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The state of a handshake after the peer's HELLO was checked.
+/// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -94,7 +102,7 @@ struct Accepted {
     doorbells: Option<(Doorbell, Doorbell)>,
 }
 
-/// The region and the doorbells that this side offers.
+/// The region and the doorbells of this side, which it offers to the peer.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
@@ -106,18 +114,21 @@ impl Pending {
     /// `protocols`.
     pub(crate) fn accepting(
         socket: Socket,
+        address: &Address,
         config: &Config,
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
     ) -> Self {
-        Self::new(socket, config, geometry, true, service, protocols)
+        let pending = Self::new(socket, config, geometry, true, service, protocols);
+        Self { address: address.to_string(), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
     /// `protocol`.
     pub(crate) fn connecting(
         socket: Socket,
+        address: &Address,
         config: &Config,
         geometry: Geometry,
         service: u32,
@@ -125,6 +136,7 @@ impl Pending {
     ) -> Result<Self, HandshakeError> {
         let protocols = protocol.iter().cloned().collect();
         let mut pending = Self::new(socket, config, geometry, false, service, protocols);
+        pending.address = address.to_string();
         match protocol {
             Some(protocol) => pending.connect_foreign(&*protocol)?,
             None => pending.open()?,
@@ -144,6 +156,7 @@ impl Pending {
         let kernel_has_pidfd =
             socket.family() == Family::Unix && socket.set_pass_pidfd(true).is_ok();
         Self {
+            address: String::new(),
             label: socket.peer_label(),
             guard: ForkGuard::current(),
             config: config.clone(),
@@ -265,12 +278,13 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a frame lists.
+    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent no frame before the answer that it had to await.
+    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
+    /// side: neither a byte nor a descriptor.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -283,6 +297,12 @@ impl Pending {
             return Err(HandshakeError::NotPartywall { peer, found, advice });
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
+        if asked != offered && !self.is_acceptor {
+            // An acceptor that does not offer the service answers REJECT. Its HELLO cannot be for
+            // another one (SPEC 2.2).
+            let (what, found) = ("service of HELLO", asked.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
         if asked != offered {
             let offers = if offered == SERVICE_SESSION { "sessions" } else { "channels" };
             self.reject(Refusal::Service, &format!("this listener offers {offers}"));
@@ -370,14 +390,15 @@ impl Pending {
         doorbells_attached: bool,
     ) -> Result<Offered, FallbackReason> {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
-        let region =
-            OwnRegion::create(self.geometry, session_id, role).map_err(|error| match error {
-                MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
-                    FallbackReason::Memory
-                }
-                MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
-                _ => FallbackReason::Memfd,
-            })?;
+        let (service, address) = (self.own_hello.service.get(), &*self.address);
+        let purpose = Purpose { session_id, role, service, address };
+        let region = OwnRegion::create(self.geometry, &purpose).map_err(|error| match error {
+            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
+                FallbackReason::Memory
+            }
+            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
+            _ => FallbackReason::Memfd,
+        })?;
         let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
         Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
     }
@@ -450,7 +471,8 @@ impl Pending {
         self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Sends READY of a connector, which settles the transport and the doorbells.
+    /// Sends the connector's READY frame, which decides the transport and whether both sides use
+    /// doorbells.
     fn conclude(
         &mut self,
         known: &Known,
@@ -481,8 +503,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
-        // cannot make one either, the peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
+        // process cannot make a pidfd, the peer learns of its death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
@@ -567,7 +589,10 @@ impl Pending {
         HandshakeError::System { peer: self.peer_name(), what, source }
     }
 
-    pub(crate) fn timed_out(&self) -> HandshakeError {
+    /// Refuses the peer, because the handshake did not finish in time (SPEC 2.7). The peer gets
+    /// `text` as the reason.
+    pub(super) fn time_out(&self, text: &str) -> HandshakeError {
+        self.reject(Refusal::Busy, text);
         HandshakeError::TimedOut { peer: self.peer_name(), hint: self.hint() }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer breaks the rules of the handshake, frame by frame and descriptor by descriptor. The
-//! listener names the broken rule, serves other peers, and keeps no resource of this peer.
+//! Tests in which a peer breaks the rules of the handshake, frame by frame and descriptor by
+//! descriptor. The listener names the broken rule, serves other peers, and keeps no resource of
+//! this peer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -192,7 +193,8 @@ fn a_pidfd_of_somebody_else_is_named() {
     home.serves();
 }
 
-/// As a foe, offers `region` to the listener. Returns code and text of the listener's refusal.
+/// Acts as a hostile peer, which offers `region` to the listener. Returns code and text of the
+/// listener's refusal.
 fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
     let offer = Offer::shm(size, REGION_ALONE);
@@ -240,7 +242,7 @@ fn memory_that_is_not_as_it_must_be_is_named() {
     home.serves();
 }
 
-/// Makes memory that this library refuses to make, by a Python script. Returns `None` without
+/// Makes a memfd that this library refuses to make, by a Python script. Returns `None` without
 /// Python.
 fn made_elsewhere(kind: &str) -> Option<OwnedFd> {
     const SCRIPT: &str = "

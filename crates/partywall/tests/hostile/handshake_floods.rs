@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers stall at any frame, flood the listener with connections, send too many or too few
-//! descriptors, or claim another identity. Meanwhile all other peers are served, deadlines hold,
-//! and no resource is kept.
+//! Tests in which peers stall at any frame, flood the listener with connections, send too many or
+//! too few descriptors, or claim another identity. Meanwhile all other peers are served, deadlines
+//! hold, and no resource is kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -92,8 +92,8 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     let mut home = Home::new(config);
     let slow = home.wire();
     assert!(home.go_on().is_none());
-    // The listener must read this byte before it decides whether the peer is silent and can be
-    // dropped.
+    // A peer that has sent a byte is not silent. The listener must read this byte before it chooses
+    // a silent peer to drop for another connection.
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));

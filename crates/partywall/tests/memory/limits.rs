@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of memory: the error names the limit that is met, and unused memory is freed.
+//! Tests of the limits of memory: an error names the limit that was reached, and unused memory is
+//! freed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -332,7 +333,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
         held.push(server.recv_deadline(soon()).unwrap().unwrap());
     }
-    // Arming makes the receiver report its position to the sender.
+    // Arming makes the receiver report its position to the sender, which frees the ring space of
+    // the received records.
     let _ = server.receiver().arm().unwrap();
     let mut queued = 0;
     while client.try_send(&[3; 900]).is_ok() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls of one side from `connect` or `accept` until memory is shared, counted by tracing.
+//! Test that counts, by tracing, the system calls of one side from `connect` or `accept` until
+//! memory is shared.
 //!
 //! ```text
 //!   second process: PTRACE_TRACEME ─▶ SIGSTOP ── opens a connection ── SIGSTOP    for each opening
@@ -21,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Number of connections that the traced process opens. During the first opening, the process also
-/// reads what it keeps for later ones.
+/// reads values that it keeps for later openings.
 const OPENINGS: usize = 8;
 /// Upper bound of the system calls of one side in the opening with the fewest calls, the first
 /// opening excluded.
@@ -129,7 +130,7 @@ fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     Some(counted)
 }
 
-/// Role of this process: the side of each connection that is not traced.
+/// Role of this process: opens the side of each connection that is not traced.
 fn other_side(address: &str, mut listener: Option<Listener>) {
     for _ in 0..OPENINGS {
         match &mut listener {

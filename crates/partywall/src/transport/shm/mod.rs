@@ -17,6 +17,7 @@
 
 mod blob_memory;
 mod control_socket;
+mod identity;
 #[cfg(shuttle)]
 pub(crate) mod model;
 mod receiver;
@@ -30,16 +31,17 @@ mod wait_point;
 mod wait_point;
 
 pub(crate) use receiver::ShmReceiver;
-pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError};
+pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError, Purpose};
 pub(crate) use sender::ShmSender;
 #[cfg(shuttle)]
 pub(crate) use wait_point::Side;
 
 use crate::config::Config;
-use crate::error::Fault;
+use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
 use crate::transport::{ConnectionState, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
+use identity::OwnIdentity;
 use partywall_layout::Violation;
 use partywall_layout::control::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
@@ -53,7 +55,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use wait_point::{EventSources, WaitPoint, Woken};
 
-/// State that the sender, the receiver and the views of one side share.
+/// State of a connection over shared memory that the sender, the receiver and the views of one side
+/// share.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
@@ -67,23 +70,27 @@ pub(crate) struct SharedMemory {
     /// socket reports the peer's death.
     process: Option<PidFd>,
     doorbells: Doorbells,
-    /// The wait point of the receiver.
+    /// The wait point on which this side's receiver sleeps until there are records.
     records: WaitPoint,
-    /// The wait point of the sender.
+    /// The wait point on which this side's sender sleeps until there is space.
     space: WaitPoint,
-    /// The control page of the peer's region.
+    /// The control page of the peer's region, from which this side reads the peer's words.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
+    /// What this side states of itself in its own region.
+    identity: Mutex<OwnIdentity>,
     /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
-    /// Number of blocks that are reserved and neither sent nor freed, for the checks of a model.
+    /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
+    /// shuttle check it.
     #[cfg(shuttle)]
     reserved: std::sync::atomic::AtomicI64,
 }
 
-/// Limits that both sides agreed on, in bytes unless a field says otherwise.
+/// Limits of a connection that both sides agreed on in the handshake, in bytes unless a field says
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Most memory for further segments of this side: the smaller of this side's limit and the
@@ -105,7 +112,7 @@ pub(crate) struct Limits {
     pub segments: u32,
 }
 
-/// How this side notifies the peer.
+/// How this side of a connection over shared memory notifies a peer that sleeps.
 #[derive(Debug)]
 pub(crate) enum Doorbells {
     /// This side notifies through eventfds that the peer sent.
@@ -117,7 +124,7 @@ pub(crate) enum Doorbells {
     },
     /// This side notifies by a byte on the control socket.
     Byte,
-    /// In a model, this side notifies the peer's wait points directly.
+    /// In a model test under shuttle, this side notifies the peer's wait points directly.
     #[cfg(shuttle)]
     Model(Arc<Side>),
 }
@@ -145,7 +152,7 @@ pub(crate) enum Sleeping {
     ForSpace,
 }
 
-/// Makes the sender and the receiver of a connection.
+/// Makes the sender and the receiver of a connection over shared memory.
 pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmReceiver) {
     let ShmParts {
         socket,
@@ -178,6 +185,8 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         slab: peer_region.slab,
         region_bytes: peer_region.geometry.region_bytes,
     };
+    let mut identity = own.identity;
+    identity.open(peer.trust);
     let control = peer_region.control;
     let shm = Arc::new(SharedMemory {
         owner: AtomicU64::new(guard.value()),
@@ -191,6 +200,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
         space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
         limits,
+        identity: Mutex::new(identity),
         ends_open: Mutex::new(2),
         peer_region: control,
         #[cfg(shuttle)]
@@ -221,7 +231,14 @@ impl SharedMemory {
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
         // one more operation on peer memory, and checks that memory as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
+        lock(&self.identity).broke(fault.code());
         fault
+    }
+
+    /// States for tools that the peer's process ended before it closed the connection.
+    #[cold]
+    fn disconnected(&self) {
+        lock(&self.identity).broke(Closed::Disconnected.number());
     }
 
     #[inline]
@@ -258,15 +275,15 @@ impl SharedMemory {
         must_notify
     }
 
-    /// Adds `change` to the number of reserved blocks, for the checks of a model.
+    /// Adds `change` to the number of reserved blocks, which the model tests under shuttle check.
     #[cfg(shuttle)]
     fn note_reserved(&self, change: i64) {
         // ORDER: Relaxed: under shuttle, one thread runs at a time.
         self.reserved.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Releases a block to the peer. `count` runs under the lock, before the next block is
-    /// released.
+    /// Releases the peer's block `block`, so that the peer may reuse its memory. `count` runs under
+    /// the releaser's lock, before the next block is released.
     #[inline]
     fn release(&self, block: u64, count: impl FnOnce()) {
         if self.connection_state.guard.is_child() {
@@ -341,6 +358,7 @@ impl SharedMemory {
         let is_last = *open == 0;
         drop(open);
         if is_last {
+            lock(&self.identity).close();
             // `close` alone would not hang up: a forked child or a view may still hold the socket's
             // descriptor.
             let _ = self.socket.shutdown_both();
@@ -392,7 +410,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Converts the offset of a word in the control page to `usize`.
+/// Converts the offset of a word in the control page to `usize`, without loss because a page is
+/// small.
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn word(offset: u64) -> usize {
     offset as usize
@@ -401,8 +420,8 @@ const fn word(offset: u64) -> usize {
 /// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle run another thread at a point where two sides access shared memory, of which
-/// shuttle does not know.
+/// Lets shuttle, the scheduler of the model tests, run another thread at this point. Here two sides
+/// access shared memory, of which shuttle does not know.
 #[cfg(shuttle)]
 fn switch_point() {
     // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sides of a connection over private memory of one process, for models under shuttle.
+//! Two sides of a connection over private memory of one process, for model tests under shuttle.
 //!
 //! ```text
 //!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the real sender, receiver
@@ -9,6 +9,7 @@
 //! Rings and slabs may be smaller than in a region, so that a model soon runs out of space. Shuttle
 //! runs one thread at a time; the loom models check the memory orders.
 
+use super::identity::OwnIdentity;
 use super::region::lines;
 use super::{
     Doorbells, Limits, SharedMemory, ShmReceiver, ShmSender, Side, Sleeping, WaitPoint, receiver,
@@ -35,8 +36,8 @@ pub(crate) struct Ends {
     pub link: Link,
 }
 
-/// Access of a model to one side, while the side's sender and receiver are in use and after they
-/// were dropped.
+/// Gives a model test access to one side, while the side's sender and receiver are in use and after
+/// they were dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     shm: Arc<SharedMemory>,
@@ -68,7 +69,7 @@ impl Link {
     }
 }
 
-/// Sizes, and the policy for lack of memory, of both directions of a model's connection.
+/// Sizes, and the policy for lack of memory, of both directions of a model test's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelLimits {
     pub ring_bytes: u64,
@@ -79,7 +80,7 @@ pub(crate) struct ModelLimits {
     pub policy: BackPressure,
 }
 
-/// Connects two sides through private memory.
+/// Connects two sides of a model test through private memory in place of shared memory.
 pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     let sides = [Arc::<Side>::default(), Arc::default()];
     let (first, second) = Socket::pair().expect("a socket pair");
@@ -92,11 +93,12 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
         let (ring, peer_ring) = memory_pair(bytes(limits.ring_bytes));
         let (release_ring, peer_release_ring) = memory_pair(bytes(BLOCKS_MAX * 8));
         let (slab, peer_slab) = memory_pair(bytes(limits.memory_bytes));
-        own.push(Some((lines(control), ring, release_ring, slab)));
+        let (lines, rest) = lines(control);
+        own.push(Some((lines, OwnIdentity::new(rest), ring, release_ring, slab)));
         peers.push(Some((peer_control, peer_ring, peer_release_ring, peer_slab)));
     }
     [0, 1].map(|index: usize| {
-        let (lines, ring, release_ring, slab) = own[index].take().expect("taken once");
+        let (lines, identity, ring, release_ring, slab) = own[index].take().expect("taken once");
         let [consumed, asleep_records, asleep_space, released, sending, receiving] = lines;
         let (control, peer_ring, peer_release_ring, peer_slab) =
             peers[1 - index].take().expect("taken once");
@@ -116,6 +118,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             releaser: Mutex::new(Releaser::new(release_ring, released)),
             space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
             limits: agreed(limits),
+            identity: Mutex::new(identity),
             ends_open: Mutex::new(2),
             peer_region: control,
             reserved: AtomicI64::new(0),
@@ -144,8 +147,8 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     })
 }
 
-/// The agreed limits of a model, which allow no further segments: a side whose slab is full has no
-/// free memory.
+/// The agreed limits of a model test's connection, which allow no further segments: a side whose
+/// slab is full has no free memory.
 const fn agreed(limits: ModelLimits) -> Limits {
     Limits {
         own_memory: 0,
@@ -159,5 +162,5 @@ const fn agreed(limits: ModelLimits) -> Limits {
     }
 }
 
-/// Most blocks of the peer that a side of a model holds at a time.
+/// Most blocks of the peer that a side of a model test holds at a time.
 const BLOCKS_MAX: u64 = 64;

@@ -3,15 +3,19 @@
 //!
 //! ```text
 //!  OwnRegion   create memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
+//!              the rest of the control page goes to identity.rs
 //!  PeerRegion  check descriptor ─▶ map read-only ─▶ copy header ─▶ check copy ─▶ parts to read
 //! ```
 
+use super::identity::OwnIdentity;
+use partywall_layout::identity::{ADDRESS, IdentityText};
 use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES,
     RECEIVING_COUNTERS, RELEASED, SENDING_COUNTERS,
 };
 use partywall_layout::{Geometry, RegionHeader, Violation};
 use partywall_ring::{OwnMem, PeerMem};
+use partywall_sys::clock::unix_time_ns;
 use partywall_sys::fork::own_pid;
 use partywall_sys::memory::{create_memory, map_memory};
 use partywall_sys::{MapError, MemfdError};
@@ -31,21 +35,37 @@ pub(crate) struct OwnRegion {
     pub released: OwnMem,
     pub sending_counters: OwnMem,
     pub receiving_counters: OwnMem,
+    pub identity: OwnIdentity,
     pub ring: OwnMem,
     pub release_ring: OwnMem,
     pub slab: OwnMem,
 }
 
+/// The connection for which a side makes its region, as the header page states it.
+pub(crate) struct Purpose<'a> {
+    /// The nonce of the connector's HELLO.
+    pub session_id: [u8; 16],
+    /// The role of this side: 0 for the connector, 1 for the acceptor.
+    pub role: u32,
+    /// The service of this side's HELLO.
+    pub service: u32,
+    /// The address at which the listener was reached, as this side knows it.
+    pub address: &'a str,
+}
+
 impl OwnRegion {
     /// Creates a region and seals its memfd.
-    pub(crate) fn create(
-        geometry: Geometry,
-        session_id: [u8; 16],
-        role: u32,
-    ) -> Result<Self, MemfdError> {
+    pub(crate) fn create(geometry: Geometry, purpose: &Purpose<'_>) -> Result<Self, MemfdError> {
         let (mut memory, descriptor) = create_memory("partywall-region", geometry.region_bytes)?;
-        let header = geometry.header(session_id, own_pid(), role);
+        let header = RegionHeader {
+            service: purpose.service.into(),
+            created_ns: unix_time_ns().into(),
+            ..geometry.header(purpose.session_id, own_pid(), purpose.role)
+        };
         memory.write(0, header.as_bytes());
+        // The region may reach a peer that this side does not admit. Each side of a connection
+        // knows the listener's address, so the text tells such a peer nothing new.
+        memory.write(size(ADDRESS), IdentityText::new(purpose.address).as_bytes());
         let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
         let (control, rest) = rest.split_at(size(PAGE_BYTES));
         let mut done = CONTROL_OFFSET + PAGE_BYTES;
@@ -66,7 +86,8 @@ impl OwnRegion {
         let (Some(ring), Some(release_ring), Some(slab)) = parts else {
             return Err(MemfdError::BadSize { size: size(geometry.region_bytes) });
         };
-        let [consumed, asleep_records, asleep_room, released, sending, receiving] = lines(control);
+        let (words, rest) = lines(control);
+        let [consumed, asleep_records, asleep_room, released, sending, receiving] = words;
         Ok(Self {
             descriptor,
             geometry,
@@ -76,6 +97,7 @@ impl OwnRegion {
             released,
             sending_counters: sending,
             receiving_counters: receiving,
+            identity: OwnIdentity::new(rest),
             ring,
             release_ring,
             slab,
@@ -83,8 +105,8 @@ impl OwnRegion {
     }
 }
 
-/// Cuts the control page into its six cache lines, in order.
-pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
+/// Cuts the control page into the lines of its words and counters, in order, and the rest.
+pub(super) fn lines(control: OwnMem) -> ([OwnMem; 6], OwnMem) {
     const _: () = {
         let lines = [CONSUMED, ASLEEP_RECORDS, ASLEEP_ROOM, RELEASED];
         let mut index = 0;
@@ -100,11 +122,11 @@ pub(super) fn lines(control: OwnMem) -> [OwnMem; 6] {
     let (third, rest) = rest.split_at(line);
     let (fourth, rest) = rest.split_at(line);
     let (fifth, rest) = rest.split_at(line);
-    let (sixth, _unused) = rest.split_at(line);
-    [first, second, third, fourth, fifth, sixth]
+    let (sixth, rest) = rest.split_at(line);
+    ([first, second, third, fourth, fifth, sixth], rest)
 }
 
-/// The peer's region, checked and mapped read-only.
+/// The peer's region, checked and mapped read-only: this side never writes to it.
 pub(crate) struct PeerRegion {
     pub geometry: Geometry,
     pub control: PeerMem,
