@@ -64,6 +64,10 @@ struct Ticket {
     chunk: u32,
 }
 
+/// Number of chunks for which a new slab has entries. Its tables grow when more are cut: most slabs
+/// never have more, and tables for all blocks would take 150 KiB of a connection.
+const CHUNKS_FIRST: usize = 32;
+
 /// A reserved block: memory for one message that only its holder may write, until the block is
 /// committed or freed.
 #[derive(Debug)]
@@ -109,12 +113,11 @@ impl Slab {
     /// number of entries of the peer's release ring.
     #[must_use]
     pub fn new(blocks_max: u32) -> Self {
-        let chunks = 2 * blocks_max as usize + 64;
         Self {
-            bins: Bins::new(chunks),
-            chunks: Vec::with_capacity(chunks),
-            spare: Vec::with_capacity(chunks),
-            segments: Vec::with_capacity(64),
+            bins: Bins::new(CHUNKS_FIRST),
+            chunks: Vec::with_capacity(CHUNKS_FIRST),
+            spare: Vec::new(),
+            segments: Vec::new(),
             tickets: (0..blocks_max).map(|_| Ticket { generation: 0, chunk: NONE }).collect(),
             idle: (0..blocks_max).rev().collect(),
             reserved: 0,

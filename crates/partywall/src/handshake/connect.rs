@@ -11,8 +11,9 @@ use crate::error::{ConnectError, HandshakeError};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_CHANNEL;
+use partywall_sys::peer as sys_peer;
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
+use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path, process};
 use partywall_wait::deadline_after;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -83,6 +84,9 @@ pub(crate) fn establish(
             return Ok(established);
         }
     }
+    // The answer is judged with what is read here; meanwhile the peer makes it.
+    sys_peer::prepare();
+    process::own_program();
     loop {
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {

@@ -21,6 +21,7 @@ use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use crate::transport::has_passed;
+use crate::transport::shm::SpareRegion;
 use partywall_layout::Geometry;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_sys::epoll::EventFlags;
@@ -74,6 +75,7 @@ pub struct Listener {
     /// Other protocols that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
+    spare: Arc<SpareRegion>,
     pending: Vec<Option<Underway>>,
     under_way: usize,
     ready: VecDeque<Established>,
@@ -229,6 +231,7 @@ impl Listener {
             config,
             protocols: Vec::new(),
             geometry,
+            spare: Arc::default(),
             pending: Vec::new(),
             under_way: 0,
             ready: VecDeque::new(),
@@ -308,6 +311,7 @@ impl Listener {
             if let Some(established) = self.ready.pop_front() {
                 return Ok(established);
             }
+            self.spare.replenish(self.geometry);
             let mut events = std::mem::take(&mut self.events);
             let waited = self.set.wait(&mut events, deadline);
             let served = waited.map_err(AcceptError::Wait).and_then(|_| self.serve(&events));
@@ -362,6 +366,7 @@ impl Listener {
                 self.geometry,
                 self.service,
                 protocols,
+                Arc::clone(&self.spare),
             );
             let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.pending.push(None);

@@ -23,7 +23,8 @@ use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
-    self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    SpareRegion,
 };
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
@@ -33,9 +34,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{
-    Credentials, Doorbell, DoorbellError, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
-};
+use partywall_sys::{Credentials, Doorbell, DoorbellError, ForkGuard, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -69,6 +68,8 @@ pub(crate) struct Pending {
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
     offered: Result<Offered, FallbackReason>,
+    /// The spare region of the listener, which an acceptor takes for its own.
+    spare: Option<Arc<SpareRegion>>,
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
@@ -99,7 +100,14 @@ struct Known {
 /// The region of the peer, and its doorbells if each side trusts the other.
 struct Accepted {
     region: PeerRegion,
-    doorbells: Option<(Doorbell, Doorbell)>,
+    doorbells: Option<PeerDoorbells>,
+}
+
+/// The two doorbells of the peer: for records, and for space.
+enum PeerDoorbells {
+    /// The descriptors may be of any kind.
+    Unchecked(OwnedFd, OwnedFd),
+    Checked(Doorbell, Doorbell),
 }
 
 /// The region and the doorbells of this side, which it offers to the peer.
@@ -111,7 +119,7 @@ struct Offered {
 
 impl Pending {
     /// Begins the acceptor's handshake on a new connection, whose peer may also speak one of
-    /// `protocols`.
+    /// `protocols`. If `spare` has a region, it becomes that of this side.
     pub(crate) fn accepting(
         socket: Socket,
         address: &Address,
@@ -119,9 +127,10 @@ impl Pending {
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
+        spare: Arc<SpareRegion>,
     ) -> Self {
         let pending = Self::new(socket, config, geometry, true, service, protocols);
-        Self { address: address.to_string(), ..pending }
+        Self { address: address.to_string(), spare: Some(spare), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
@@ -171,6 +180,7 @@ impl Pending {
             kernel_has_pidfd,
             is_ready_sent: false,
             offered: Err(obstacle.unwrap_or(FallbackReason::Policy)),
+            spare: None,
             known: None,
             protocols,
             foreign: None,
@@ -392,15 +402,12 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let (service, address) = (self.own_hello.service.get(), &*self.address);
         let purpose = Purpose { session_id, role, service, address };
-        let region = OwnRegion::create(self.geometry, &purpose).map_err(|error| match error {
-            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
-                FallbackReason::Memory
-            }
-            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
-            _ => FallbackReason::Memfd,
-        })?;
-        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
-        Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
+        let blank = match self.spare.as_ref().and_then(|spare| spare.take()) {
+            Some(blank) => blank,
+            None => BlankRegion::create(self.geometry)?,
+        };
+        let (region, doorbells) = blank.into_region(&purpose)?;
+        Ok(Offered { region, doorbells, doorbells_attached })
     }
 
     fn on_offer(&mut self, offer: &Offer) -> Result<(), HandshakeError> {
@@ -437,13 +444,14 @@ impl Pending {
         };
         self.send_frames(Some(&ready))?;
         self.is_ready_sent = true;
-        Ok(())
+        // The check takes the time in which the connector wakes.
+        self.check_doorbells(&mut known.accepted)
     }
 
     fn on_ready(&mut self, ready: &Ready) -> Result<Established, HandshakeError> {
         self.claim(&ready.descriptors)?;
         self.check_nothing_more()?;
-        let Some(known) = self.known.take() else {
+        let Some(mut known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
         let offered = std::mem::replace(&mut self.offered, Err(FallbackReason::Policy));
@@ -468,6 +476,8 @@ impl Pending {
             return self.assemble(known, offered, theirs, says_so);
         }
         self.conclude(&known, &offered, theirs, can_notify)?;
+        // The check takes the time in which the acceptor wakes.
+        self.check_doorbells(&mut known.accepted)?;
         self.assemble(known, offered, theirs, can_notify)
     }
 
@@ -638,7 +648,7 @@ impl Pending {
             self.is_acceptor || self.offered.as_ref().is_ok_and(|own| own.doorbells_attached);
         let doorbells = match (claimed.records, claimed.room) {
             (Some(records), Some(room)) if own_attached && known.peer.trust == Trust::Trusted => {
-                Some((self.doorbell(records)?, self.doorbell(room)?))
+                Some(PeerDoorbells::Unchecked(records, room))
             }
             // At least one side does not trust the other, so each notifies the other over the
             // socket.
@@ -676,6 +686,24 @@ impl Pending {
         }
     }
 
+    /// Checks that the peer's doorbells are eventfds that cannot block (SPEC 2.2).
+    ///
+    /// The caller has sent READY. So a peer whose doorbells break the rule sees a hang-up, as in
+    /// every later violation.
+    fn check_doorbells(
+        &self,
+        accepted: &mut Result<Accepted, FallbackReason>,
+    ) -> Result<(), HandshakeError> {
+        let Ok(accepted) = accepted else { return Ok(()) };
+        accepted.doorbells = match accepted.doorbells.take() {
+            Some(PeerDoorbells::Unchecked(records, space)) => {
+                Some(PeerDoorbells::Checked(self.doorbell(records)?, self.doorbell(space)?))
+            }
+            checked => checked,
+        };
+        Ok(())
+    }
+
     fn doorbell(&self, descriptor: OwnedFd) -> Result<Doorbell, HandshakeError> {
         Doorbell::from_peer(descriptor).map_err(|error| match error {
             DoorbellError::Unverifiable { source } => self.system("checking a doorbell", source),
@@ -689,10 +717,16 @@ impl Pending {
         &self,
         own: (Doorbell, Doorbell),
         attached: bool,
-        theirs: Option<(Doorbell, Doorbell)>,
+        theirs: Option<PeerDoorbells>,
     ) -> Result<((Doorbell, Doorbell), Doorbells), HandshakeError> {
         match theirs {
-            Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
+            Some(PeerDoorbells::Checked(records, space)) => {
+                Ok((own, Doorbells::Eventfd { records, space }))
+            }
+            Some(PeerDoorbells::Unchecked(records, space)) => {
+                let (records, space) = (self.doorbell(records)?, self.doorbell(space)?);
+                Ok((own, Doorbells::Eventfd { records, space }))
+            }
             None if !attached => Ok((own, Doorbells::Byte)),
             None => {
                 // The peer holds this side's doorbells, although the two sides notify each other

@@ -26,10 +26,10 @@ use std::time::Duration;
 const OPENINGS: usize = 8;
 /// Upper bound of the system calls of one side in the opening with the fewest calls, the first
 /// opening excluded.
-const CALLS_MAX: usize = 40;
+const CALLS_MAX: usize = 38;
 /// Upper bound of the system calls of one side in any opening. The first opening of a process needs
 /// more calls than later ones.
-const FIRST_CALLS_MAX: usize = 115;
+const FIRST_CALLS_MAX: usize = 60;
 
 #[test]
 fn connector_needs_few_system_calls() {

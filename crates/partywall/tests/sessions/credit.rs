@@ -34,10 +34,10 @@ impl Way {
     async fn send(self, stream: &mut Stream) {
         match self {
             Self::Inline => stream.send(&[1; 100]).await.unwrap(),
-            Self::Large => stream.send(&[1; 4000]).await.unwrap(),
-            Self::Whole => stream.try_send(&[1; 4000]).unwrap(),
+            Self::Large => stream.send(&[1; 5000]).await.unwrap(),
+            Self::Whole => stream.try_send(&[1; 5000]).unwrap(),
             Self::Reserved => {
-                let mut memory = stream.reserve(4000).await.unwrap();
+                let mut memory = stream.reserve(5000).await.unwrap();
                 memory.fill(1);
                 memory.commit().await.unwrap();
             }

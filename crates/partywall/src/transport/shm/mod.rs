@@ -31,7 +31,9 @@ mod wait_point;
 mod wait_point;
 
 pub(crate) use receiver::ShmReceiver;
-pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError, Purpose};
+pub(crate) use region::{
+    BlankRegion, OwnRegion, PeerRegion, PeerRegionError, Purpose, SpareRegion,
+};
 pub(crate) use sender::ShmSender;
 #[cfg(shuttle)]
 pub(crate) use wait_point::Side;
