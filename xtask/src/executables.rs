@@ -8,9 +8,9 @@
 //!
 //! `cargo test` runs one executable after the other. Many of this project's executables block most
 //! of the time, for a second process or until a deadline, so others can run meanwhile. The first
-//! ones run while cargo still compiles the rest. Only executables with cargo's test harness are run,
-//! each in the directory of its package, as cargo does. The output of each is printed as a whole
-//! when the executable ends.
+//! ones run while cargo still compiles the rest. Only executables with cargo's test harness are
+//! run, each in the directory of its package, as cargo does. The output of each is printed as a
+//! whole when the executable ends.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -242,7 +242,7 @@ impl<T: Send> Queue<T> {
             if !state.failures.is_empty() || state.is_complete && state.waiting.is_empty() {
                 return None;
             }
-            let at_once = if state.is_complete { self.at_once } else { BESIDE_CARGO };
+            let at_once = if state.is_complete { self.at_once } else { WHILE_COMPILING };
             let item = if state.running < at_once { state.waiting.pop_front() } else { None };
             if item.is_some() {
                 state.running += 1;
@@ -266,7 +266,7 @@ impl<T: Send> Queue<T> {
 
 /// Number of executables that run at the same time while cargo compiles others. Cargo alone keeps
 /// two cores busy; an executable that waits for a second process leaves it most of the time.
-const BESIDE_CARGO: usize = 1;
+const WHILE_COMPILING: usize = 1;
 
 /// The string under `key` in a JSON object. The function does not understand strings with escapes,
 /// because the names and paths of this project need none.

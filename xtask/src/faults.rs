@@ -333,8 +333,8 @@ pub fn main(tests_have_passed: bool, models_have_passed: bool) -> Result<(), Str
     run(|by| !matches!(by, CaughtBy::Torture(_)), has_passed, FAULTS_AT_ONCE)
 }
 
-/// The command that builds, with guards, and runs all tests of the crate `link`, and the other tests
-/// that notice faults. The stages `test` and `faults` share this build.
+/// The command that builds, with guards, and runs all tests of the crate `link`, and the other
+/// tests that notice faults. The stages `test` and `faults` share this build.
 ///
 /// # Errors
 /// If the directories of the crate's tests cannot be read, or the compiler's wrapper cannot be
