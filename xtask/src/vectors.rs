@@ -6,8 +6,9 @@
 //! cargo run -p partywall-layout --example vectors -- target/vectors
 //! target/vectors/**  ── gen ──▶  spec/vectors/**      (gen --check: compare only)
 //!                               spec/sessions/**     with the argument --sessions
+//!                               spec/handshakes/**   with the argument --handshakes
 //! ```
-//! The two directories belong to the generator: a file that the generator does not make is
+//! These directories belong to the generator: a file that the generator does not make is
 //! reported, or removed.
 
 use std::collections::BTreeMap;
@@ -162,9 +163,10 @@ struct Set {
     flag: Option<&'static str>,
 }
 
-const SETS: [Set; 2] = [
+const SETS: [Set; 3] = [
     Set { committed: "spec/vectors", flag: None },
     Set { committed: "spec/sessions", flag: Some("--sessions") },
+    Set { committed: "spec/handshakes", flag: Some("--handshakes") },
 ];
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the golden vectors and hostile images of SPEC 10, the same bytes in every run: `cargo run
-//! -p partywall-layout --example vectors -- …`
+//! Writes the test vectors of SPEC 10, the same bytes in every run. Golden vectors are valid bytes
+//! with their meaning; hostile images are region contents that a receiver must refuse. Usage:
+//! `cargo run -p partywall-layout --example vectors -- …`
 //!
 //! ```text
 //! DIR                  the golden vectors
 //! --hostile DIR        the hostile images
+//! --handshakes DIR     transcripts of handshakes
 //! --sessions DIR       record sequences of sessions, valid and invalid
 //! --links DIR          files of links, valid and invalid
 //! --link-frames DIR    frames of links, valid and invalid
@@ -18,7 +20,7 @@ mod vectors;
 
 use std::path::Path;
 use std::process::ExitCode;
-use vectors::{golden, hostile, index, link_frames, link_records, links, sessions};
+use vectors::{golden, handshakes, hostile, index, link_frames, link_records, links, sessions};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         ["--hostile", directory] => {
             index::write(Path::new(directory), hostile::PREFACE, &hostile::images())
         }
+        ["--handshakes", directory] => handshakes::write(Path::new(directory)),
         ["--sessions", directory] => {
             index::write(Path::new(directory), sessions::PREFACE, &sessions::images())
         }
@@ -45,7 +48,8 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: vectors [--hostile | --sessions | --links | --link-frames | --link-records] DIR"
+                "usage: vectors [--hostile | --handshakes | --sessions | --links | --link-frames | \
+                 --link-records] DIR"
             );
             return ExitCode::FAILURE;
         }

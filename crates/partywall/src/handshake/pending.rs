@@ -23,7 +23,8 @@ use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
-    self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    SpareRegion,
 };
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
@@ -33,9 +34,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{
-    Credentials, Doorbell, DoorbellError, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
-};
+use partywall_sys::{Credentials, Doorbell, DoorbellError, ForkGuard, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -57,15 +56,20 @@ pub(crate) struct Pending {
     pub(super) credentials: Option<Credentials>,
     /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
+    /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
+    /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
+    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
+    /// peer, so this side need not send one.
     kernel_has_pidfd: bool,
-    /// Whether this side has sent READY. From then on the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may use the connection, so this side
+    /// can send no refusal.
     is_ready_sent: bool,
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
     offered: Result<Offered, FallbackReason>,
+    /// The spare region of the listener, which an acceptor takes for its own.
+    spare: Option<Arc<SpareRegion>>,
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
@@ -81,7 +85,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The state of a handshake after the peer's HELLO was checked.
+/// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -99,7 +103,7 @@ struct Accepted {
     doorbells: Option<(Doorbell, Doorbell)>,
 }
 
-/// The region and the doorbells that this side offers.
+/// The region and the doorbells of this side, which it offers to the peer.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
@@ -108,7 +112,7 @@ struct Offered {
 
 impl Pending {
     /// Begins the acceptor's handshake on a new connection, whose peer may also speak one of
-    /// `protocols`.
+    /// `protocols`. If `spare` has a region, it becomes that of this side.
     pub(crate) fn accepting(
         socket: Socket,
         address: &Address,
@@ -116,9 +120,10 @@ impl Pending {
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
+        spare: Arc<SpareRegion>,
     ) -> Self {
         let pending = Self::new(socket, config, geometry, true, service, protocols);
-        Self { address: address.to_string(), ..pending }
+        Self { address: address.to_string(), spare: Some(spare), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
@@ -168,6 +173,7 @@ impl Pending {
             kernel_has_pidfd,
             is_ready_sent: false,
             offered: Err(obstacle.unwrap_or(FallbackReason::Policy)),
+            spare: None,
             known: None,
             protocols,
             foreign: None,
@@ -275,12 +281,13 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a frame lists.
+    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent no frame before the answer that it had to await.
+    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
+    /// side: neither a byte nor a descriptor.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -293,6 +300,12 @@ impl Pending {
             return Err(HandshakeError::NotPartywall { peer, found, advice });
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
+        if asked != offered && !self.is_acceptor {
+            // An acceptor that does not offer the service answers REJECT. Its HELLO cannot be for
+            // another one (SPEC 2.2).
+            let (what, found) = ("service of HELLO", asked.into());
+            return Err(self.violation(Violation::Frame { what, found }));
+        }
         if asked != offered {
             let offers = if offered == SERVICE_SESSION { "sessions" } else { "channels" };
             self.reject(Refusal::Service, &format!("this listener offers {offers}"));
@@ -382,15 +395,12 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let (service, address) = (self.own_hello.service.get(), &*self.address);
         let purpose = Purpose { session_id, role, service, address };
-        let region = OwnRegion::create(self.geometry, &purpose).map_err(|error| match error {
-            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
-                FallbackReason::Memory
-            }
-            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
-            _ => FallbackReason::Memfd,
-        })?;
-        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
-        Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
+        let blank = match self.spare.as_ref().and_then(|spare| spare.take()) {
+            Some(blank) => blank,
+            None => BlankRegion::create(self.geometry)?,
+        };
+        let (region, doorbells) = blank.into_region(&purpose)?;
+        Ok(Offered { region, doorbells, doorbells_attached })
     }
 
     fn on_offer(&mut self, offer: &Offer) -> Result<(), HandshakeError> {
@@ -461,7 +471,8 @@ impl Pending {
         self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Sends READY of a connector, which settles the transport and the doorbells.
+    /// Sends the connector's READY frame, which decides the transport and whether both sides use
+    /// doorbells.
     fn conclude(
         &mut self,
         known: &Known,
@@ -492,8 +503,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
-        // cannot make one either, the peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
+        // process cannot make a pidfd, the peer learns of its death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
@@ -578,7 +589,10 @@ impl Pending {
         HandshakeError::System { peer: self.peer_name(), what, source }
     }
 
-    pub(crate) fn timed_out(&self) -> HandshakeError {
+    /// Refuses the peer, because the handshake did not finish in time (SPEC 2.7). The peer gets
+    /// `text` as the reason.
+    pub(super) fn time_out(&self, text: &str) -> HandshakeError {
+        self.reject(Refusal::Busy, text);
         HandshakeError::TimedOut { peer: self.peer_name(), hint: self.hint() }
     }
 

@@ -13,3 +13,4 @@ mod session_blob_credit;
 mod session_floods;
 mod session_images;
 mod socket;
+mod transcripts;
