@@ -114,8 +114,8 @@ fn send_all(
         Err(ended) => {
             // The link is detached and not closed, because LEAVE would present the sent part as the
             // whole input. The error is ignored: a file that is not on the disk is refused after a
-            // reboot. If the checkpoint may not be on the disk, the link's file must be refused, too,
-            // so it is left as by a kill.
+            // reboot. If the checkpoint may not be on the disk, the link's file must be refused,
+            // too, so it is left as by a kill.
             if is_synced {
                 let _ = link.detach();
             } else {

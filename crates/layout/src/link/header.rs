@@ -200,10 +200,6 @@ pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
     (is_ours && is_whole && is_named).then_some(header)
 }
 
-/// The layout hash of files that were made before the first release, up to revision 581432a6. Their
-/// consumed record is longer.
-pub const FORMER_LAYOUT_HASH: u64 = 0xd6f2_33fa_42a3_cc3d;
-
 /// Checks the header of a file of `file_bytes` (SPEC 13.6). If `names` is given, the file must be
 /// that of the link with these names.
 ///

@@ -7,7 +7,6 @@
 
 use super::link_states::{self, state};
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES};
-use partywall_layout::link::header::FORMER_LAYOUT_HASH;
 use partywall_layout::link::consumed::{SINCE, since_word, slot_offset};
 use partywall_layout::link::slot::index_of;
 use partywall_layout::link::{
@@ -276,7 +275,7 @@ fn headers() -> Vec<Image> {
         bad("header-damaged", 5, "another byte in the store id", damaged),
         header("layout-hash", 6, "another layout hash", |h| h.layout_hash = 1.into()),
         header("layout-former", 6, "the layout before the first release", |h| {
-            h.layout_hash = FORMER_LAYOUT_HASH.into();
+            h.layout_hash = FileFault::FORMER_LAYOUT.into();
         }),
         sized("long", 7, "longer than its length", 131_072),
         header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),

@@ -15,10 +15,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use partywall_layout::link::header;
 use partywall_layout::link::state::{
     QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING,
 };
-use partywall_layout::link::header;
 use partywall_layout::link::{
     Consumed, FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, Report, StateImage,
 };
