@@ -8,6 +8,7 @@ mod handshake;
 mod handshake_floods;
 mod images;
 mod peer;
+mod reserved;
 mod session;
 mod session_blob_credit;
 mod session_floods;
