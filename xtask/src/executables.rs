@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test executables: built by cargo, run a few at a time.
+//! Builds test executables with cargo, and runs a few of them at a time.
 //!
 //! ```text
 //! cargo test --no-run ──▶ executables ──▶ worker ──▶ output, whole, when it ends

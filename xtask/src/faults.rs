@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes one rule at a time out of the code, and requires that a test notices.
+//! Seeded faults: takes one rule at a time out of the code, and requires that a test fails. The
+//! stage `faults` and `cargo xtask torture --faults` run them.
 //!
 //! ```text
 //! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
@@ -47,9 +48,10 @@ pub enum CaughtBy {
     Model(Place),
     /// A unit test that runs under shuttle, or a module of such tests (partywall only).
     Shuttle(Place),
-    /// The oracle of the torture of links, which must notice the fault within two minutes: `cargo
-    /// xtask torture --faults`. The stage `faults` does not run it, because finding a race may take
-    /// most of that time.
+    /// The test executable `torture`, which kills ends of links and then judges whether the links
+    /// kept their promises. `cargo xtask torture --faults` requires that it notices the fault
+    /// within two minutes. The stage `faults` leaves it out, because finding a race may take most
+    /// of that time.
     Torture(Place),
 }
 
@@ -99,8 +101,8 @@ impl CaughtBy {
         matches!(self, Self::Model(_) | Self::Shuttle(_))
     }
 
-    /// Whether the tests can run on this processor. The kill sweep executes single steps, which it
-    /// can do on x86-64 only.
+    /// Whether the tests can run on this processor. The test `kill_sweep` executes an end of a link
+    /// instruction by instruction, which it can do on x86-64 only.
     fn is_here(&self) -> bool {
         cfg!(target_arch = "x86_64") || self.place().executable != "kill_sweep"
     }
@@ -122,19 +124,20 @@ pub const REGISTRY: &[Fault] = &[
     // the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
-    // Faults: one of the two full fences of parking is missing. Effect: a wake-up is lost, because
-    // a sleeper and its waker overlook each other's store.
+    // Faults: one of the two full fences of parking is missing: that of the thread that goes to
+    // sleep, or that of the thread that wakes it. Effect: a wake-up is lost, because the two
+    // threads overlook each other's store.
     fault("no_sleeper_fence", &[model("parking")]),
     fault("no_waker_fence", &[model("parking")]),
-    // Fault: the favoured thread checks that the lock favours it before its flag is visible.
-    // Effect: two threads are inside the lock.
+    // Fault: the favoured thread of a biased lock checks that the lock favours it before its flag
+    // is visible. Effect: two threads hold the lock.
     fault("no_light_barrier", &[model("bias")]),
     // Faults: the thread that revokes the bias of a lock skips the heavy barrier, or does not wait
-    // for the favoured thread's flag. Effect: two threads are inside the lock.
+    // for the favoured thread's flag. Effect: two threads hold the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
     // Fault: all favoured threads share one flag. Effect: a thread that leaves the lock late clears
-    // the flag of another thread, which is still inside.
+    // the flag of another thread, which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
     // Fault: a driver does not check for a waiter that has not called `wake_driver` yet. Effect:
     // the driver polls for ever, and never wakes that waiter.
@@ -192,8 +195,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a reply is sent as a compact record, which acknowledges no request. Effect: an owner
     // that is killed after sending the reply answers the request twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // Fault: an end accepts an answer to ATTACH that belongs to another connection. Effect: late
-    // bytes decide how a stream resumes.
+    // Fault: an end of a link accepts an answer to ATTACH that belongs to another connection.
+    // Effect: late bytes decide how a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
     // Fault: an acknowledgement is not stored. Effect: the next owner receives messages that were
     // consumed already.
@@ -223,16 +226,17 @@ pub const REGISTRY: &[Fault] = &[
     // kill.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
     // Fault: what both ends agreed in ATTACH and ATTACHED is not stored in the link file before
-    // records flow.
+    // records flow. Effect: the next owner continues with what held before the agreement.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Fault: the ends decide that a stream resumes at another position, but the inbox keeps the
-    // messages that arrived before. Effect: the application receives these messages twice.
+    // Fault: the ends decide that a stream resumes at another position, but the inbox, which holds
+    // received messages, keeps those that arrived before. Effect: the application receives these
+    // messages twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
     // Fault: each connection has the connection number of the connection before it. Effect: the
     // server never recognises a new connection as newer than the old one.
     fault("link_connection_number_kept", &[TORTURE]),
     // Fault: at a new epoch, the remaining messages of the former epoch are dropped without a
-    // report.
+    // report. Effect: the application does not learn of the loss.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
     // Fault: messages that are delivered again reset the delivery counts of the messages after
     // them.
@@ -285,12 +289,12 @@ const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
 /// Unit tests that simulate two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 
-/// The test that kills an end of a link at each instruction of each act, in the short form that the
-/// stage `test` runs.
+/// The test in which an end of a link dies within each operation, such as a send. The stage `test`
+/// runs its short form, which checks a sample of the instructions.
 const SWEEP: CaughtBy = test("link", "kill_sweep", "");
 
-/// The oracle of the torture of links: it judges whether the killed ends kept the promises of a
-/// link.
+/// The test executable `torture`: it kills ends of links, and judges whether the links kept their
+/// promises.
 const TORTURE: CaughtBy =
     CaughtBy::Torture(Place { package: "link", executable: "torture", path: "" });
 
@@ -314,13 +318,13 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs every fault that the stage `faults` checks. Before that, the same tests run without a
-/// fault. Models are left out of these runs if `models_have_passed`.
+/// Runs the tests of every fault that the stage `faults` checks, with that fault. Before that, the
+/// same tests run without a fault, except the models if `models_have_passed`.
 pub fn main(models_have_passed: bool) -> Result<(), String> {
     run(|by| !matches!(by, CaughtBy::Torture(_)), models_have_passed, FAULTS_AT_ONCE)
 }
 
-/// Runs every fault that the torture of links must notice.
+/// Runs every fault that the test executable `torture` must notice.
 ///
 /// # Errors
 /// The errors of [`main`].
@@ -389,7 +393,7 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
 }
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
-    // A test that kills at random instants may miss the instant at which the fault shows.
+    // A test that kills at random instants may miss the instant at which the fault has an effect.
     let runs = if RANDOM.contains(&by.place().path) { CHANCES } else { 1 };
     let mut verdict = Ok(());
     for _ in 0..runs {
@@ -479,7 +483,7 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// Name of the test in which the torture kills the ends of links.
+/// Name of the test of the executable `torture` that kills ends of links.
 pub const KILLS: &str = "no_kill";
 /// Number of test runs at the same time. A few of the tests use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;

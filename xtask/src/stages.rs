@@ -210,14 +210,15 @@ fn names_a_test(listed: &Output) -> bool {
 /// Path of the module with the models of sessions.
 const SHUTTLE_MODELS: &str = "session::interleavings::";
 
-/// Takes each registered rule out of the code, one at a time, and expects that a test fails.
+/// Runs the seeded faults (`faults.rs`): takes each registered rule out of the code, one at a time,
+/// and expects that a test fails.
 fn take_out_rules(passed: &[&str]) -> Result<Done, String> {
     faults::main(["loom", "shuttle"].iter().all(|stage| passed.contains(stage)))?;
     Ok(Done::Passed)
 }
 
-/// Runs the exchanges of messages with the published peers of shmipc. Without Go, those with
-/// shmipc-go are left out, and no others.
+/// Runs the exchanges of messages with the published implementations of shmipc. Without Go, only
+/// the exchanges with shmipc-go are left out.
 fn conformance(_: &[&str]) -> Result<Done, String> {
     if !Step::new("go").args("version").works() {
         println!(
@@ -304,7 +305,8 @@ const TESTS_AT_ONCE: usize = 3;
 /// Number of test executables that run at the same time if they are busy most of their time.
 const BUSY_AT_ONCE: usize = 2;
 
-/// Upper bound of the time of all stages together, on two cores.
+/// Time that all stages together should take at most, on two cores. A longer run only prints a
+/// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
 const STAGES: [Stage; 14] = [

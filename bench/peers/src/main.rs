@@ -89,9 +89,11 @@ fn print_tables(outcomes: &[Outcome], pin: Pin) {
     println!("{}{}\n", summary::notes(outcomes), summary::RATIOS);
 }
 
-/// The exit code if one or more transports failed, although the other transports were measured.
+/// The exit code of `bench-peers` if measurements of one or more transports failed, although the
+/// other transports were measured.
 const EXIT_INCOMPLETE: u8 = 2;
 
-/// The name, the child's command and the transports of the program `bench-peers`.
+/// The description of `bench-peers` for the harness: its name, the subcommand that starts its
+/// second process, and the transports that it can measure.
 static PROGRAM: Program =
     Program { name: "bench-peers", child_command: "child", transports: TRANSPORTS };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cells of a run.
+//! The plan of a run of `bench-peers`: the cells to measure, in their order.
 //!
 //! ```text
 //! no scenario   parallel untouched at three sizes, ping at 48 B; under two minutes
@@ -40,7 +40,8 @@ pub fn of(arguments: &Arguments) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Rejects arguments that have no effect in the scenario `choice`.
+/// Rejects arguments that the scenario `choice` cannot honour: a transport that the scenario does
+/// not run on, or `--touch none` in `ping`.
 fn check(choice: Choice, arguments: &Arguments) -> Result<()> {
     let scenario = choice.scenario();
     let names: Vec<_> = table::of_scenario(scenario).map(TransportName::name).collect();
@@ -89,15 +90,16 @@ const fn all_sizes(choice: Choice) -> &'static [usize] {
     }
 }
 
-/// Number of failures after which a transport is left out of the rest of the run.
+/// Number of failed rounds of one combination of scenario, transport and size, after which later
+/// rounds leave this combination out.
 const FAILURES_MAX: usize = 2;
 
 /// Message sizes of `parallel` in bytes. They are the sizes of `shmipc`'s own benchmark, without
 /// some of its intermediate sizes.
 const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// The message size of `ping` in bytes: the largest size that shares one cache line with a header
-/// of 16 bytes.
+/// The message size of `ping` in bytes: the largest size that fits one cache line of 64 bytes
+/// together with a header of 16 bytes.
 const PING_SIZES: [usize; 1] = [48];
 
 /// Message sizes in bytes of a run without a scenario: a small, a middling and a large one.

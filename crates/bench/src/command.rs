@@ -18,7 +18,7 @@ use crate::table::TRANSPORTS;
 /// The flags with which the parent starts the child process.
 #[derive(clap::Args)]
 pub struct ChildArguments {
-    /// Stay on this CPU
+    /// Pin this process to the CPU with this number
     #[arg(long)]
     cpu: Option<usize>,
 }
@@ -96,8 +96,8 @@ fn print(arguments: &Arguments, lines: &[Line], output: &Output, machine: &Machi
     Ok(())
 }
 
-/// The directory of the report. A run of all scenarios has a default directory; other runs write a
-/// report only if `--out` names one.
+/// Returns the directory to which the report is written. A run without a scenario has a default
+/// directory; other runs write a report only if `--out` names a directory.
 fn report_directory(arguments: &Arguments, choice: Option<Choice>) -> Option<PathBuf> {
     let default = choice.is_none().then(|| PathBuf::from("bench-report"));
     arguments.out.clone().or(default)
@@ -111,6 +111,7 @@ fn announce(directory: &Path) {
 /// The exit code of `bench --strict` if a target was missed.
 const EXIT_MISSED: u8 = 2;
 
-/// The name, the child's command and the transports of the program `partywall bench`.
+/// The description of `partywall bench` for the harness: its name, the subcommand that starts its
+/// second process, and the transports that it can measure.
 static PROGRAM: Program =
     Program { name: "partywall-bench", child_command: "bench-child", transports: TRANSPORTS };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group of links that are driven together, by a thread that blocks on one of them or by one that
-//! polls all of them.
+//! A group of links whose sockets and timers one thread handles: any thread that blocks on one of
+//! the links, or one that polls the group.
 //!
 //! ```text
 //!   links, servers ──▶ group: one epoll set, one set of timers
@@ -25,7 +25,8 @@ use partywall_wait::{SpinOutcome, Spinner, Wait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(pub(super) u64);
 
-/// A group of links that are driven together. Clones refer to the same group.
+/// A group of links whose sockets and timers one thread handles for all of them. Clones refer to
+/// the same group.
 ///
 /// The library starts no thread: connections are made, bytes read and acknowledgements sent only
 /// while some thread blocks on a link of the group or polls the group.
@@ -56,7 +57,7 @@ pub(super) struct GroupInner {
     next_id: Mutex<u64>,
 }
 
-/// The methods of a link that its group calls.
+/// A link as its group sees it: the group asks it for its id and its events.
 pub(super) trait Member: Send + Sync {
     fn id(&self) -> MemberId;
     /// Whether the link has events, so that the application should check it. If `is_reported`, the
@@ -68,8 +69,8 @@ pub(super) trait Member: Send + Sync {
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Number of threads that have taken all links out of the list to check them. Each of these
-    /// threads puts back the links that still have events.
+    /// Number of threads that have taken all links out of the list to check them. Each such thread
+    /// puts back the links that still have events.
     readers: u32,
     /// Whether a thread found the list empty while other threads had taken the links out of it.
     has_missed: bool,
@@ -82,8 +83,8 @@ impl Group {
     /// `Wait::Adaptive`.
     ///
     /// # Errors
-    /// There is an error if the process has too few free descriptors. A group takes two, and two
-    /// more when its own descriptor is first requested.
+    /// Fails if the process has too few free descriptors. A group takes two, and two more when its
+    /// own descriptor is first requested.
     pub fn new() -> io::Result<Self> {
         Self::with_wait(Wait::Adaptive)
     }
@@ -101,9 +102,10 @@ impl Group {
         })
     }
 
-    /// Drives the group until a link has events, at most until `deadline`, and returns the number
-    /// of links with events. A link has events if it has unreceived messages, or if its room, its
-    /// events or its connection changed since [`ready`](Self::ready) last returned it.
+    /// Handles the sockets and timers of all links of the group until a link has events, at most
+    /// until `deadline`. Returns the number of links with events. A link has events if it has
+    /// unreceived messages, or if its room, its events or its connection changed since
+    /// [`ready`](Self::ready) last returned it.
     ///
     /// # Errors
     /// The error of epoll, which a sound system never reports.
@@ -125,8 +127,8 @@ impl Group {
         }
     }
 
-    /// Drives the group, and handles everything that is possible without blocking. Returns the
-    /// number of links with events.
+    /// Handles the ready sockets and due timers of all links of the group, without blocking.
+    /// Returns the number of links with events.
     ///
     /// # Errors
     /// The errors of [`poll`](Self::poll).
@@ -150,7 +152,7 @@ impl Group {
         self.inner.reactor.next_timer()
     }
 
-    /// Number of times that a thread polled the sockets of this group.
+    /// Number of times that some thread polled the sockets of this group, or blocked on them.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.inner.reactor.turns()
@@ -192,12 +194,12 @@ impl GroupInner {
         self.links_with_events(false).len()
     }
 
-    /// Returns the links that still have events, and removes all other links from the list. If
-    /// `is_reported`, the caller passes the links to the application, and later calls return the
+    /// Returns the listed links that still have events, and removes all other links from the list.
+    /// If `is_reported`, the caller passes the links to the application, and later calls return the
     /// same links only for messages.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
-        // A thread that reports an event locks the link first and then the list. To keep this
-        // order, the list's lock is released before any link is locked.
+        // A thread that reports an event locks the link first and then the list. No thread may lock
+        // them in reverse order, so the list's lock is released before any link is locked.
         let listed = {
             let mut events = self.events.lock();
             events.has_missed |= events.readers > 0;
@@ -217,9 +219,9 @@ impl GroupInner {
         let has_missed = events.has_missed;
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
-            // Another thread may have found the list empty while it was being checked, and may now
-            // sleep in `poll` or in an external event loop. It is woken, because the list has links
-            // again.
+            // Another thread may have found the list empty while this thread checked the links, and
+            // may now sleep in `poll` or in an external event loop. It is woken, because the list
+            // has links again.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();
@@ -239,5 +241,6 @@ impl GroupInner {
     }
 }
 
-/// The longest time for which `poll` spins before the thread sleeps.
+/// The longest time for which a thread spins in `Group::poll` before it sleeps; it equals the
+/// default of `Config::spin_budget`.
 const SPIN_BUDGET: Duration = Duration::from_micros(50);

@@ -53,8 +53,8 @@ fn idle_links_cost_no_turns() {
     }
 }
 
-/// Checks that the active links cost at most twice as many turns and reported links among many
-/// links as among few. The test measures no time.
+/// Checks that the links with messages cost at most twice as many turns of the group and reported
+/// links among many links as among few. The test measures no time.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);
@@ -62,5 +62,6 @@ fn costs_at_most_twice(few: &Figures, many: &Figures) {
     assert!(many.reported <= 2 * few.reported, "{words}");
 }
 
-/// Number of descriptors reserved for everything except links.
+/// Number of descriptors that the process keeps free for everything except links: standard streams,
+/// the group, the control connection and the test harness.
 const OTHERS: usize = 200;

@@ -35,7 +35,7 @@ use partywall_layout::record_ring::{
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
-/// Why a record was not appended.
+/// Why a [`Producer`] did not append a record to its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
@@ -50,7 +50,7 @@ impl From<Violation> for AppendError {
     }
 }
 
-/// The only writer of a record ring.
+/// The only writer of a record ring, which lies in this process's own memory.
 #[derive(Debug)]
 pub struct Producer {
     ring: OwnMem,
@@ -66,7 +66,7 @@ pub struct Producer {
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
-    /// Position up to which the producer has prefetched cache lines for writing.
+    /// Position up to which `prepare_ahead` has prefetched cache lines for writing.
     fetched: Position,
     /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
     /// written.
@@ -115,7 +115,8 @@ impl Producer {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
         assert!((base.0 | tail.0) % SLOT_BYTES == 0, "records begin with slots");
         assert!(base <= tail && tail.since(base) + SLOT_BYTES <= size.bytes(), "more than a ring");
-        // The stores that made `base` and `tail` valid precede every store to the freed slots.
+        // Orders the stores that made `base` and `tail` valid before every store to the slots
+        // before `base`. A process killed in between leaves a valid ring.
         ring.order_stores();
         let mut producer = Self {
             ring,
@@ -144,7 +145,8 @@ impl Producer {
         self.clear_first_slot();
     }
 
-    /// Zeroes the slot at position 0, so that the ring does not begin with a record.
+    /// Zeroes the first word of the slot at position 0, so that the ring does not begin with a
+    /// record.
     pub fn clear_first_slot(&mut self) {
         self.ring.store(0, 0);
     }
@@ -175,8 +177,8 @@ impl Producer {
     /// [`published`](Self::published).
     pub fn set_consumed(&mut self, position: Position) -> Result<(), Violation> {
         self.accept(position.0)?;
-        // The store that made `position` valid (of a durable state) precedes every store to the
-        // freed slots.
+        // Orders the caller's store that made `position` durable before every store to the slots
+        // that `position` frees.
         self.ring.order_stores();
         Ok(())
     }
@@ -478,7 +480,8 @@ impl Producer {
         Ok(self.fits(room))
     }
 
-    /// Checks a value of `consumed` that was loaded once, and stores it as the consumer's position.
+    /// Checks `found`, a value of the word `consumed` that was loaded once, and stores it as the
+    /// consumer's position.
     fn accept(&mut self, found: u64) -> Result<(), Violation> {
         if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
             return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
@@ -503,8 +506,8 @@ impl Producer {
         self.ring.store(offset + 8, record_ring::word1(len, stream));
     }
 
-    /// Zeroes the first word of `slot`: the consumer polls it before a record is published there,
-    /// and must find 0 (SPEC 4.5).
+    /// Zeroes the first word of `slot`: the consumer polls that word before a record is published
+    /// there, and must find 0 (SPEC 4.5).
     #[inline]
     fn zero_slot(&mut self, slot: Position) {
         if !seeded_fault("no_zero_next_slot") {

@@ -50,7 +50,8 @@ fn address(options: &Options) -> String {
     }
 }
 
-/// The default settings of `partywall-shmipc`, changed as the options say.
+/// Returns the default settings of `partywall-shmipc`, with the values that the command line's
+/// options set.
 fn config(options: &Options) -> Config {
     let mut config = Config::default()
         .share_memory_path_prefix(&options.prefix)

@@ -5,8 +5,9 @@
 //! target = (cell, metric) ÷ (cell, metric) ≤ limit (or ≥)     both measured in each of ≥ 5 rounds
 //!        | (cell, metric)                  ≤ limit
 //! ```
-//! The median is compared with the limit; the spread is printed. p99 of `rate` is taken from all
-//! rounds together and needs 1,000 samples. Comparisons with other libraries are in `bench/peers`.
+//! The median over the rounds is compared with the limit; the spread is only printed. p99 of `rate`
+//! is taken from all rounds together and needs 1,000 samples. Comparisons with other libraries are
+//! in `bench/peers`.
 
 use std::fmt;
 use std::time::Duration;
@@ -78,7 +79,7 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
     table
 }
 
-/// All targets of the project.
+/// All targets of the project, as code: each names its cells, its metric and its limit.
 fn targets() -> Vec<Target> {
     [ping_targets(), flow_targets(), stream_targets(), idle_targets()]
         .into_iter()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect`: owner, age and positions of each link, and damaged files.
+//! `partywall link inspect`: prints the owner, age and positions of each link in a directory, and
+//! the damaged files.
 //!
 //! A damaged file is printed among the other files, with the reason, and sets the exit code.
 
@@ -18,16 +19,16 @@ use super::json;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
-    /// Directory of the links
+    /// Directory with the files of the links
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Only links of the end with this name
+    /// Show only links whose own end has this name
     #[arg(long, value_name = "A")]
     name: Option<String>,
-    /// Only links whose peer has this name
+    /// Show only links whose peer has this name
     #[arg(long, value_name = "B")]
     peer: Option<String>,
-    /// Only links of this name
+    /// Show only links with this name
     #[arg(long, value_name = "L")]
     link: Option<String>,
     /// Print one JSON object

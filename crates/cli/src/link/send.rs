@@ -12,7 +12,7 @@
 //! still closes the link's file, so that a reboot does not make it doubtful. The command catches no
 //! signals, so a signal ends the process immediately.
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct.
+//! The module doc of `checkpoint.rs` explains why `--exactly-once` is correct.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -50,7 +50,8 @@ pub struct Arguments {
     /// File to read [default: stdin]
     #[arg(long = "in", value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Begin this epoch; undelivered messages of the former one are dropped and reported
+    /// Begin the epoch with this number; undelivered messages of the former epoch are dropped and
+    /// reported
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
     /// Size of the ring for small messages, for a new link
@@ -316,8 +317,8 @@ impl<'a> Sending<'a> {
         self.monitor.update(self.link, waits_for_peer)
     }
 
-    /// Waits until all messages are acknowledged, and the peer has attached, so that LEAVE can be
-    /// sent.
+    /// Waits until all messages are acknowledged. Also waits until the peer has attached, because
+    /// the frame LEAVE, which says that the input is complete, needs a connection.
     fn wait_acked(&mut self) -> Result<(), Ended> {
         let mut left = u64::MAX;
         loop {
@@ -410,7 +411,7 @@ fn not_sent(error: SendError) -> Ended {
 const BATCH_MESSAGES: usize = 64;
 /// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest time to wait until the peer has received LEAVE.
+/// Longest time that the command waits at its end until the peer has received the frame LEAVE.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\

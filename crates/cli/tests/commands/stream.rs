@@ -47,7 +47,8 @@ fn of_5_gibibytes_over_a_socket() {
     stream(&WIRES[1], FIVE_GIB, 64);
 }
 
-/// Sends `bytes` bytes through a `connect` and a `listen`, each of which may use `memory` MiB.
+/// Sends `bytes` random bytes through a `connect` and a `listen`, and compares both ends by hash.
+/// Each of the two processes may use at most `memory` MiB of resident memory.
 fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u64) {
     let directory = tempfile::tempdir().unwrap();
     let address = match family {
@@ -159,7 +160,8 @@ fn read(mut from: impl Read) -> (u64, u64) {
     }
 }
 
-/// A hash that detects each changed, lost or exchanged word, in four lanes for speed.
+/// A hash that detects each changed, lost or exchanged word. Four lanes are computed independently,
+/// so the CPU computes them at the same time.
 #[derive(Default)]
 struct Hash([u64; 4]);
 

@@ -31,7 +31,8 @@ pub enum FileFault {
     },
     /// The checksum of the header page is wrong.
     HeaderDamaged,
-    /// The file states the version of this crate, but its layout hash is that of different rules.
+    /// The file states the version of this crate, but another layout hash: it was written by other
+    /// rules for its layout.
     OtherLayout {
         /// The layout hash that the file's header holds.
         found: u64,
@@ -50,7 +51,8 @@ pub enum FileFault {
     },
     /// The file belongs to another link, whose names have the same hash.
     OtherLink,
-    /// Ring, release ring and slab are not in order within the file.
+    /// The header's offsets and sizes of record ring, release ring and slab are impossible, or not
+    /// in this order within the file.
     Geometry {
         /// The name of the header field that is invalid.
         field: &'static str,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Record sequences of a session, those that SPEC 11 allows and those that it forbids. Most are
-//! written both as a ring image and as a socket stream (SPEC 10).
+//! Sequences of records that one side of a session sends: those that SPEC 11 allows and those that
+//! it forbids. Most are written both as a ring image and as a socket stream (SPEC 10).
 
 use super::writer::{RingWriter, SocketWriter, blob, first};
 use super::{Image, RING_BYTES, pattern};
@@ -20,7 +20,8 @@ carry has one file. `expected` is what is read, or the number of the violation (
 command `cargo xtask gen` writes these files.
 ";
 
-/// Returns all session images, in the order of their rows in the index.
+/// Returns all session images (the records of one side, in a ring or a socket stream), in the order
+/// of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = Vec::new();
     for list in [

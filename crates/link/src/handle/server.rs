@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server, which accepts links.
+//! The server of the public interface: it listens at addresses, and has the links that clients
+//! attach to it.
 //!
 //! ```text
 //!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ are name, window, peer, login fit? ─ no ─▶ REFUSE
@@ -35,7 +36,8 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Serves links at an address. [`Client`](crate::Client) has an example of both sides.
+/// Serves links at an address, to which clients connect. [`Client`](crate::Client) has an example
+/// of both sides.
 ///
 /// Over TCP, a server needs [`Config::on_login`] or [`Config::allow_anonymous_tcp`].
 ///
@@ -58,7 +60,8 @@ pub(super) struct ServerShared {
     pub(super) guard: ForkGuard,
     /// Token of the server's timer in the reactor that polls for the server's group.
     pub(super) timer_token: u64,
-    /// Locked while a thread searches for a link and opens it, so that no link is opened twice.
+    /// Locked while a thread looks up a link and opens it, so that two threads do not open the same
+    /// link.
     pub(super) opening: Mutex<()>,
     pub(super) monitor: Arc<Monitor<ServerState>>,
 }
@@ -70,7 +73,8 @@ pub(super) struct ServerState {
     pub(super) links: HashMap<Key, Arc<Endpoint>>,
     pub(super) offered: VecDeque<Arc<Endpoint>>,
     pub(super) timer: Option<Instant>,
-    /// Whether the listeners are paused; `None` if some of them are paused and others not.
+    /// Whether the listeners are paused, so that new connections wait in the backlog; `None` if
+    /// some are paused and others not.
     pub(super) is_paused: Option<bool>,
     /// Time until which all listeners pause because `accept` failed: descriptors or memory were
     /// exhausted. `None` if they need not pause for that reason.
@@ -83,7 +87,7 @@ pub(super) struct ServerState {
 
 impl Entered for ServerState {}
 
-/// A listener, with the address to which it is bound.
+/// A listening socket of the server, with the address to which it is bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,
@@ -161,7 +165,8 @@ impl Server {
         &self.shared.address
     }
 
-    /// The group that drives all links of the server.
+    /// The group to which all links of the server belong: a thread that polls it, or blocks on one
+    /// of its links, handles all of them.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.shared.group
@@ -177,7 +182,8 @@ impl Server {
         self.shared.accept(None)
     }
 
-    /// Accepts like [`accept`](Self::accept), but waits only until `deadline`.
+    /// Returns the next attached link like [`accept`](Self::accept), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept), and [`AcceptError::TimedOut`].
@@ -185,8 +191,8 @@ impl Server {
         self.shared.accept(Some(deadline))
     }
 
-    /// Returns the next attached link without a handle, if there is one now. The call also answers
-    /// connections, and never waits.
+    /// Returns the next attached link without a handle, if there is one now. The call also accepts
+    /// and answers connections that have arrived, and never waits.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
@@ -196,7 +202,7 @@ impl Server {
     }
 
     /// Opens the link called `link` of the client called `client`, whether that client has attached
-    /// or not. Messages sent before the client attaches are kept for it.
+    /// or not. Messages that the server sends before the client attaches are kept for the client.
     ///
     /// A handle that is opened again continues after the last message that the former handle
     /// received. [`rewind`](Link::rewind) delivers again those messages that were not acknowledged.
@@ -277,8 +283,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // With `None`, `arrange` sets anew for each listener, and so for the new listener too,
-            // whether the reactor watches it.
+            // With `None`, the next call of `arrange` tells the reactor for each listener, the new
+            // one included, whether to watch it.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -298,8 +304,8 @@ impl ServerShared {
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Decides whether a client may attach. If so, returns the client's link, its ATTACH and the
-    /// login reply of the application.
+    /// Decides whether the client that sent this ATTACH may attach. If so, returns the client's
+    /// link, its ATTACH and the login reply of the application.
     pub(super) fn judge(
         &self,
         greeting: &Greeting,

@@ -58,7 +58,7 @@ pub(super) struct Hold {
     pub(super) shared: Arc<GroupShared>,
 }
 
-/// State of a group, shared by its task and its futures.
+/// State of a group of links, shared by the group's driver task and the futures of its links.
 pub(super) struct GroupShared {
     pub(super) group: crate::Group,
     /// Notified when there may be work that the group's descriptor does not report.

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Only the blocking call reports when all bytes have gone out, so a blocking thread of the runtime
-//! makes that call. A future that leaves the peer without a thread was rejected: it would need a
-//! second set of rules for leaving.
+//! makes that call. An implementation as a future, without a thread, was rejected: it would
+//! implement the rules for leaving a peer a second time.
 
 use std::io;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ struct Closing<'a> {
 
 enum Phase {
     Waiting,
-    /// A blocking thread closes the link, and reports the end to the server.
+    /// A blocking thread closes the link, and reports the end of the stream to the peer.
     Leaving,
     Left,
 }

@@ -23,7 +23,8 @@ use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
-    self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    SpareRegion,
 };
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
@@ -33,9 +34,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{
-    Credentials, Doorbell, DoorbellError, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
-};
+use partywall_sys::{Credentials, Doorbell, DoorbellError, ForkGuard, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -57,15 +56,20 @@ pub(crate) struct Pending {
     pub(super) credentials: Option<Credentials>,
     /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
+    /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
+    /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
+    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
+    /// peer, so this side need not send one.
     kernel_has_pidfd: bool,
-    /// Whether this side has sent READY. From then on the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may use the connection, so this side
+    /// can send no refusal.
     is_ready_sent: bool,
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
     offered: Result<Offered, FallbackReason>,
+    /// The spare region of the listener, which an acceptor takes for its own.
+    spare: Option<Arc<SpareRegion>>,
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
@@ -81,7 +85,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The state of a handshake after the peer's HELLO was checked.
+/// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -96,10 +100,17 @@ struct Known {
 /// The region of the peer, and its doorbells if each side trusts the other.
 struct Accepted {
     region: PeerRegion,
-    doorbells: Option<(Doorbell, Doorbell)>,
+    doorbells: Option<PeerDoorbells>,
 }
 
-/// The region and the doorbells that this side offers.
+/// The two doorbells of the peer: for records, and for space.
+enum PeerDoorbells {
+    /// The descriptors may be of any kind.
+    Unchecked(OwnedFd, OwnedFd),
+    Checked(Doorbell, Doorbell),
+}
+
+/// The region and the doorbells of this side, which it offers to the peer.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
@@ -108,7 +119,7 @@ struct Offered {
 
 impl Pending {
     /// Begins the acceptor's handshake on a new connection, whose peer may also speak one of
-    /// `protocols`.
+    /// `protocols`. If `spare` has a region, it becomes that of this side.
     pub(crate) fn accepting(
         socket: Socket,
         address: &Address,
@@ -116,9 +127,10 @@ impl Pending {
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
+        spare: Arc<SpareRegion>,
     ) -> Self {
         let pending = Self::new(socket, config, geometry, true, service, protocols);
-        Self { address: address.to_string(), ..pending }
+        Self { address: address.to_string(), spare: Some(spare), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
@@ -168,6 +180,7 @@ impl Pending {
             kernel_has_pidfd,
             is_ready_sent: false,
             offered: Err(obstacle.unwrap_or(FallbackReason::Policy)),
+            spare: None,
             known: None,
             protocols,
             foreign: None,
@@ -275,12 +288,13 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a frame lists.
+    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent no frame before the answer that it had to await.
+    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
+    /// side: neither a byte nor a descriptor.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -388,15 +402,12 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let (service, address) = (self.own_hello.service.get(), &*self.address);
         let purpose = Purpose { session_id, role, service, address };
-        let region = OwnRegion::create(self.geometry, &purpose).map_err(|error| match error {
-            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
-                FallbackReason::Memory
-            }
-            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
-            _ => FallbackReason::Memfd,
-        })?;
-        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
-        Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
+        let blank = match self.spare.as_ref().and_then(|spare| spare.take()) {
+            Some(blank) => blank,
+            None => BlankRegion::create(self.geometry)?,
+        };
+        let (region, doorbells) = blank.into_region(&purpose)?;
+        Ok(Offered { region, doorbells, doorbells_attached })
     }
 
     fn on_offer(&mut self, offer: &Offer) -> Result<(), HandshakeError> {
@@ -433,13 +444,14 @@ impl Pending {
         };
         self.send_frames(Some(&ready))?;
         self.is_ready_sent = true;
-        Ok(())
+        // The check takes the time in which the connector wakes.
+        self.check_doorbells(&mut known.accepted)
     }
 
     fn on_ready(&mut self, ready: &Ready) -> Result<Established, HandshakeError> {
         self.claim(&ready.descriptors)?;
         self.check_nothing_more()?;
-        let Some(known) = self.known.take() else {
+        let Some(mut known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
         let offered = std::mem::replace(&mut self.offered, Err(FallbackReason::Policy));
@@ -464,10 +476,13 @@ impl Pending {
             return self.assemble(known, offered, theirs, says_so);
         }
         self.conclude(&known, &offered, theirs, can_notify)?;
+        // The check takes the time in which the acceptor wakes.
+        self.check_doorbells(&mut known.accepted)?;
         self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Sends READY of a connector, which settles the transport and the doorbells.
+    /// Sends the connector's READY frame, which decides the transport and whether both sides use
+    /// doorbells.
     fn conclude(
         &mut self,
         known: &Known,
@@ -498,8 +513,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
-        // cannot make one either, the peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
+        // process cannot make a pidfd, the peer learns of its death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
@@ -633,7 +648,7 @@ impl Pending {
             self.is_acceptor || self.offered.as_ref().is_ok_and(|own| own.doorbells_attached);
         let doorbells = match (claimed.records, claimed.room) {
             (Some(records), Some(room)) if own_attached && known.peer.trust == Trust::Trusted => {
-                Some((self.doorbell(records)?, self.doorbell(room)?))
+                Some(PeerDoorbells::Unchecked(records, room))
             }
             // At least one side does not trust the other, so each notifies the other over the
             // socket.
@@ -671,6 +686,24 @@ impl Pending {
         }
     }
 
+    /// Checks that the peer's doorbells are eventfds that cannot block (SPEC 2.2).
+    ///
+    /// The caller has sent READY. So a peer whose doorbells break the rule sees a hang-up, as in
+    /// every later violation.
+    fn check_doorbells(
+        &self,
+        accepted: &mut Result<Accepted, FallbackReason>,
+    ) -> Result<(), HandshakeError> {
+        let Ok(accepted) = accepted else { return Ok(()) };
+        accepted.doorbells = match accepted.doorbells.take() {
+            Some(PeerDoorbells::Unchecked(records, space)) => {
+                Some(PeerDoorbells::Checked(self.doorbell(records)?, self.doorbell(space)?))
+            }
+            checked => checked,
+        };
+        Ok(())
+    }
+
     fn doorbell(&self, descriptor: OwnedFd) -> Result<Doorbell, HandshakeError> {
         Doorbell::from_peer(descriptor).map_err(|error| match error {
             DoorbellError::Unverifiable { source } => self.system("checking a doorbell", source),
@@ -684,10 +717,16 @@ impl Pending {
         &self,
         own: (Doorbell, Doorbell),
         attached: bool,
-        theirs: Option<(Doorbell, Doorbell)>,
+        theirs: Option<PeerDoorbells>,
     ) -> Result<((Doorbell, Doorbell), Doorbells), HandshakeError> {
         match theirs {
-            Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
+            Some(PeerDoorbells::Checked(records, space)) => {
+                Ok((own, Doorbells::Eventfd { records, space }))
+            }
+            Some(PeerDoorbells::Unchecked(records, space)) => {
+                let (records, space) = (self.doorbell(records)?, self.doorbell(space)?);
+                Ok((own, Doorbells::Eventfd { records, space }))
+            }
             None if !attached => Ok((own, Doorbells::Byte)),
             None => {
                 // The peer holds this side's doorbells, although the two sides notify each other

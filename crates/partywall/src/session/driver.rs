@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a session: takes records in order and delivers them to their streams.
+//! The driver, the receiving end of a session: it takes the peer's records in order and delivers
+//! them to their streams.
 //!
 //! ```text
 //!   turn ─▶ find ─┬─ a message ──────▶ its stream's queue; its waiter is woken
@@ -8,9 +9,9 @@
 //!                 └─ the end ────────▶ every waiter is woken
 //! ```
 //!
-//! The driver never blocks (SPEC 11.7). A front calls `turn` until it returns `Idle`, then `arm`,
-//! and then blocks until a descriptor is readable. The `tokio` front runs the driver in a task, the
-//! `blocking` front in a thread.
+//! The driver never blocks (SPEC 11.7). A front (the async or the blocking API of sessions) calls
+//! `turn` until it returns `Idle`, then `arm`, and then blocks until a descriptor is readable. The
+//! `tokio` front runs the driver in a task, the `blocking` front in a thread.
 
 use super::error::SessionError;
 use super::routing::Slot;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The receiving end of a session.
+/// The receiving end of a session, which a task (`tokio`) or a thread (`blocking`) runs.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
@@ -41,13 +42,14 @@ pub(crate) struct Driver {
     /// lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the next turn calls `service`: a user woke the driver for something other than a
-    /// record.
+    /// Whether the next turn calls `service`. It is set when a user of the session woke the driver
+    /// for something other than a record, such as waiting for room.
     is_service_due: bool,
     is_over: bool,
 }
 
-/// The result of one `Driver::turn`.
+/// The result of one `Driver::turn`, from which the task or thread that runs the driver decides
+/// whether to turn again, to block, or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The turn handled records, and more may have arrived.
@@ -92,7 +94,7 @@ impl Driver {
         (shared, driver)
     }
 
-    /// Registers the waker with which users of the session wake the driver.
+    /// Registers the waker with which users of the session (handles and streams) wake the driver.
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.is_service_due |= self.shared.register_driver(waker);
     }
@@ -184,7 +186,8 @@ impl Driver {
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
-    /// Sends pending records, and wakes the users that wait for room.
+    /// Sends pending records after room was found, and wakes the users of the session that wait for
+    /// room to send.
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
@@ -227,7 +230,7 @@ impl Driver {
         self.finish(SessionError::from(fault))
     }
 
-    /// Wakes the users that wait for room, if there may be room.
+    /// Wakes the users of the session that wait for room to send, if there may be room.
     fn service(&mut self) {
         let outbox = self.shared.outbox();
         self.is_service_due = outbox.wants_room();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a session. One thread at a time writes, and pending control records are
-//! written before messages.
+//! The outbox, the sending end of a session. One thread at a time writes records, and pending
+//! control records are written before messages.
 //!
 //! ```text
 //!   streams ─▶ pending records ─▶ ┐
@@ -156,13 +156,15 @@ impl Outbox {
         })
     }
 
-    /// Frees reserved memory. Returns the waiters that may use it, for the caller to wake.
+    /// Frees reserved memory. Returns the wakers of the users that wait for room, because they may
+    /// use the memory; the caller wakes them.
     pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
     }
 
-    /// Registers a waiter for room. `ticket` identifies the waiter until it gives up or is woken.
+    /// Registers the waker of a user that waits for room to send. `ticket` identifies the user
+    /// until it gives up or is woken.
     pub(crate) fn await_room(&mut self, ticket: &mut Option<u64>, context: &Context<'_>) {
         let waiting = ticket
             .and_then(|ticket| self.waiters.iter_mut().find(|(waiting, _)| *waiting == ticket));
@@ -175,12 +177,12 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Removes a waiter that gave up.
+    /// Removes the user with this ticket, which no longer waits for room.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }
 
-    /// Takes all waiters for room, for the caller to wake.
+    /// Takes the wakers of all users that wait for room to send, for the caller to wake.
     pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
         self.waiters.drain(..).map(|(_, waker)| waker).collect()
     }
@@ -218,7 +220,8 @@ impl Outbox {
         Ok(self.may_have_room())
     }
 
-    /// Ends the preparation of `arm`, because the driver is awake.
+    /// Ends the sleep that `arm` prepared: the driver is awake, so the peer need not notify it of
+    /// room.
     pub(crate) fn disarm(&mut self) {
         self.wire.disarm();
     }
@@ -231,13 +234,14 @@ impl Outbox {
         self.note(flushed)
     }
 
-    /// Tells the transport that the session has ended: only sent messages and pending records still
-    /// have to be written.
+    /// Announces to the transport that the session has ended: only sent messages and pending
+    /// records still have to be written.
     pub(crate) fn leave_session(&mut self) {
         self.wire.leave();
     }
 
-    /// Gives up the unsent records and bytes, so that no one waits for room any longer.
+    /// Gives up the unsent records and bytes, so that neither users nor the driver wait for room
+    /// any longer.
     pub(crate) fn give_up(&mut self) {
         self.wire.note_hang_up();
         self.is_cut_off = true;
@@ -262,8 +266,8 @@ impl Outbox {
             || self.farewell.is_some()
     }
 
-    /// Notes if the result is an error after which nothing more can be sent, and returns the
-    /// result.
+    /// Returns the result of an attempt to send. If the result is an error after which nothing more
+    /// can be sent, notes that (`is_cut_off`).
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
         if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {

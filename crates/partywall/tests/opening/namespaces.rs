@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers in other pid and user namespaces, as in containers: the kernel says who they are.
+//! Tests of peers in other pid and user namespaces, as in containers. The kernel reports the
+//! namespace, and the trust policy decides.
 
 use partywall::{Config, Distrust, Listener, RecvError, Trust, TrustPolicy};
 use partywall_testkit::{Directory, Second, argument, role, second_process, soon};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both fronts of sessions have the same names, and a call that never waits on one front never
-//! waits on the other.
+//! Tests that the two fronts of sessions, `blocking` and `tokio`, have the same names. A call that
+//! never waits on one front never waits on the other.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -85,7 +85,8 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
-/// Several tasks await sessions: each must get exactly one.
+/// Several tasks await sessions from one listener at a time: each task must get exactly one
+/// session.
 #[test]
 fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
     const TASKS: usize = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pairs of views in `spec/link-decisions.tsv` lead to the decisions that their rows say, and a
-//! receiver accepts no other decision of the table.
+//! Tests that the pairs of views in `spec/link-decisions.tsv` lead to the decisions that their rows
+//! say. A receiver accepts no other decision of the table.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Position, ReceiverView, RecordDigest, SenderView,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end of a connection over a socket.
+/// The sending end of a connection over a socket: frames messages as records and writes them.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
     pub(super) shared: Arc<SocketShared>,
@@ -42,8 +42,8 @@ pub(crate) struct SocketSender {
     batch_bytes_max: u64,
     /// The framing of the message that is being sent in pieces.
     framing: Framing,
-    /// Whether the caller has sent only some bytes of a message and must still pass the others:
-    /// those are not in `rest`.
+    /// Whether the caller has sent only some bytes of a message. The caller must still pass the
+    /// other bytes, which are not in `rest`.
     in_pieces: bool,
     /// When the sender last checked whether the peer lives, after the socket had no space.
     death_checked: Option<Instant>,
@@ -51,7 +51,7 @@ pub(crate) struct SocketSender {
     end: Option<Closed>,
 }
 
-/// The framing of a message: a header, and for a BLOB a body.
+/// The bytes that precede a message on the socket: the header of its record, and for a BLOB a body.
 #[derive(Clone, Copy, Debug)]
 struct Framing {
     bytes: [u8; FRAMING_MAX],
@@ -146,7 +146,8 @@ impl SocketSender {
         self.stats.bytes += len as u64;
     }
 
-    /// Interprets the result of a write to the socket.
+    /// Interprets the result of a write to the socket: returns the number of accepted bytes, or the
+    /// reason why none was accepted.
     pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, NotSent> {
         match written {
             Ok(count) => Ok(count),
