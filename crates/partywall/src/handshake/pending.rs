@@ -826,8 +826,16 @@ mod tests {
         let geometry = config.geometry().unwrap();
         let connector =
             Pending::connecting(theirs, &address, &config, geometry, SERVICE_CHANNEL, None);
-        let acceptor =
-            Pending::accepting(ours, &address, acceptor, geometry, SERVICE_CHANNEL, Vec::new());
+        let (spare, protocols) = (Arc::default(), Vec::new());
+        let acceptor = Pending::accepting(
+            ours,
+            &address,
+            acceptor,
+            geometry,
+            SERVICE_CHANNEL,
+            protocols,
+            spare,
+        );
         (connector.unwrap(), acceptor)
     }
 

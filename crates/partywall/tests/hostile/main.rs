@@ -6,6 +6,7 @@
 mod busy_peer;
 mod handshake;
 mod handshake_floods;
+mod handshake_random;
 mod images;
 mod peer;
 mod reserved;

@@ -31,8 +31,10 @@ fn limited() {
     let place = Directory::new();
     let config = Config::default().handshake_timeout(millis(300));
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
-    // The first opening opens the descriptors that a process keeps.
+    // The first opening opens the descriptors that a process keeps. A listener that has nothing to
+    // do makes a region in advance.
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
+    assert!(listener.try_accept().is_err());
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let before = open_descriptors(Process::Own).unwrap();
     let numbers: BTreeSet<i32> = before.iter().map(|(number, _)| *number).collect();
