@@ -100,14 +100,7 @@ struct Known {
 /// The region of the peer, and its doorbells if each side trusts the other.
 struct Accepted {
     region: PeerRegion,
-    doorbells: Option<PeerDoorbells>,
-}
-
-/// The two doorbells of the peer: for records, and for space.
-enum PeerDoorbells {
-    /// The descriptors may be of any kind.
-    Unchecked(OwnedFd, OwnedFd),
-    Checked(Doorbell, Doorbell),
+    doorbells: Option<(Doorbell, Doorbell)>,
 }
 
 /// The region and the doorbells of this side, which it offers to the peer.
@@ -444,14 +437,13 @@ impl Pending {
         };
         self.send_frames(Some(&ready))?;
         self.is_ready_sent = true;
-        // The check takes the time in which the connector wakes.
-        self.check_doorbells(&mut known.accepted)
+        Ok(())
     }
 
     fn on_ready(&mut self, ready: &Ready) -> Result<Established, HandshakeError> {
         self.claim(&ready.descriptors)?;
         self.check_nothing_more()?;
-        let Some(mut known) = self.known.take() else {
+        let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
         let offered = std::mem::replace(&mut self.offered, Err(FallbackReason::Policy));
@@ -476,8 +468,6 @@ impl Pending {
             return self.assemble(known, offered, theirs, says_so);
         }
         self.conclude(&known, &offered, theirs, can_notify)?;
-        // The check takes the time in which the acceptor wakes.
-        self.check_doorbells(&mut known.accepted)?;
         self.assemble(known, offered, theirs, can_notify)
     }
 
@@ -648,7 +638,7 @@ impl Pending {
             self.is_acceptor || self.offered.as_ref().is_ok_and(|own| own.doorbells_attached);
         let doorbells = match (claimed.records, claimed.room) {
             (Some(records), Some(room)) if own_attached && known.peer.trust == Trust::Trusted => {
-                Some(PeerDoorbells::Unchecked(records, room))
+                Some((self.doorbell(records)?, self.doorbell(room)?))
             }
             // At least one side does not trust the other, so each notifies the other over the
             // socket.
@@ -686,24 +676,6 @@ impl Pending {
         }
     }
 
-    /// Checks that the peer's doorbells are eventfds that cannot block (SPEC 2.2).
-    ///
-    /// The caller has sent READY. So a peer whose doorbells break the rule sees a hang-up, as in
-    /// every later violation.
-    fn check_doorbells(
-        &self,
-        accepted: &mut Result<Accepted, FallbackReason>,
-    ) -> Result<(), HandshakeError> {
-        let Ok(accepted) = accepted else { return Ok(()) };
-        accepted.doorbells = match accepted.doorbells.take() {
-            Some(PeerDoorbells::Unchecked(records, space)) => {
-                Some(PeerDoorbells::Checked(self.doorbell(records)?, self.doorbell(space)?))
-            }
-            checked => checked,
-        };
-        Ok(())
-    }
-
     fn doorbell(&self, descriptor: OwnedFd) -> Result<Doorbell, HandshakeError> {
         Doorbell::from_peer(descriptor).map_err(|error| match error {
             DoorbellError::Unverifiable { source } => self.system("checking a doorbell", source),
@@ -717,16 +689,10 @@ impl Pending {
         &self,
         own: (Doorbell, Doorbell),
         attached: bool,
-        theirs: Option<PeerDoorbells>,
+        theirs: Option<(Doorbell, Doorbell)>,
     ) -> Result<((Doorbell, Doorbell), Doorbells), HandshakeError> {
         match theirs {
-            Some(PeerDoorbells::Checked(records, space)) => {
-                Ok((own, Doorbells::Eventfd { records, space }))
-            }
-            Some(PeerDoorbells::Unchecked(records, space)) => {
-                let (records, space) = (self.doorbell(records)?, self.doorbell(space)?);
-                Ok((own, Doorbells::Eventfd { records, space }))
-            }
+            Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
             None if !attached => Ok((own, Doorbells::Byte)),
             None => {
                 // The peer holds this side's doorbells, although the two sides notify each other

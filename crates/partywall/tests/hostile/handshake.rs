@@ -346,7 +346,6 @@ fn descriptors_that_are_no_doorbells_are_named() {
     let geometry = small_geometry();
     let (pipe, doorbell) = (pipe(), Doorbell::new().unwrap());
     let blocking = partywall_sys::eventfd::blocking_counter().unwrap();
-    // The listener finds out after it has sent READY, so the foe sees a hang-up.
     for (what, records, room, text) in [
         ("a pipe for records", pipe.as_fd(), doorbell.as_fd(), "not an eventfd"),
         ("a pipe for room", doorbell.as_fd(), pipe.as_fd(), "not an eventfd"),
