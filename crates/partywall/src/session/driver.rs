@@ -388,9 +388,9 @@ mod tests {
         }
     }
 
-    /// Input: a driver is dropped while the socket has no room for the record that ends the session.
-    /// Expected: users of the session can lock the outbox meanwhile, and once the peer reads, it
-    /// receives the record.
+    /// Input: a driver is dropped while the socket has no room for the record that ends the
+    /// session. Expected: users of the session can lock the outbox meanwhile, and once the peer
+    /// reads, it receives the record.
     #[test]
     fn driver_that_waits_to_close_locks_nobody_out() {
         let [(shared, mut driver), (their_shared, mut theirs)] = pair(TransportPolicy::Socket);
