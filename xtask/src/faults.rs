@@ -25,6 +25,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
+use std::path::Path;
 
 use crate::builds::{self, FAULT};
 use crate::command::Step;
@@ -161,6 +163,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: an owner uses a link file that was last written before a reboot without examining its
     // content. Effect: the owner accepts content of which a power loss destroyed a part.
     fault("link_other_boot_believed", &[POWER_LOSS]),
+    // Fault: the records of an open batch of a link are whole before the batch is published.
+    // Effect: after a power loss a record of a dropped batch passes for a published one.
+    fault("early_batch_words", &[POWER_LOSS]),
     // Fault: the owner after one that adopted a file of another boot does not tell its application.
     // Effect: if the owner before was killed, no application learns that messages may be lost.
     fault("link_adoption_forgotten", &[POWER_LOSS]),
@@ -318,10 +323,27 @@ const fn shuttle(path: &'static str) -> CaughtBy {
     CaughtBy::Shuttle(Place { package: "partywall", executable: LIBRARY, path })
 }
 
-/// Runs the tests of every fault that the stage `faults` checks, with that fault. Before that, the
-/// same tests run without a fault, except the models if `models_have_passed`.
-pub fn main(models_have_passed: bool) -> Result<(), String> {
-    run(|by| !matches!(by, CaughtBy::Torture(_)), models_have_passed, FAULTS_AT_ONCE)
+/// Runs every fault that the stage `faults` checks. Before that, the same tests run without a
+/// fault, unless they have passed in an earlier stage of this run: the tests of [`tests`] if
+/// `tests_have_passed`, and the models if `models_have_passed`.
+///
+/// # Errors
+/// If a test fails without a fault, or a fault is not noticed by a test that must notice it.
+pub fn main(tests_have_passed: bool, models_have_passed: bool) -> Result<(), String> {
+    let has_passed = |by: &CaughtBy| {
+        if by.is_model() { models_have_passed } else { tests_have_passed }
+    };
+    run(|by| !matches!(by, CaughtBy::Torture(_)), has_passed, FAULTS_AT_ONCE)
+}
+
+/// The command that builds, with guards, and runs all tests of the crate `link`, and the other
+/// tests that notice faults. The stages `test` and `faults` share this build.
+///
+/// # Errors
+/// If the directories of the crate's tests cannot be read, or the compiler's wrapper cannot be
+/// written.
+pub fn tests() -> Result<Step, String> {
+    Ok(builds::guarded()?.args(&targets(Path::new("crates/link"))?))
 }
 
 /// Runs every fault that the test executable `torture` must notice.
@@ -329,7 +351,7 @@ pub fn main(models_have_passed: bool) -> Result<(), String> {
 /// # Errors
 /// The errors of [`main`].
 pub fn tortured() -> Result<(), String> {
-    run(|by| matches!(by, CaughtBy::Torture(_)), false, 1)
+    run(|by| matches!(by, CaughtBy::Torture(_)), |_| false, 1)
 }
 
 /// One run: the tests to run, the command that runs them, and the fault to choose. The fault is
@@ -338,7 +360,7 @@ type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
 fn run(
     is_chosen: fn(&CaughtBy) -> bool,
-    models_have_passed: bool,
+    has_passed: impl Fn(&CaughtBy) -> bool,
     at_once: usize,
 ) -> Result<(), String> {
     let mut built: BTreeMap<String, Vec<Executable>> = BTreeMap::new();
@@ -359,7 +381,7 @@ fn run(
             faulty.push((by, step, Some(fault.name)));
         }
     }
-    let sound = sound.into_values().filter(|(by, ..)| !(by.is_model() && models_have_passed));
+    let sound = sound.into_values().filter(|(by, ..)| !has_passed(by));
     executables::each(sound.chain(faulty).collect(), at_once, |(by, step, fault)| {
         let Some(fault) = fault else { return pass_without(by, step) };
         let step = step.clone().variable(FAULT, fault);
@@ -452,23 +474,39 @@ fn panics(output: &str) -> impl Iterator<Item = &str> {
 /// The build of the kind of tests that `by` names, with the guards of seeded faults.
 fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
-        CaughtBy::Test(_) | CaughtBy::Unit(_) => Ok(builds::guarded()?.args(&targets())),
+        CaughtBy::Test(_) | CaughtBy::Unit(_) => tests(),
         CaughtBy::Model(_) => builds::models(),
         CaughtBy::Torture(_) => Ok(builds::guarded()?.args("--test torture")),
         CaughtBy::Shuttle(_) => builds::orders(),
     }
 }
 
-/// Cargo's arguments that select all executables which the registry names as tests or unit tests.
-/// One build serves all of them.
-fn targets() -> String {
+/// Cargo's arguments that select the unit tests, each executable that the registry names, and all
+/// executables and examples of the crate in the directory `link`, which most rows name.
+fn targets(link: &Path) -> Result<String, String> {
     let mut targets = BTreeSet::from(["--lib".to_owned()]);
     for by in REGISTRY.iter().flat_map(|fault| fault.caught_by).filter(|by| by.is_here()) {
         if let CaughtBy::Test(place) = by {
             targets.insert(format!("--test {}", place.executable));
         }
     }
-    targets.into_iter().collect::<Vec<_>>().join(" ")
+    targets.extend(roots(&link.join("tests"))?.iter().map(|name| format!("--test {name}")));
+    targets.extend(roots(&link.join("examples"))?.iter().map(|name| format!("--example {name}")));
+    Ok(targets.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+/// The names of the executables that cargo makes from the files of `directory`: one from each file,
+/// and one from each directory with a file `main.rs`.
+fn roots(directory: &Path) -> Result<Vec<String>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", directory.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").exists() {
+            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(names)
 }
 
 /// The command that runs only those tests of an executable that must notice the fault.
@@ -554,9 +592,11 @@ mod tests {
 
     #[test]
     fn build_has_each_executable_once() {
-        let targets = targets();
+        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/link");
+        let targets = targets(&link).expect("the directories exist");
         assert_eq!(targets.matches("--test files").count(), 1, "{targets}");
-        assert!(targets.starts_with("--lib") && !targets.contains("torture"), "{targets}");
+        assert!(targets.contains("--lib") && targets.contains("--test torture"), "{targets}");
+        assert!(targets.contains("--example order_gateway"), "{targets}");
     }
 
     #[test]

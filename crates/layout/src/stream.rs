@@ -83,8 +83,10 @@ pub struct OpenHead {
     /// The kind of content that the stream carries: one of the `CONTENT_…` values. Only tools use
     /// this field; a receiver never decides by it.
     pub content: U16,
+    /// A field that is reserved for the priority of the stream, always 0.
+    pub priority: u8,
     /// A reserved field, always 0.
-    pub zero: [u8; 6],
+    pub zero: [u8; 5],
 }
 
 /// The body of a RESET record (SPEC 11.3).
@@ -151,7 +153,8 @@ pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
 
 impl OpenHead {
     /// The head of an OPEN record for an opener that does not say what the stream carries.
-    pub const APPLICATION: Self = Self { content: U16::new(CONTENT_APPLICATION), zero: [0; 6] };
+    pub const APPLICATION: Self =
+        Self { content: U16::new(CONTENT_APPLICATION), priority: 0, zero: [0; 5] };
 
     /// Checks the length of `record`, an OPEN. Returns the length of its metadata in bytes.
     ///

@@ -136,6 +136,8 @@ fn regions() -> Vec<Image> {
         region("session", "a region of another session", |h| h.session_id[15] ^= 1),
         region("role", "the receiver's own region", |h| h.role = 0.into()),
         region("kind-0", "no kind of region", |h| h.kind = 0.into()),
+        region("kind-link", "a region of kind 2, which is of no connection", |h| h.kind = 2.into()),
+        region("kind-reserved", "a region of kind 4, which is reserved", |h| h.kind = 4.into()),
         region("kind-topic", "a region of kind 3, reserved for topics", |h| h.kind = 3.into()),
         region("kind-unknown", "a region of a kind that no document defines", |h| {
             h.kind = 77.into()

@@ -777,3 +777,80 @@ impl AsFd for Pending {
         self.socket.as_fd()
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::peer::Admission;
+    use partywall_layout::hello::SERVICE_CHANNEL;
+
+    /// A connector that has sent its frames, and an acceptor that has read none of them.
+    fn pair(acceptor: &Config) -> (Pending, Pending) {
+        let address: Address = "unix:@pending".parse().unwrap();
+        let (ours, theirs) = Socket::pair().unwrap();
+        let config = Config::default();
+        let geometry = config.geometry().unwrap();
+        let connector =
+            Pending::connecting(theirs, &address, &config, geometry, SERVICE_CHANNEL, None);
+        let (spare, protocols) = (Arc::default(), Vec::new());
+        let acceptor = Pending::accepting(
+            ours,
+            &address,
+            acceptor,
+            geometry,
+            SERVICE_CHANNEL,
+            protocols,
+            spare,
+        );
+        (connector.unwrap(), acceptor)
+    }
+
+    /// Gives the waiting frames to the acceptor as a socket that carries no credentials would.
+    fn read_without_credentials(acceptor: &mut Pending) {
+        let mut buffer = [0; 1024];
+        let received = acceptor.socket.receive(&mut buffer, true).unwrap();
+        acceptor.arrived.add(received.fds, received.truncated).unwrap();
+        acceptor.note_sender(None, None).unwrap();
+        acceptor.machine.feed(&buffer[..received.bytes]).unwrap();
+    }
+
+    #[test]
+    fn peer_without_credentials_is_admitted_and_not_trusted() {
+        let (mut connector, mut acceptor) = pair(&Config::default());
+        read_without_credentials(&mut acceptor);
+        assert!(acceptor.progress().unwrap().is_none());
+        let connected = connector.progress().unwrap().expect("READY came");
+        let accepted = acceptor.progress().unwrap().expect("READY came");
+        assert_eq!(accepted.peer.trust, Trust::Untrusted);
+        assert!(accepted.peer.credentials.is_none());
+        assert_eq!(accepted.transport, Transport::SharedMemory);
+        assert_eq!(connected.transport, Transport::SharedMemory);
+    }
+
+    #[test]
+    fn rule_of_admission_refuses_a_peer_without_credentials() {
+        let rules = [Admission::own_user(), Admission::users([0]), Admission::groups([0])];
+        for rule in rules {
+            let (mut connector, mut acceptor) = pair(&Config::default().admit(rule));
+            read_without_credentials(&mut acceptor);
+            let refused = acceptor.progress().map(|_| ()).unwrap_err();
+            assert!(matches!(refused, HandshakeError::NotAdmitted { .. }), "{refused}");
+            let error = connector.progress().map(|_| ()).unwrap_err();
+            let HandshakeError::Refused { refusal, .. } = error else { panic!("{error}") };
+            assert_eq!(refusal, Refusal::Admission);
+        }
+    }
+
+    #[test]
+    fn hello_with_the_own_nonce_ends_without_a_frame() {
+        let (mut connector, mut acceptor) = pair(&Config::default());
+        let own = acceptor.own_hello;
+        acceptor.note_sender(None, None).unwrap();
+        acceptor.machine.feed(own.as_bytes()).unwrap();
+        let error = acceptor.progress().map(|_| ()).unwrap_err();
+        assert!(matches!(error, HandshakeError::NotPartywall { .. }), "{error}");
+        drop(acceptor);
+        let error = connector.progress().map(|_| ()).unwrap_err();
+        assert!(matches!(error, HandshakeError::HungUp { .. }), "{error}");
+    }
+}

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod activation;
+mod descriptor_limit;
 mod identity;
 mod namespaces;
 mod system_calls;

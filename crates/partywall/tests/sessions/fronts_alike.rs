@@ -178,6 +178,54 @@ fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
     });
 }
 
+#[test]
+fn empty_message_is_neither_a_byte_nor_the_end_of_bytes() {
+    let (client, server) = blocking_pair(Kind::SharedMemory);
+    let mut stream = client.open(b"").unwrap();
+    for message in [&b""[..], b"on", b"", b"", b"e", b""] {
+        stream.send(message).unwrap();
+    }
+    let mut there = server.accept_deadline(soon()).unwrap().unwrap().into_io();
+    stream.finish();
+    let mut bytes = Vec::new();
+    there.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"one");
+
+    run_alone("empty messages", TIMEOUT, async {
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
+        let mut stream = client.open(b"").await.unwrap();
+        for message in [&b""[..], b"on", b"", b"", b"e", b""] {
+            stream.send(message).await.unwrap();
+        }
+        let mut there = server.accept().await.unwrap().unwrap().into_io();
+        stream.finish();
+        let mut bytes = Vec::new();
+        there.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, b"one");
+    });
+}
+
+#[test]
+fn bytes_without_close_write_end_with_an_error_after_the_last_of_them() {
+    for is_reset in [false, true] {
+        let (client, server) = blocking_pair(Kind::SharedMemory);
+        let mut stream = client.open(b"").unwrap();
+        stream.send(b"half").unwrap();
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap().into_io();
+        let mut bytes = [0; 4];
+        there.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"half");
+        if is_reset {
+            stream.reset(7);
+        } else {
+            client.close(0, "");
+        }
+        let end = there.read(&mut bytes);
+        assert!(end.is_err(), "reset: {is_reset}, {end:?}");
+        drop(stream);
+    }
+}
+
 /// Role of the server: writes the bytes of the request in reverse order as the response.
 fn reversed(request: &[u8], response: &mut [u8]) -> usize {
     for (byte, from) in response.iter_mut().zip(request.iter().rev()) {
