@@ -161,7 +161,8 @@ func removeLeftovers(prefix string) {
 	}
 }
 
-// report collects the results of a run, and prints them as one line of JSON.
+// report collects the results of one run of this program, and prints them as one line of JSON at
+// the end.
 type report struct {
 	mutex        sync.Mutex
 	Role         string            `json:"role"`
@@ -196,8 +197,8 @@ func (r *report) fail(err error) {
 	})
 }
 
-// OnEmitSessionMetrics makes the report the library's Monitor, which gets the metrics of a session
-// at its end.
+// OnEmitSessionMetrics is called by the library at the end of each session, with the metrics of
+// that session. Together with Flush it makes the report a Monitor of the library.
 func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, stability shmipc.StabilityMetrics,
 	memory shmipc.ShareMemoryMetrics, _ *shmipc.Session) {
 	r.with(func(r *report) {
@@ -215,7 +216,8 @@ func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, sta
 	})
 }
 
-// Flush is part of the library's Monitor.
+// Flush is the other method of the library's interface Monitor; the report writes nothing until the
+// end of the run, so there is nothing to flush.
 func (r *report) Flush() error { return nil }
 
 func (r *report) print() int {

@@ -16,7 +16,8 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// client connects, and drives the traffic that the options describe.
+// client connects to a server, and drives the traffic that the options of the command line
+// describe.
 type client struct {
 	options  *options
 	report   *report
@@ -90,7 +91,8 @@ func (c *client) drive() {
 	}
 }
 
-// lane is one of the concurrent users of the pool: it leases streams, one after the other.
+// lane runs one of the concurrent users of the client's stream pool. It takes a stream, sends
+// requests, puts the stream back, and so on.
 func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	p := &plan{seed: seed, sizes: c.options.planSizes(), requests: c.options.count}
 	switch c.options.mode {
@@ -128,13 +130,15 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	return nil
 }
 
-// leases records which lanes have leased a stream since the harness sent the request "renew". Once
-// all lanes have, it prints "renewed": no lane uses a stream from before the request.
+// leases records which lanes have leased a stream since the harness sent the request "renew". A
+// lane is one of the concurrent users of the stream pool. Once all lanes have leased a stream since
+// then, leases prints "renewed": no lane uses a stream from before the request.
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// For each lane, the number of "renew" requests before the lane leased its stream; the largest
-	// number if the lane has ended.
+	// For each lane, the number of "renew" requests that had arrived when the lane leased its
+	// stream. It is the largest uint64 if the lane has ended, so that "renewed" does not wait for
+	// the lane.
 	lanes []uint64
 }
 
@@ -151,7 +155,7 @@ func (l *leases) renew() {
 	l.printIfRenewed()
 }
 
-// begin records that a lane leased a stream, and how many requests there were before.
+// begin records that a lane leased a stream after as many "renew" requests as request says.
 func (l *leases) begin(lane int, request uint64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -171,8 +175,8 @@ func (l *leases) printIfRenewed() {
 	}
 }
 
-// echo sends the requests of a plan, without waiting for every earlier answer, and checks the
-// answers.
+// echo sends the requests of a plan and checks the server's answers. It sends up to a configured
+// number of requests before it waits for the answer of the first.
 func (c *client) echo(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -274,7 +278,8 @@ func (c *client) count(size int) {
 	c.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload sends all requests of a plan, and closes the stream at once.
+// upload sends a plan (the message that announces requests) and all its requests, and closes the
+// stream right after the last request, without waiting for the server.
 func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -290,7 +295,8 @@ func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	return stream.Close()
 }
 
-// awaitUploads asks the server for its counts until the server has received the end of each upload.
+// awaitUploads asks the server for its counts of uploads until they show that each upload has
+// ended, whole or cut short. An upload that was cut short is reported as a fault.
 func (c *client) awaitUploads(teller *shmipc.Stream) {
 	ask := &plan{mode: modeReport, sizes: []uint64{1}}
 	for {
@@ -316,7 +322,8 @@ func (c *client) awaitUploads(teller *shmipc.Stream) {
 	}
 }
 
-// download expects all requests of a plan from the server, and then the end of the stream.
+// download sends a plan (the message that announces requests), and expects from the server all
+// requests that the plan announces, and then the end of the stream.
 func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	defer stream.Close()
 	if err := send(stream, p.encode()); err != nil {
@@ -334,6 +341,6 @@ func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	return nil
 }
 
-// oddPieces are the sizes of the pieces in which answers are read; they are unrelated to the sizes
-// of requests and slices.
+// oddPieces are the sizes in bytes of the pieces in which answers are read. They are unrelated to
+// the sizes of requests and slices, so pieces end at any place within both.
 var oddPieces = []int{1, 7, 4093, 10007, 100003, 3, 65537, 333}

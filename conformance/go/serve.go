@@ -16,12 +16,14 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// server answers the plans of all streams of all sessions.
+// server serves all streams of all sessions: it reads each plan (the message that announces
+// requests), and receives or sends the requests that the plan announces.
 type server struct {
 	report *report
 }
 
-// OnNewStream runs on the library's event thread, so it only starts a goroutine for the stream.
+// OnNewStream is called by the library for each new stream, on the library's event thread, which
+// must not block. So it only starts a goroutine that serves the stream.
 func (s *server) OnNewStream(stream *shmipc.Stream) {
 	s.report.with(func(r *report) { r.Streams++; r.StreamsOpen++ })
 	go func() {
@@ -34,7 +36,8 @@ func (s *server) OnNewStream(stream *shmipc.Stream) {
 	}()
 }
 
-// OnShutdown is part of the library's ListenCallback.
+// OnShutdown is a method that the library's interface ListenCallback requires; the server has
+// nothing to do at that time.
 func (s *server) OnShutdown(string) {}
 
 // serve listens until stdin ends or SIGTERM arrives. The command "hot-restart EPOCH" moves the
@@ -56,19 +59,20 @@ func serve(o *options) int {
 		if err := hotRestart(listener, number(epoch)); err != nil {
 			s.report.fail(err)
 		} else {
-			// Streams in use continue. The harness knows when no stream is in use, and then ends this
-			// server.
+			// This server still serves the streams that were opened before the restart. The harness
+			// knows when none is in use any more, and then ends this server.
 			fmt.Printf("restarted %s\n", epoch)
 			<-lines
 		}
 	} else {
-		// Streams of clients that have gone end, too, but not at once.
+		// The streams of a client that has disconnected end a little later than the client, so the
+		// server waits until no stream is open.
 		s.awaitEnds()
 	}
 	_ = listener.Close()
 	s.awaitEnds()
-	// Sessions report their metrics while they close, on their own threads, so this thread waits for
-	// that.
+	// Sessions report their metrics while they close, on their own threads. The library does not
+	// say when all have, so this thread waits for a fixed time.
 	time.Sleep(closingTime)
 	removeLeftovers(o.prefix)
 	return s.report.print()
@@ -102,8 +106,8 @@ func commands() <-chan string {
 	return lines
 }
 
-// hotRestart sends the clients to the server that has taken over this server's address, as the
-// library's own example does.
+// hotRestart makes the clients reconnect to the server that has taken over this server's address,
+// and waits until they have. It uses the calls of the library's own example.
 func hotRestart(listener *shmipc.Listener, epoch uint64) error {
 	listener.SetUnlinkOnClose(false)
 	if err := listener.HotRestart(epoch); err != nil {
@@ -141,7 +145,8 @@ func (s *server) answer(stream *shmipc.Stream) error {
 	}
 }
 
-// orderly returns nil for an error that means the end of a session between two plans.
+// orderly returns nil instead of an error if the error only says that a stream or session ended
+// between two plans, which is no fault.
 func orderly(err error) error {
 	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
 		return nil

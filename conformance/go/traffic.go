@@ -19,7 +19,8 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// The modes of a plan: who sends its requests.
+// The modes of a plan say which side sends the requests that follow the plan, and what the server
+// answers.
 const (
 	modeEcho     = 0 // the server answers each request with the same bytes
 	modeUpload   = 1 // the client sends all and closes at once; the server counts complete uploads
@@ -56,7 +57,8 @@ func (p *plan) size(request uint64) int {
 	return int(p.sizes[request%uint64(len(p.sizes))])
 }
 
-// readPlan reads the next plan, or returns nil at the end of the stream.
+// readPlan reads the next plan, the message that announces the requests that follow; it returns nil
+// at the end of the stream.
 func readPlan(stream *shmipc.Stream) (*plan, error) {
 	head, err := stream.BufferReader().ReadBytes(planFixedBytes)
 	if errors.Is(err, shmipc.ErrEndOfStream) && stream.BufferReader().Len() == 0 {
@@ -118,7 +120,8 @@ func (p *pattern) fill(out []byte) {
 	}
 }
 
-// check returns the index of the first wrong byte in got, or -1.
+// check compares got with the next bytes of the request, and returns the index of the first wrong
+// byte in got, or -1.
 func (p *pattern) check(got []byte) int {
 	for index := 0; index < len(got); {
 		if p.used == 8 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts the commit from which the program is built into the program, because a measurement without
-//! its commit is worth little.
+//! Puts the commit from which the program is built into the program. Reports name it, because
+//! results of different commits differ.
 
 use std::process::Command;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks any pages as those of a link file. The result is a possible image, or a fault (SPEC
-//! 13.6). Half of the inputs get valid checksums, so that the later checks are reached.
+//! Reads any bytes as the pages of a link file. The result is an `Image`, the checked content of
+//! the file, or a fault (SPEC 13.6). Half of the inputs get valid checksums, so that the later
+//! checks are reached.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

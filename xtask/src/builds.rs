@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The builds that stages share: packages, features, compiler flags and target directory.
+//! The builds that the stages of `cargo xtask test` share, each with its packages, features,
+//! compiler flags and target directory.
 //!
 //! ```text
 //! tests()      stages test and doc; torture     target/
-//! guarded()    stage faults; torture --faults   target/          guards of seeded faults
+//! guarded()    stages test and faults;          target/          guards of seeded faults
+//!              torture --faults
 //! models()     stages loom and faults           target/loom      guards, --cfg loom
 //! orders()     stages shuttle and faults        target/shuttle   guards, --cfg shuttle
 //! ```
 //!
 //! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
-//! build is described once. Guards of seeded faults (`faults.rs`) exist only under `--cfg
-//! partywall_faults`. That flag reaches the compiler through a workspace wrapper, not through
-//! `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share these.
+//! build is described once. A seeded fault (`faults.rs`) leaves out the lines behind its guard, an
+//! `if`. Guards exist only under `--cfg partywall_faults`. That flag reaches the compiler through a
+//! workspace wrapper, not through `RUSTFLAGS`, which would change dependencies, too: `tests()` and
+//! `guarded()` share these.
 //!
-//! Tests and doctests run the code that ships, without any guard. Models have guards, so the stage
-//! `faults` runs the executables that have passed in an earlier stage.
+//! The tests of links have guards in every stage, and so have the models. The stage `faults` runs
+//! the executables that have passed in an earlier stage. All other tests, those of the command
+//! among them, run the code that ships, without any guard.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -28,9 +32,9 @@ pub fn tests() -> Step {
     Step::cargo("test --workspace --all-features")
 }
 
-/// The build of those packages of [`tests`] whose tests notice faults, with the guards. The package
-/// of the command `partywall` is included, although its tests notice no fault: without the package
-/// the dependencies would have fewer features.
+/// The build of those packages of [`tests`] whose tests notice faults, with the guards. The caller
+/// adds the targets. The package of the command `partywall` is included, although its tests notice
+/// no fault: without the package the dependencies would have fewer features.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.

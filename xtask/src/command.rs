@@ -4,6 +4,7 @@
 
 use std::env;
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 /// A program, its arguments, and the environment variables that are set for it in addition to those
@@ -81,21 +82,29 @@ impl Step {
         Err(format!("{status}; repeat it with:\n    {self}"))
     }
 
-    /// Runs the command, and returns its standard output. Its standard error is that of this
-    /// process.
+    /// Runs the command, and calls `each` for each line of its standard output as soon as it is
+    /// printed. Its standard error is that of this process.
     ///
     /// # Errors
-    /// The errors of [`run`](Self::run), or if the output is not text.
-    pub fn read(&self) -> Result<String, String> {
+    /// The errors of [`run`](Self::run), if the output is not text, and the first error of `each`,
+    /// after which `each` is not called again.
+    pub fn lines(&self, mut each: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
+        let cannot = |error| format!("cannot start `{}`: {error}", self.program);
         let mut command = self.command();
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
-        let output = command
-            .output()
-            .map_err(|error| format!("cannot start `{}`: {error}", self.program))?;
-        if !output.status.success() {
-            return Err(format!("{}; repeat it with:\n    {self}", output.status));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(cannot)?;
+        let output = child.stdout.take().ok_or("a pipe was asked for")?;
+        let mut outcome = Ok(());
+        for line in BufReader::new(output).lines() {
+            let line = line.map_err(|_| format!("`{self}` did not print text"));
+            // The rest is read as well, so that the command is not stopped by a full pipe.
+            outcome = outcome.and_then(|()| each(&line?));
         }
-        String::from_utf8(output.stdout).map_err(|_| format!("`{self}` did not print text"))
+        let status = child.wait().map_err(|error| format!("`{self}`: {error}"))?;
+        if !status.success() {
+            return Err(format!("{status}; repeat it with:\n    {self}"));
+        }
+        outcome
     }
 
     /// Runs the command, and returns its exit status, its standard output and its standard error.
@@ -180,6 +189,20 @@ mod tests {
     fn a_failing_command_says_how_to_repeat_it() {
         let error = Step::new("false").args("--now").run().expect_err("false fails");
         assert!(error.contains("false --now"), "{error}");
+    }
+
+    #[test]
+    fn each_line_of_the_output_is_handed_over() {
+        let mut lines = Vec::new();
+        let step = Step::new("printf").arg("one\\ntwo\\nthree");
+        let take = |line: &str| {
+            lines.push(line.to_owned());
+            if lines.len() == 2 { Err("two suffice".to_owned()) } else { Ok(()) }
+        };
+        assert_eq!(step.lines(take), Err("two suffice".to_owned()));
+        assert_eq!(lines, ["one", "two"]);
+        let error = Step::new("false").lines(|_| Ok(())).expect_err("false fails");
+        assert!(error.contains("repeat it with"), "{error}");
     }
 
     #[test]

@@ -1,39 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test executables: built by cargo, run a few at a time.
+//! Builds test executables with cargo, and runs a few of them at a time.
 //!
 //! ```text
-//! cargo test --no-run ──▶ executables ──▶ worker ──▶ output, whole, when it ends
-//!                                    └──▶ worker ──▶ …
+//! cargo test --no-run ──▶ Queue of executables ──▶ worker ──▶ output, whole, when it ends
+//!                                             └──▶ worker ──▶ …
 //! ```
 //!
 //! `cargo test` runs one executable after the other. Many of this project's executables block most
-//! of the time, for a second process or until a deadline, so others can run meanwhile. Only
-//! executables with cargo's test harness are run, each in the directory of its package, as cargo
-//! does. The output of each is printed as a whole when the executable ends.
+//! of the time, for a second process or until a deadline, so others can run meanwhile. The first
+//! ones run while cargo still compiles the rest. Only executables with cargo's test harness are
+//! run, each in the directory of its package, as cargo does. The output of each is printed as a
+//! whole when the executable ends.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::builds::FAULT;
 use crate::command::Step;
 
-/// Builds the executables of `step` (a `cargo test` without `--no-run`), and runs up to `at_once`
-/// of them at the same time.
+/// Builds the executables of `steps` (each a `cargo test` without `--no-run`), one step after the
+/// other, and runs up to `at_once` of the executables at the same time.
 ///
 /// # Errors
 /// If the build fails, cargo's answer is not understood, or a test failed; the message says how to
 /// repeat it.
-pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
-    let mut executables = build(step)?;
-    let count = executables.len();
-    // The sort puts the executables of `LONG` first, because false comes before true.
-    executables.sort_by_key(|executable| !LONG.contains(&&*executable.name));
-    let passed = AtomicUsize::new(0);
-    each(executables, at_once, |executable| {
+pub fn run(steps: &[Step], at_once: usize) -> Result<(), String> {
+    let (mut count, passed) = (0, AtomicUsize::new(0));
+    let work = |executable: &Executable| {
         passed.fetch_add(executable.run()?, Ordering::Relaxed);
         Ok(())
+    };
+    Queue::new(at_once).run(work, |queue| {
+        steps.iter().try_for_each(|step| {
+            build_each(step, |executable| {
+                count += 1;
+                let is_long = LONG.contains(&&*executable.name);
+                queue.push(executable, is_long);
+            })
+        })
     })?;
     println!("{} tests in {count} executables passed", passed.into_inner());
     Ok(())
@@ -44,13 +51,25 @@ pub fn run(step: &Step, at_once: usize) -> Result<(), String> {
 /// # Errors
 /// If the build fails, cargo's answer is not understood, or there is no executable.
 pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
-    let messages = step.clone().args("--no-run --message-format=json-render-diagnostics").read()?;
-    let tests = messages.lines().filter_map(|line| Executable::of(line).transpose());
-    let tests = tests.collect::<Result<Vec<_>, _>>()?;
-    if tests.is_empty() {
+    let mut executables = Vec::new();
+    build_each(step, |executable| executables.push(executable))?;
+    Ok(executables)
+}
+
+/// As [`build`], but calls `each` for each executable as soon as it is built.
+fn build_each(step: &Step, mut each: impl FnMut(Executable)) -> Result<(), String> {
+    let mut is_empty = true;
+    step.clone().args("--no-run --message-format=json-render-diagnostics").lines(|line| {
+        if let Some(executable) = Executable::of(line)? {
+            is_empty = false;
+            each(executable);
+        }
+        Ok(())
+    })?;
+    if is_empty {
         return Err(format!("there is no test to run; repeat it with:\n    {step}"));
     }
-    Ok(tests)
+    Ok(())
 }
 
 /// The name that [`Executable::is_called`] takes for the unit tests of a library.
@@ -146,30 +165,108 @@ pub fn each<T: Send>(
     at_once: usize,
     run: impl Fn(&T) -> Result<(), String> + Sync,
 ) -> Result<(), String> {
-    let waiting = Mutex::new(items.into_iter());
-    let failures = Mutex::new(Vec::new());
-    let work = || {
-        while lock(&failures).is_empty() {
-            let Some(item) = lock(&waiting).next() else { break };
-            if let Err(failure) = run(&item) {
-                lock(&failures).push(failure);
+    Queue::new(at_once).run(run, |queue| {
+        items.into_iter().for_each(|item| queue.push(item, false));
+        Ok(())
+    })
+}
+
+/// Items that worker threads process, a few at the same time, while more items arrive.
+struct Queue<T> {
+    state: Mutex<State<T>>,
+    /// Notified after each change of the state.
+    changed: Condvar,
+    /// Number of items that are processed at the same time once no more arrive.
+    at_once: usize,
+}
+
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// Number of items that a worker is processing.
+    running: usize,
+    /// Whether all items have arrived.
+    is_complete: bool,
+    failures: Vec<String>,
+}
+
+impl<T: Send> Queue<T> {
+    fn new(at_once: usize) -> Self {
+        let waiting = VecDeque::new();
+        let state = State { waiting, running: 0, is_complete: false, failures: Vec::new() };
+        Self { state: Mutex::new(state), changed: Condvar::new(), at_once }
+    }
+
+    /// Adds an item: before the waiting ones if it is `urgent`, else behind them.
+    fn push(&self, item: T, urgent: bool) {
+        let mut state = self.lock();
+        if urgent {
+            state.waiting.push_front(item)
+        } else {
+            state.waiting.push_back(item)
+        }
+        self.changed.notify_all();
+    }
+
+    /// Calls `fill`, which pushes all items, and `work` for each item. After a failure no further
+    /// call of `work` begins.
+    fn run(
+        &self,
+        work: impl Fn(&T) -> Result<(), String> + Sync,
+        fill: impl FnOnce(&Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        std::thread::scope(|scope| {
+            for _ in 0..self.at_once {
+                scope.spawn(|| {
+                    while let Some(item) = self.take() {
+                        self.finish(work(&item));
+                    }
+                });
             }
+            let outcome = fill(self);
+            let mut state = self.lock();
+            state.is_complete = true;
+            state.failures.extend(outcome.err());
+            self.changed.notify_all();
+        });
+        match self.lock().failures.as_slice() {
+            [] => Ok(()),
+            failures => Err(failures.join("\n  ")),
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(work);
+    }
+
+    /// Waits until an item may be processed, and returns it; `None` when all are processed, or one
+    /// has failed.
+    fn take(&self) -> Option<T> {
+        let mut state = self.lock();
+        loop {
+            if !state.failures.is_empty() || state.is_complete && state.waiting.is_empty() {
+                return None;
+            }
+            let at_once = if state.is_complete { self.at_once } else { WHILE_COMPILING };
+            let item = if state.running < at_once { state.waiting.pop_front() } else { None };
+            if item.is_some() {
+                state.running += 1;
+                return item;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-    });
-    match lock(&failures).as_slice() {
-        [] => Ok(()),
-        failures => Err(failures.join("\n  ")),
+    }
+
+    fn finish(&self, outcome: Result<(), String>) {
+        let mut state = self.lock();
+        state.running -= 1;
+        state.failures.extend(outcome.err());
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Number of executables that run at the same time while cargo compiles others. Cargo alone keeps
+/// two cores busy; an executable that waits for a second process leaves it most of the time.
+const WHILE_COMPILING: usize = 1;
 
 /// The string under `key` in a JSON object. The function does not understand strings with escapes,
 /// because the names and paths of this project need none.
@@ -237,6 +334,36 @@ mod tests {
     fn a_message_that_is_not_understood_is_an_error() {
         let escaped = MESSAGE.replace("/w/t\",\"fresh", "/w\\\"/t\",\"fresh");
         assert!(Executable::of(&escaped).is_err());
+    }
+
+    #[test]
+    fn items_are_processed_while_others_arrive() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let work = |item: &u32| sender.send(*item).map_err(|error| error.to_string());
+        let outcome = Queue::new(2).run(work, |queue| {
+            queue.push(1, false);
+            let second = receiver.recv().map_err(|error| error.to_string())?;
+            queue.push(second + 1, false);
+            Ok(())
+        });
+        assert_eq!(outcome, Ok(()));
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn urgent_items_are_taken_first() {
+        let queue = Queue::new(1);
+        queue.push("late", false);
+        queue.push("soon", true);
+        assert_eq!(queue.take(), Some("soon"));
+        queue.finish(Ok(()));
+        assert_eq!(queue.take(), Some("late"));
+    }
+
+    #[test]
+    fn a_build_that_fails_is_a_failure() {
+        let outcome = Queue::new(1).run(|(): &()| Ok(()), |_| Err("no compiler".to_owned()));
+        assert_eq!(outcome, Err("no compiler".to_owned()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes one rule at a time out of the code, and requires that a test notices.
+//! Seeded faults: takes one rule at a time out of the code, and requires that a test fails. The
+//! stage `faults` and `cargo xtask torture --faults` run them.
 //!
 //! ```text
 //! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
@@ -24,6 +25,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
+use std::path::Path;
 
 use crate::builds::{self, FAULT};
 use crate::command::Step;
@@ -47,9 +50,10 @@ pub enum CaughtBy {
     Model(Place),
     /// A unit test that runs under shuttle, or a module of such tests (partywall only).
     Shuttle(Place),
-    /// The oracle of the torture of links, which must notice the fault within two minutes: `cargo
-    /// xtask torture --faults`. The stage `faults` does not run it, because finding a race may take
-    /// most of that time.
+    /// The test executable `torture`, which kills ends of links and then judges whether the links
+    /// kept their promises. `cargo xtask torture --faults` requires that it notices the fault
+    /// within two minutes. The stage `faults` leaves it out, because finding a race may take most
+    /// of that time.
     Torture(Place),
 }
 
@@ -99,8 +103,8 @@ impl CaughtBy {
         matches!(self, Self::Model(_) | Self::Shuttle(_))
     }
 
-    /// Whether the tests can run on this processor. The kill sweep executes single steps, which it
-    /// can do on x86-64 only.
+    /// Whether the tests can run on this processor. The test `kill_sweep` executes an end of a link
+    /// instruction by instruction, which it can do on x86-64 only.
     fn is_here(&self) -> bool {
         cfg!(target_arch = "x86_64") || self.place().executable != "kill_sweep"
     }
@@ -122,19 +126,20 @@ pub const REGISTRY: &[Fault] = &[
     // the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
-    // Faults: one of the two full fences of parking is missing. Effect: a wake-up is lost, because
-    // a sleeper and its waker overlook each other's store.
+    // Faults: one of the two full fences of parking is missing: that of the thread that goes to
+    // sleep, or that of the thread that wakes it. Effect: a wake-up is lost, because the two
+    // threads overlook each other's store.
     fault("no_sleeper_fence", &[model("parking")]),
     fault("no_waker_fence", &[model("parking")]),
-    // Fault: the favoured thread checks that the lock favours it before its flag is visible.
-    // Effect: two threads are inside the lock.
+    // Fault: the favoured thread of a biased lock checks that the lock favours it before its flag
+    // is visible. Effect: two threads hold the lock.
     fault("no_light_barrier", &[model("bias")]),
     // Faults: the thread that revokes the bias of a lock skips the heavy barrier, or does not wait
-    // for the favoured thread's flag. Effect: two threads are inside the lock.
+    // for the favoured thread's flag. Effect: two threads hold the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
     // Fault: all favoured threads share one flag. Effect: a thread that leaves the lock late clears
-    // the flag of another thread, which is still inside.
+    // the flag of another thread, which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
     // Fault: a driver does not check for a waiter that has not called `wake_driver` yet. Effect:
     // the driver polls for ever, and never wakes that waiter.
@@ -158,6 +163,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: an owner uses a link file that was last written before a reboot without examining its
     // content. Effect: the owner accepts content of which a power loss destroyed a part.
     fault("link_other_boot_believed", &[POWER_LOSS]),
+    // Fault: the records of an open batch of a link are whole before the batch is published.
+    // Effect: after a power loss a record of a dropped batch passes for a published one.
+    fault("early_batch_words", &[POWER_LOSS]),
     // Fault: the owner after one that adopted a file of another boot does not tell its application.
     // Effect: if the owner before was killed, no application learns that messages may be lost.
     fault("link_adoption_forgotten", &[POWER_LOSS]),
@@ -192,8 +200,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a reply is sent as a compact record, which acknowledges no request. Effect: an owner
     // that is killed after sending the reply answers the request twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // Fault: an end accepts an answer to ATTACH that belongs to another connection. Effect: late
-    // bytes decide how a stream resumes.
+    // Fault: an end of a link accepts an answer to ATTACH that belongs to another connection.
+    // Effect: late bytes decide how a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
     // Fault: an acknowledgement is not stored. Effect: the next owner receives messages that were
     // consumed already.
@@ -223,16 +231,17 @@ pub const REGISTRY: &[Fault] = &[
     // kill.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
     // Fault: what both ends agreed in ATTACH and ATTACHED is not stored in the link file before
-    // records flow.
+    // records flow. Effect: the next owner continues with what held before the agreement.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Fault: the ends decide that a stream resumes at another position, but the inbox keeps the
-    // messages that arrived before. Effect: the application receives these messages twice.
+    // Fault: the ends decide that a stream resumes at another position, but the inbox, which holds
+    // received messages, keeps those that arrived before. Effect: the application receives these
+    // messages twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
     // Fault: each connection has the connection number of the connection before it. Effect: the
     // server never recognises a new connection as newer than the old one.
     fault("link_connection_number_kept", &[TORTURE]),
     // Fault: at a new epoch, the remaining messages of the former epoch are dropped without a
-    // report.
+    // report. Effect: the application does not learn of the loss.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
     // Fault: messages that are delivered again reset the delivery counts of the messages after
     // them.
@@ -285,12 +294,12 @@ const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
 /// Unit tests that simulate two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 
-/// The test that kills an end of a link at each instruction of each act, in the short form that the
-/// stage `test` runs.
+/// The test in which an end of a link dies within each operation, such as a send. The stage `test`
+/// runs its short form, which checks a sample of the instructions.
 const SWEEP: CaughtBy = test("link", "kill_sweep", "");
 
-/// The oracle of the torture of links: it judges whether the killed ends kept the promises of a
-/// link.
+/// The test executable `torture`: it kills ends of links, and judges whether the links kept their
+/// promises.
 const TORTURE: CaughtBy =
     CaughtBy::Torture(Place { package: "link", executable: "torture", path: "" });
 
@@ -315,17 +324,34 @@ const fn shuttle(path: &'static str) -> CaughtBy {
 }
 
 /// Runs every fault that the stage `faults` checks. Before that, the same tests run without a
-/// fault. Models are left out of these runs if `models_have_passed`.
-pub fn main(models_have_passed: bool) -> Result<(), String> {
-    run(|by| !matches!(by, CaughtBy::Torture(_)), models_have_passed, FAULTS_AT_ONCE)
+/// fault, unless they have passed in an earlier stage of this run: the tests of [`tests`] if
+/// `tests_have_passed`, and the models if `models_have_passed`.
+///
+/// # Errors
+/// If a test fails without a fault, or a fault is not noticed by a test that must notice it.
+pub fn main(tests_have_passed: bool, models_have_passed: bool) -> Result<(), String> {
+    let has_passed = |by: &CaughtBy| {
+        if by.is_model() { models_have_passed } else { tests_have_passed }
+    };
+    run(|by| !matches!(by, CaughtBy::Torture(_)), has_passed, FAULTS_AT_ONCE)
 }
 
-/// Runs every fault that the torture of links must notice.
+/// The command that builds, with guards, and runs all tests of the crate `link`, and the other
+/// tests that notice faults. The stages `test` and `faults` share this build.
+///
+/// # Errors
+/// If the directories of the crate's tests cannot be read, or the compiler's wrapper cannot be
+/// written.
+pub fn tests() -> Result<Step, String> {
+    Ok(builds::guarded()?.args(&targets(Path::new("crates/link"))?))
+}
+
+/// Runs every fault that the test executable `torture` must notice.
 ///
 /// # Errors
 /// The errors of [`main`].
 pub fn tortured() -> Result<(), String> {
-    run(|by| matches!(by, CaughtBy::Torture(_)), false, 1)
+    run(|by| matches!(by, CaughtBy::Torture(_)), |_| false, 1)
 }
 
 /// One run: the tests to run, the command that runs them, and the fault to choose. The fault is
@@ -334,7 +360,7 @@ type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
 fn run(
     is_chosen: fn(&CaughtBy) -> bool,
-    models_have_passed: bool,
+    has_passed: impl Fn(&CaughtBy) -> bool,
     at_once: usize,
 ) -> Result<(), String> {
     let mut built: BTreeMap<String, Vec<Executable>> = BTreeMap::new();
@@ -355,7 +381,7 @@ fn run(
             faulty.push((by, step, Some(fault.name)));
         }
     }
-    let sound = sound.into_values().filter(|(by, ..)| !(by.is_model() && models_have_passed));
+    let sound = sound.into_values().filter(|(by, ..)| !has_passed(by));
     executables::each(sound.chain(faulty).collect(), at_once, |(by, step, fault)| {
         let Some(fault) = fault else { return pass_without(by, step) };
         let step = step.clone().variable(FAULT, fault);
@@ -389,7 +415,7 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
 }
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
-    // A test that kills at random instants may miss the instant at which the fault shows.
+    // A test that kills at random instants may miss the instant at which the fault has an effect.
     let runs = if RANDOM.contains(&by.place().path) { CHANCES } else { 1 };
     let mut verdict = Ok(());
     for _ in 0..runs {
@@ -448,23 +474,39 @@ fn panics(output: &str) -> impl Iterator<Item = &str> {
 /// The build of the kind of tests that `by` names, with the guards of seeded faults.
 fn build(by: &CaughtBy) -> Result<Step, String> {
     match by {
-        CaughtBy::Test(_) | CaughtBy::Unit(_) => Ok(builds::guarded()?.args(&targets())),
+        CaughtBy::Test(_) | CaughtBy::Unit(_) => tests(),
         CaughtBy::Model(_) => builds::models(),
         CaughtBy::Torture(_) => Ok(builds::guarded()?.args("--test torture")),
         CaughtBy::Shuttle(_) => builds::orders(),
     }
 }
 
-/// Cargo's arguments that select all executables which the registry names as tests or unit tests.
-/// One build serves all of them.
-fn targets() -> String {
+/// Cargo's arguments that select the unit tests, each executable that the registry names, and all
+/// executables and examples of the crate in the directory `link`, which most rows name.
+fn targets(link: &Path) -> Result<String, String> {
     let mut targets = BTreeSet::from(["--lib".to_owned()]);
     for by in REGISTRY.iter().flat_map(|fault| fault.caught_by).filter(|by| by.is_here()) {
         if let CaughtBy::Test(place) = by {
             targets.insert(format!("--test {}", place.executable));
         }
     }
-    targets.into_iter().collect::<Vec<_>>().join(" ")
+    targets.extend(roots(&link.join("tests"))?.iter().map(|name| format!("--test {name}")));
+    targets.extend(roots(&link.join("examples"))?.iter().map(|name| format!("--example {name}")));
+    Ok(targets.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+/// The names of the executables that cargo makes from the files of `directory`: one from each file,
+/// and one from each directory with a file `main.rs`.
+fn roots(directory: &Path) -> Result<Vec<String>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", directory.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").exists() {
+            names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(names)
 }
 
 /// The command that runs only those tests of an executable that must notice the fault.
@@ -479,7 +521,7 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// Name of the test in which the torture kills the ends of links.
+/// Name of the test of the executable `torture` that kills ends of links.
 pub const KILLS: &str = "no_kill";
 /// Number of test runs at the same time. A few of the tests use two threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;
@@ -550,9 +592,11 @@ mod tests {
 
     #[test]
     fn build_has_each_executable_once() {
-        let targets = targets();
+        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/link");
+        let targets = targets(&link).expect("the directories exist");
         assert_eq!(targets.matches("--test files").count(), 1, "{targets}");
-        assert!(targets.starts_with("--lib") && !targets.contains("torture"), "{targets}");
+        assert!(targets.contains("--lib") && targets.contains("--test torture"), "{targets}");
+        assert!(targets.contains("--example order_gateway"), "{targets}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask path`: measures with callgrind which files a message of 48 bytes enters.
+//! `cargo xtask path`: measures with callgrind in which source files the code lies that sends or
+//! receives a message of 48 bytes. A message enters a file if code of that file is executed for it.
 //!
 //! ```text
 //! xtask/probe ──▶ callgrind, on inside measured_send or measured_receive ──▶ one dump a message
@@ -127,7 +128,8 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// A program whose messages are measured, and the bounds of their path.
+/// A program of `xtask/probe` whose messages are measured, and the bounds of their path: number of
+/// files, and number of code lines in these files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     title: &'static str,
@@ -153,7 +155,7 @@ impl Probe {
     }
 }
 
-/// What callgrind counted for one file, in one direction.
+/// The counts of callgrind for one file, in one direction: sending or receiving.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     instructions: u64,

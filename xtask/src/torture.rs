@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask torture`: tests that kill and cut links, for longer than a run of all tests allows,
-//! and with seeded faults.
+//! `cargo xtask torture`: tests of links in which ends are killed and connections are cut. They run
+//! longer than the stage `test` allows, and on request with seeded faults.
 //!
 //! ```text
 //!   torture                  20,000 kills of the ends of links, then the measured figures
 //!   torture --minutes 60     as many kills as there are in that time
 //!   torture --seed 7         the schedule of an earlier run (not its timing)
-//!   torture --faults         each registered fault that it must notice, within two minutes each
+//!   torture --faults         each seeded fault that its tests must notice, two minutes for each
 //!   torture --cuts 10000     cuts of the network instead of kills; how soon messages arrive again
 //!   torture --switches 10000 as many switches between shared memory and TCP, while messages flow
-//!   torture --sweep          an end dies at each instruction; --kills: real kills of each act
+//!   torture --sweep          an end dies at each instruction; --kills: real kills per operation
 //!   torture --idle           10,000 idle links: memory, wake-ups, and the cost of ten active links
 //! ```
 //!
@@ -117,10 +117,10 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// Number of kills that must pass before a release; the default of `--kills`.
+/// Number of kills that a release must survive without a broken promise; the default of `--kills`.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Number of real kills for each act of the sweep. For all other instructions of the act, the sweep
-/// only judges the file's content.
+/// Number of processes that the sweep really kills in each operation. For all other instructions of
+/// the operation, the sweep only judges the content of the link file.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

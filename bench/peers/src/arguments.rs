@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line of `bench-peers`.
+//! The command line of `bench-peers`, the program that measures other IPC libraries next to
+//! Partywall: its flags, their defaults and their bounds.
 
 use std::time::Duration;
 
@@ -21,10 +22,11 @@ use crate::table::TRANSPORTS;
 #[derive(Parser, Clone, Debug)]
 #[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    /// The part of the second process of a measurement
+    /// Run as the second process of a measurement; the program starts this process itself
     #[command(subcommand)]
     pub role: Option<Role>,
-    /// The scenario; without it, a selection of both in under two minutes
+    /// The scenario to measure; if none is given, some combinations of both scenarios, in under two
+    /// minutes
     #[arg(value_enum)]
     pub scenario: Option<Choice>,
     /// Message sizes, such as 64,4k,1m [default: 64,1k,4k,64k,1m,4m for parallel, 48 for ping]
@@ -33,24 +35,26 @@ pub struct Arguments {
     /// Transports to compare [default: all on which the scenario runs]
     #[arg(long, value_delimiter = ',', value_parser = transport_parser())]
     pub transport: Vec<TransportName>,
-    /// Rounds; within each, all combinations take turns
+    /// Number of rounds; each round measures every combination of scenario, transport and size once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Time of each combination in each round, such as 2s or 300ms
+    /// How long each combination of scenario, transport and size is measured in each round, such as
+    /// 2s or 300ms
     #[arg(long, default_value = "300ms", value_parser = quantity::parse_time)]
     pub duration: Duration,
-    /// Whether payloads are written and verified [default: none for parallel, as shmipc measures
-    /// itself; always all for ping]
+    /// Whether senders write the payload bytes and receivers verify them [default: none for
+    /// parallel, as shmipc measures itself; always all for ping]
     #[arg(long, value_enum)]
     pub touch: Option<Touch>,
     /// The CPUs of two processes, such as 0,1, or `none` [default: the first two allowed]; one
     /// process is not pinned
     #[arg(long, value_parser = parse_pin)]
     pub pin: Option<Pin>,
-    /// Streams at once, for parallel
+    /// Number of streams that carry messages at once, for parallel
     #[arg(long, default_value_t = 199, value_parser = parse_streams)]
     pub streams: usize,
-    /// The two ends of parallel in two processes, each with its own runtime
+    /// Run the two ends of parallel in two processes, each with its own tokio runtime, instead of
+    /// in one process
     #[arg(long)]
     pub two_processes: bool,
     /// Print one JSON object per line instead of a table
@@ -65,26 +69,30 @@ pub enum Choice {
     Parallel,
     /// One message there and back between two spinning processes: the latency
     Ping,
+    /// The targets of Partywall that compare it with other libraries, each with PASS or MISS
+    Targets,
 }
 
 /// The role of a process that the benchmark has started, and not a user.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
-    /// Run as the second process of a measurement
+    /// Run as the second process of a measurement, the peer of the process that starts it
     #[command(hide = true)]
     Child {
-        /// Stay on this CPU
+        /// Pin this process to the CPU with this number
         #[arg(long)]
         cpu: Option<usize>,
     },
 }
 
 impl Choice {
-    /// The scenario of the benchmark that this choice names.
-    pub const fn scenario(self) -> Scenario {
+    /// The scenario of `partywall_bench` to which this choice of the command line corresponds;
+    /// `None` for the targets, which need both.
+    pub const fn scenario(self) -> Option<Scenario> {
         match self {
-            Self::Parallel => Scenario::Parallel,
-            Self::Ping => Scenario::Ping,
+            Self::Parallel => Some(Scenario::Parallel),
+            Self::Ping => Some(Scenario::Ping),
+            Self::Targets => None,
         }
     }
 }
@@ -128,6 +136,7 @@ Examples:
   bench-peers parallel --two-processes --transport shmipc,uds
   bench-peers ping                                48 bytes there and back: iceoryx2, Partywall, Unix socket
   bench-peers ping --size 48,4k --rounds 11 --duration 1s --pin 0,1
+  bench-peers targets                             the targets of Partywall against these libraries
   bench-peers --json > peers.jsonl                one JSON object per line, the keys of `partywall bench --json`
 
 From the root of the repository: cargo run --release --manifest-path bench/peers/Cargo.toml -- ping

@@ -30,7 +30,8 @@ pub struct Line {
     ratio_to: Option<RatioTo>,
 }
 
-/// Keys that `partywall bench` prints only for `parallel`; this program adds them for `ping`, too.
+/// The keys about time per operation, rounds and processes. `partywall bench` prints them only for
+/// `parallel`; `bench-peers` adds them for `ping`, too.
 #[derive(Clone, Debug, Serialize)]
 struct Rounds {
     ns_per_op: Option<Spread>,

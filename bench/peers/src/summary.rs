@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of one scenario: a row per cell, with its ratios to the reference and to the Unix
-//! socket.
+//! The result table of one scenario. Each row shows one transport and message size, with its time
+//! divided by that of the reference transport and by that of the Unix socket.
 
 use partywall_bench::figure::quantity::{
     decimal_bandwidth_name, exact_size_name, ns_name, rate_name,
@@ -62,8 +62,8 @@ median [smallest–largest]; below 1 is faster. ÷ uds: the same over the Unix s
 /// reference was not measured, or if `outcome` is the reference.
 pub fn reference_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
     let cell = Cell { transport: reference(outcome.cell.scenario), ..outcome.cell };
-    // The reference transport of `ping` waits by spinning. The comparison with a socket uses this
-    // reference, too, although the socket sleeps.
+    // The reference transport of `ping` waits by spinning. A socket has no wait strategy and sleeps
+    // in the kernel; its row is divided by the same spinning reference.
     let wait = (cell.scenario == Scenario::Ping).then_some(WaitName::Spin);
     let cell = Cell { wait, ..cell };
     find(outcomes, cell).filter(|_| cell != outcome.cell)

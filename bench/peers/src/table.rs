@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of transports: those of `partywall bench` that are compared, and those of other
-//! libraries.
+//! The table of the transports that `bench-peers` can measure: some of `partywall bench`, and those
+//! of other libraries.
 
 use partywall_bench::harness::cell::{Scenario, TransportName};
 use partywall_bench::scenario::Runner;
@@ -21,7 +21,8 @@ pub fn of_scenario(scenario: Scenario) -> impl Iterator<Item = TransportName> {
     rows.map(|row| row.name)
 }
 
-/// The transport with which all others are compared in a scenario.
+/// The reference transport of a scenario: the results of all other transports are divided by its
+/// results.
 pub const fn reference(scenario: Scenario) -> TransportName {
     match scenario {
         Scenario::Ping => ICEORYX2_PUBSUB,
@@ -29,7 +30,8 @@ pub const fn reference(scenario: Scenario) -> TransportName {
     }
 }
 
-/// Whether a transport counts the messages for which shared memory had no room.
+/// Whether a transport counts the messages that it sent over its socket because shared memory had
+/// no room.
 pub fn counts_over_socket(transport: TransportName) -> bool {
     transport.name().starts_with("shmipc-")
 }

@@ -25,7 +25,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All transports that the published peers support.
+    /// All transports that the published shmipc libraries for Go and Rust support.
     pub const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 
     fn arguments(self) -> [&'static str; 4] {
@@ -49,7 +49,7 @@ pub struct Exchange {
     prefix: String,
 }
 
-/// How the two programs of an exchange ended.
+/// The ends of both programs of an exchange: exit code, report and stderr of each.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How the client's program ended.
@@ -87,7 +87,7 @@ impl Exchange {
         self.directory.path().join("socket")
     }
 
-    /// Prefix of the names of the exchange's shared memory.
+    /// Prefix of the names of all shared memory that the two programs of this exchange create.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

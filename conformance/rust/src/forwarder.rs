@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forwarder, which gives one TCP address to a server and its successor.
+//! A TCP forwarder for tests of hot restart: clients connect to its one address, and it connects
+//! them to the old server or to the successor.
 //!
 //! ```text
 //!   client ──▶ forwarder ──▶ old server          before `turn_to`
 //!                       └──▶ new server          connections made after it
 //! ```
 //!
-//! On a Unix socket the successor takes over the path. Two servers cannot share a port, since a
-//! published peer has no setting for that. So each has its own port behind this forwarder, as
-//! behind a load balancer.
+//! On a Unix socket the successor takes over the path. Two servers cannot share a TCP port, since
+//! the published shmipc libraries have no setting for that. So each server has its own port behind
+//! this forwarder, as behind a load balancer.
 //!
 //! Invariant: bytes pass unchanged. If one side's stream ends, the forwarder also ends its
 //! connection to the other side.

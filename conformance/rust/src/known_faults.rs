@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Known faults of the published peers, which tests accept.
+//! Known faults of the published shmipc libraries for Go and Rust (published peers), which tests
+//! accept.
 //!
 //! Each fault in this file was observed in a run of two published peers. A test performs the
 //! exchange even if a fault is known for its pair; it accepts that fault and no other. This file
@@ -7,7 +8,7 @@
 
 use super::roster::Peer;
 
-/// A known fault of a published peer.
+/// A known fault of a published shmipc library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The sender's close goes through the ring while its earlier data is still in the socket. A
@@ -28,8 +29,8 @@ pub fn fallback_then_close(sender: Peer, receiver: Peer) -> Option<Fault> {
     (sender == Peer::Go && published(receiver)).then_some(Fault::CloseOvertakesFallback)
 }
 
-/// Returns the known fault of a `server` that changes the mode of a client's files when it maps
-/// them; `None` if no fault is known.
+/// Returns [`Fault::FilesOpenToEverybody`] if `server` is a program that changes the mode of a
+/// client's files when it maps them; otherwise `None`.
 pub fn opening_files_to_everybody(server: Peer) -> Option<Fault> {
     (server == Peer::Rust).then_some(Fault::FilesOpenToEverybody)
 }

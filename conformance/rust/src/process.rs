@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A started program of the conformance tests: its lines, its end, and its report.
+//! A running program of the conformance tests. The harness reads the program's lines on stdout,
+//! writes commands to its stdin, and waits for its end and its report.
 //!
-//! Invariant: after the drop of the value the process does not exist any more.
+//! Invariant: when a `Process` has been dropped, its program does not run any more.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -23,7 +24,7 @@ pub struct Process {
     what: String,
 }
 
-/// How a program ended.
+/// The end of a program: its exit code, its report and its output on stderr.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The exit code of the program; `None` if a signal ended it.
@@ -60,7 +61,8 @@ impl Process {
         });
         let stderr = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // An error is ignored: the output on stderr only helps the reader of a failed test.
+            // An error of reading stderr is ignored, because the text only helps to explain a
+            // failed test.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).chars().take(STDERR_CHARS_MAX).collect()
         });
@@ -106,7 +108,8 @@ impl Process {
         writeln!(stdin, "{line}").with_context(|| format!("telling {}", self.what))
     }
 
-    /// Closes the program's stdin, which ends a server.
+    /// Closes the program's stdin. A server program of the conformance tests ends when its stdin
+    /// ends.
     pub fn end_stdin(&mut self) {
         self.stdin = None;
     }
@@ -138,7 +141,7 @@ impl Process {
 
     /// Kills the program with SIGKILL, so that it ends without cleaning up, as after a crash.
     pub fn kill(&mut self) {
-        // An error means that the program has ended already, and was waited for.
+        // The error is ignored: it means that the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -37,7 +37,8 @@ impl Peer {
         }
     }
 
-    /// Path of the implementation's program, which is built once for each process of tests.
+    /// Path of the implementation's program. Each test process builds the program once, unless the
+    /// implementation's environment variable names an existing program.
     ///
     /// # Errors
     /// If the program cannot be built.

@@ -180,7 +180,8 @@ fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
 
-/// Sends a request again until there is room, under either policy for back-pressure.
+/// Sends a request again until the peer has made room. Without room a send returns an error, at
+/// once or after a wait, depending on the configured policy.
 fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     let deadline = soon();
     loop {
@@ -192,7 +193,8 @@ fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Waits until all threads of a process are stopped.
+/// Waits until SIGSTOP has stopped all threads of a process, as `/proc` shows; until then a thread
+/// may still receive.
 fn await_stop(process: u32) -> Result<()> {
     let deadline = soon();
     loop {
@@ -225,10 +227,12 @@ fn soon() -> Instant {
 }
 
 const QUEUE_CAP: u32 = 64;
-/// Size in bytes below which requests fill the queue before they fill the memory.
+/// Size in bytes below which requests fill the queue of 64 elements before they fill the slices of
+/// the region.
 const SMALL: usize = 1000;
 /// Options that give a client of a published peer the same region as `ours`.
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
-/// How long the sender under test waits for room while the peer is stopped.
+/// Deadline of each send of the sender under test: under the policy `Block`, the send waits this
+/// long for room, and then fails.
 const WAIT: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(20);

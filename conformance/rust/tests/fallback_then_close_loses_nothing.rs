@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The region is too small, so data uses the socket, and the sender closes the stream at once.
+//! Tests data that is sent over the socket because the region of shared memory is too small, and a
+//! sender that closes the stream right after sending.
 //!
 //! All data must arrive before the end of the stream, in both directions. Pairs of two published
 //! peers are known to lose data. Their exchange is performed all the same, and only this loss is

@@ -13,8 +13,9 @@ use conformance::roster::{Peer, present};
 use conformance_recorder::Recorder;
 use conformance_recorder::normal::{self, Client};
 
-/// Rule: handshakes equal the recorded ones. One test covers all recordings, because the names of
-/// the shared memory are fixed: two clients at the same time would remove each other's files.
+/// Tests that all handshakes equal the recorded ones in `spec/shmipc`. One test covers all
+/// recordings, because the names of the shared memory are fixed: two clients at the same time would
+/// remove each other's files.
 #[test]
 fn the_handshakes_are_the_recorded_ones() -> Result<()> {
     for (transport, name) in RECORDED {
@@ -92,6 +93,7 @@ fn vectors() -> PathBuf {
 
 const RECORDED: [(Transport, &str); 2] =
     [(Transport::UnixFile, "v2-file"), (Transport::UnixMemfd, "v3-memfd")];
-/// Prefix of the names of shared memory in the recordings.
+/// Prefix of the names of shared memory in all recordings. It is fixed, because the names are part
+/// of the compared handshakes.
 const PREFIX: &str = "/dev/shm/conformance-golden";
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -81,8 +81,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     new.end_stdin();
     let new = new.finish(TIMEOUT).context("new server")?;
     let all = [&old, &client, &new];
-    // The message has the results of all three programs, because one program's failed call is
-    // explained by the output of another program.
+    // The panic message has the results of all three programs, because the output of one program
+    // may explain a failed call of another.
     ensure!(all.iter().all(|ended| ended.code == Some(0)), "old server, client, new: {all:#?}");
     let served = |ended: &Ended| ended.report.as_ref().map_or(0, |report| report.requests);
     ensure!(served(&old) > 0 && served(&new) > 0, "one server had nothing to do: {old:?} {new:?}");
@@ -91,7 +91,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the client has leased each of its streams anew.
+/// Asks the client to lease each of its streams anew, and waits until it reports that it has. After
+/// that, no call uses a stream from before this request.
 fn renew(client: &mut Process) -> Result<()> {
     client.command("renew")?;
     client.wait_for_line("renewed", TIMEOUT)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! While a published peer echoes messages of `partywall-shmipc`, the latter's memfds are sealed,
-//! its files have mode 0600, and its names have a token. A program that it started would inherit no
-//! descriptor.
+//! Tests the shared memory of `partywall-shmipc` while a published peer echoes its messages. The
+//! memfds are sealed, the files have mode 0600, and the names contain a random token. All
+//! descriptors are close-on-exec, so a program that the process starts would inherit none.
 //!
 //! ```text
 //!   /proc/PID/fd/N ──▶ /memfd:shmipc…_TOKEN_PID_buffer  F_GET_SEALS: shrink, grow, seal; not write
@@ -127,7 +127,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The token in the memory's name, which precedes the process id.
+    /// The random token in the memory's name, which stands before the process id. Names with a
+    /// token cannot be guessed by other processes.
     fn token(&self, process: u32) -> Result<String> {
         let (before, _) =
             self.name.split_once(&format!("_{process}_")).context("a name without a process")?;

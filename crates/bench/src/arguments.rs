@@ -18,7 +18,8 @@ use crate::table::TRANSPORTS;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The scenario; without it, a selection of all in under a minute
+    /// The scenario to measure; if none is given, some combinations of each scenario, in under a
+    /// minute
     #[arg(value_parser = scenario_parser())]
     pub scenario: Option<Choice>,
     /// Check the project's own targets (the same as the scenario `targets`)
@@ -30,26 +31,28 @@ pub struct Arguments {
     /// Transports to compare [default: all on which the scenario runs]
     #[arg(long, value_delimiter = ',', value_parser = transport_parser())]
     pub transport: Vec<TransportName>,
-    /// How Partywall waits for a message [default: those that suit the scenario]
+    /// How Partywall waits for a message [default: all ways that suit the scenario]
     #[arg(long, value_delimiter = ',', value_parser = wait_parser())]
     pub wait: Vec<WaitName>,
     /// Messages per second for `rate`, such as 100,10k
     #[arg(long, value_delimiter = ',', value_parser = parse_rate)]
     pub rate: Vec<u64>,
-    /// Pairs for `oversubscribe` [default: twice the cores and one]
+    /// Number of pairs of threads for `oversubscribe` [default: twice the usable cores, plus one]
     #[arg(long)]
     pub pairs: Option<usize>,
-    /// Threads that only burn CPU, in each process, for `oversubscribe`
+    /// Number of threads in each process that only burn CPU and exchange no messages, for
+    /// `oversubscribe`
     #[arg(long, default_value_t = 0)]
     pub busy: usize,
-    /// Streams at once for `parallel` [default: 199]
+    /// Number of streams that carry messages at once, for `parallel` [default: 199]
     #[arg(long, value_parser = parse_streams)]
     pub streams: Option<usize>,
-    /// How many of these streams are sent to without end and never read, for `parallel`; measures
-    /// the rate of the others
+    /// Number of these streams that the sender fills and the receiver never reads, for `parallel`;
+    /// the rate of the other streams is measured
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub unread: usize,
-    /// Both ends in one process, not pinned, for `parallel`: as some libraries measure themselves
+    /// Run both ends of `parallel` in one process that is not pinned, as some libraries measure
+    /// themselves
     #[arg(long, conflicts_with = "pin")]
     pub one_process: bool,
     /// Messages on each connection of `connect`, such as 1,100,10k: they go one way, from the
@@ -64,7 +67,8 @@ pub struct Arguments {
     /// Time of each combination in each round, such as 2s or 300ms
     #[arg(long, value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Rounds; within each, all combinations take turns [default: 5]
+    /// Number of rounds; each round measures every combination of scenario, transport and size once
+    /// [default: 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// The CPUs of the two processes, such as 0,1, or `none` [default: the first two allowed]
@@ -88,20 +92,20 @@ pub struct Arguments {
 /// The scenarios that the command line accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Choice {
-    /// One message there and back
+    /// One message there and back: the latency of a round trip
     Ping,
-    /// One way, as fast as possible
+    /// Messages one way, as fast as possible
     Throughput,
-    /// One way at a fixed rate: latency and the CPU time of waiting
+    /// Messages one way at a fixed rate: latency and the CPU time of waiting
     Rate,
-    /// More pairs than cores
+    /// More pairs of communicating threads than cores
     Oversubscribe,
     /// Many streams of one session at once, on tokio: the cost per operation
     Parallel,
     /// Links, which store messages in files: ping, throughput and both ways at once, compared with
     /// channels and sockets
     Link,
-    /// Sessions per second, and the cost of an idle one
+    /// Sessions opened per second, and the memory and CPU time that an idle session costs
     Connect,
     /// The project's own targets, each with PASS or MISS
     Targets,
@@ -184,16 +188,20 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Maximum length of a message in bytes; both processes hold a few copies of it.
+/// Maximum length of a message in bytes. It bounds the memory of a run, because both processes hold
+/// a few copies of the message.
 const SIZE_MAX: usize = 256 << 20;
 
-/// The default number of streams, which other libraries use in their benchmarks, too.
+/// The default number of streams of `parallel`. Other libraries use the same number in their
+/// benchmarks, so results can be compared.
 pub const STREAMS: usize = 199;
 
-/// Maximum number of streams at once: over sockets each needs a descriptor.
+/// Maximum number of streams at once: over plain sockets each stream needs a descriptor in each
+/// process.
 const STREAMS_MAX: usize = 4096;
 
-/// Maximum number of messages per second: a period below a microsecond cannot be paced.
+/// Maximum of `--rate`, in messages per second. At a higher rate the time between two messages is
+/// below a microsecond, which the sender cannot keep.
 const RATE_MAX: u64 = 1_000_000;
 
 /// Maximum number of messages on one connection of `connect`: a few seconds over a socket.

@@ -11,14 +11,15 @@ use crate::harness::pattern::Touch;
 use crate::machine::{Machine, Pin};
 use crate::plan::{self, Plan};
 use crate::report::json::Line;
-use crate::report::{self, Output, detail, summary, targets};
+use crate::report::targets::{self, Targets};
+use crate::report::{self, Output, detail, summary};
 use crate::run::Program;
 use crate::table::TRANSPORTS;
 
 /// The flags with which the parent starts the child process.
 #[derive(clap::Args)]
 pub struct ChildArguments {
-    /// Stay on this CPU
+    /// Pin this process to the CPU with this number
     #[arg(long)]
     cpu: Option<usize>,
 }
@@ -41,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let plan = match choice {
         None => Plan::selection(arguments.rounds.unwrap_or(plan::ROUNDS)),
-        Some(Choice::Targets) => targets::plan(arguments.rounds, arguments.duration),
+        Some(Choice::Targets) => Targets::own().plan(arguments.rounds, arguments.duration),
         Some(scenario) => Plan::scenario(scenario, arguments)?,
     };
     let pin = match arguments.pin {
@@ -56,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = match choice {
         None => Output { table: summary::table(&outcomes), notes: summary::LEGEND.to_owned() },
         Some(Choice::Targets) => {
-            let verdicts = targets::judge(&outcomes);
+            let verdicts = Targets::own().judge(&outcomes, pin);
             is_missed = verdicts.iter().any(|verdict| verdict.is_met == Some(false));
             Output { table: targets::table(&verdicts), notes: String::new() }
         }
@@ -96,8 +97,8 @@ fn print(arguments: &Arguments, lines: &[Line], output: &Output, machine: &Machi
     Ok(())
 }
 
-/// The directory of the report. A run of all scenarios has a default directory; other runs write a
-/// report only if `--out` names one.
+/// Returns the directory to which the report is written. A run without a scenario has a default
+/// directory; other runs write a report only if `--out` names a directory.
 fn report_directory(arguments: &Arguments, choice: Option<Choice>) -> Option<PathBuf> {
     let default = choice.is_none().then(|| PathBuf::from("bench-report"));
     arguments.out.clone().or(default)
@@ -111,6 +112,7 @@ fn announce(directory: &Path) {
 /// The exit code of `bench --strict` if a target was missed.
 const EXIT_MISSED: u8 = 2;
 
-/// The name, the child's command and the transports of the program `partywall bench`.
+/// The description of `partywall bench` for the harness: its name, the subcommand that starts its
+/// second process, and the transports that it can measure.
 static PROGRAM: Program =
     Program { name: "partywall-bench", child_command: "bench-child", transports: TRANSPORTS };

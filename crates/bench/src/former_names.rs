@@ -29,9 +29,9 @@ pub enum Place {
     BenchTransport,
     /// A way of waiting, in `bench --wait`.
     BenchWait,
-    /// `--transport` of the commands with a channel.
+    /// `--transport` of those `partywall` commands that open a channel.
     ChannelTransport,
-    /// `--wait` of the commands with a channel.
+    /// `--wait` of those `partywall` commands that open a channel.
     ChannelWait,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Benchmarks between two processes: scenarios × transports, for `partywall bench` and
-//! `bench/peers`.
+//! The benchmark of `partywall bench` and `bench/peers`: it measures message patterns (scenarios)
+//! over several transports, between two processes.
 //!
 //! ```text
 //! command ─► plan (cells) ─► run: round by round, cell by cell ─► outcome ─► report

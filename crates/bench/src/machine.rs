@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Describes the machine, the CPUs of the processes and the build: a number without them means
-//! nothing.
+//! Describes the machine, the CPUs of the processes and the build of a run. The report shows them,
+//! because measured times depend on them.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use serde::Serialize;
 /// The CPUs on which the two processes of a measurement run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pin {
-    /// The scheduler chooses the CPUs, so that times of transports cannot be compared.
+    /// Neither process is pinned: the scheduler chooses their CPUs, so times of different
+    /// transports cannot be compared.
     None,
     /// Both ends run in one process, on all CPUs.
     OneProcess,
@@ -43,7 +44,8 @@ pub struct Machine {
 }
 
 impl Pin {
-    /// The first two CPUs that this process may use; `Pin::None` if it may use only one.
+    /// Pins the two processes to the first two CPUs that this process may use. `Pin::None` if it
+    /// may use only one.
     pub fn first_two() -> Result<Self> {
         let cpus = cpu::affinity().context("reading which CPUs may be used")?;
         match cpus[..] {
@@ -58,6 +60,14 @@ impl Pin {
         match self {
             Self::None | Self::OneProcess => None,
             Self::To(_, child) => Some(child),
+        }
+    }
+
+    /// Whether the two processes run on two hyperthreads of one core, as far as the kernel shows.
+    pub fn is_on_hyperthreads(self) -> bool {
+        match self {
+            Self::To(parent, child) => parent != child && are_siblings(parent, child),
+            Self::None | Self::OneProcess => false,
         }
     }
 
@@ -88,7 +98,8 @@ pub fn parse_pin(text: &str) -> Result<Pin, String> {
 }
 
 impl Machine {
-    /// Reads what the kernel shows of this machine.
+    /// Reads the properties of this machine from `/proc` and `/sys`, and adds the CPUs that `pin`
+    /// names and the build.
     pub fn read(pin: Pin) -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let load = read("/proc/loadavg");
@@ -120,12 +131,17 @@ impl Machine {
 
 /// Returns in words how two CPUs share hardware; `None` if they are separate cores.
 fn relation(one: usize, other: usize) -> Option<&'static str> {
-    let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
-    match (one == other, list_contains(siblings.trim(), other)) {
+    match (one == other, are_siblings(one, other)) {
         (true, _) => Some("one CPU for both"),
         (false, true) => Some("two hyperthreads of one core"),
         (false, false) => None,
     }
+}
+
+/// Whether two CPUs are hyperthreads of one core.
+fn are_siblings(one: usize, other: usize) -> bool {
+    let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
+    list_contains(siblings.trim(), other)
 }
 
 /// Whether a list of the kernel, such as `0-1,4`, contains `cpu`.

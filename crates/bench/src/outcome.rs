@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Outcome`: all rounds of one cell, and the ratios that are quoted.
+//! The outcome of one cell: the results of all its rounds, and the ratios to other cells that the
+//! report quotes.
 //!
 //! The ratio of two cells is formed within each round. The report quotes its median over the
 //! rounds, with the spread. Two cells of one round are measured within about a second, so a longer
@@ -61,7 +62,7 @@ impl Metric {
 }
 
 impl Outcome {
-    /// An outcome of `cell` that has no rounds yet.
+    /// Makes an outcome of `cell` without any rounds; the run adds its rounds.
     pub const fn new(cell: Cell) -> Self {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
@@ -111,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// The outcome of `cell`, if it was measured.
+/// Finds the outcome of `cell` among `outcomes`; `None` if `cell` was not measured.
 pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.cell == cell)
 }
@@ -123,5 +124,6 @@ pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
     (round.latency.len() >= samples_min).then(|| round.latency.value_at_quantile(quantile))
 }
 
-/// Minimum number of samples of `rate` for a 99th percentile.
+/// Minimum number of latency samples in `rate` for a 99th percentile: ten samples then lie above
+/// it.
 const TAIL_SAMPLES_MIN: u64 = 1000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cells that a run measures, their duration and the number of rounds.
+//! The plan of a run: the cells to measure, the duration of each and the number of rounds. A cell
+//! is one combination of scenario, transport, wait strategy and size.
 //!
 //! ```text
 //! no scenario   some cells of each scenario, under a minute, for the table and the plots
@@ -16,7 +17,7 @@ use crate::arguments::{Arguments, Choice, STREAMS};
 use crate::harness::cell::{Cell, Processes, Scenario, TransportName, WaitName};
 use crate::table::{TRANSPORTS, Transports};
 
-/// The measurements of a run.
+/// The measurements of a run: the steps of each round, and the number of rounds.
 #[derive(Clone)]
 pub struct Plan {
     /// The measurements of a round in their order; each combination of scenario, transport and size
@@ -25,7 +26,8 @@ pub struct Plan {
     /// Number of rounds; each round performs every step, except steps whose `rounds_max` is
     /// reached.
     pub rounds: u32,
-    /// Maximum time of the run: no round begins that would end later.
+    /// Maximum time of the run. A round begins only if it will probably end before this time;
+    /// `None` sets no limit.
     pub time_max: Option<Duration>,
     /// Number of failures after which a step is skipped in later rounds. If it is 0, the first
     /// failure ends the run.
@@ -41,7 +43,7 @@ pub struct Step {
     pub cell: Cell,
     /// Duration of the measurement in each round.
     pub duration: Duration,
-    /// Maximum number of rounds in which this combination is measured.
+    /// Maximum number of rounds in which this step is performed, even if the run has more rounds.
     pub rounds_max: u32,
 }
 
@@ -283,8 +285,8 @@ fn sockets_and_shm(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<C
     cells
 }
 
-/// The default wait strategies of a scenario: no spinning where threads outnumber cores or messages
-/// are rare.
+/// The default wait strategies of a scenario. `spin` is left out where threads outnumber cores or
+/// messages are rare, because a spinning thread then wastes the CPU time of others.
 const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
     match scenario {
         Scenario::Ping => &[WaitName::Spin, WaitName::Adaptive, WaitName::Park, WaitName::Poll],
@@ -311,20 +313,20 @@ const fn ms(milliseconds: u64) -> Duration {
 /// The default number of rounds: the smallest number with a meaningful median.
 pub const ROUNDS: u32 = 5;
 
-/// Maximum time of a run without a scenario: the help promises under a minute.
+/// Maximum time of a run without a scenario, with a margin below the minute that the help promises.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
-/// The smallest message size of the table, in bytes.
+/// The smallest message size in the summary table, in bytes.
 pub const TINY: usize = 64;
 /// The size of a page, in bytes.
 pub const PAGE: usize = 4 << 10;
 /// The block size of a file copy, in bytes.
 pub const BLOCK: usize = 64 << 10;
-/// The largest message size of the table, in bytes.
+/// The largest message size in the summary table, in bytes.
 pub const LARGE: usize = 1 << 20;
 /// The size of an eventfd's counter, in bytes.
 pub const EVENTFD_SIZE: usize = 8;
-/// The number of channels of `idle`: one channel is observed in each process.
+/// The number of channels that `idle` opens: one idle receiver is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
 /// Message sizes of `parallel`, from one cache line to more than most caches hold.

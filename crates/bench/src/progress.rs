@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The progress of a run on stderr: a bar in a terminal, a line per round elsewhere.
 //!
-//! The bar is drawn only between measurements, and without a thread.
+//! The bar is drawn only between measurements and by the measuring thread, so that drawing takes no
+//! CPU time while the clock runs.
 
 use std::io::IsTerminal;
 
@@ -32,7 +33,8 @@ impl Progress {
         }
     }
 
-    /// Shows that the time for the run was over after `rounds` rounds.
+    /// Shows that the run ends after `rounds` rounds, fewer than planned, because its maximum time
+    /// is used up.
     pub fn cut_short(&self, rounds: u32) {
         let line = format!("this machine is too slow: {rounds} rounds instead of {}", self.rounds);
         match &self.bar {

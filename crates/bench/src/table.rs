@@ -33,12 +33,12 @@ pub struct Row {
     pub channels: Option<Runner>,
     /// The runner of `parallel` for the transport's asynchronous streams; `None` if it has none.
     pub streams: Option<Runner>,
-    /// Maximum message size of `duplex` in bytes: with longer messages both ends would block on
-    /// sending.
+    /// Maximum message size of `duplex` in bytes. The kernel buffers do not hold a longer message,
+    /// so both ends would block on sending.
     pub duplex_size_max: u64,
 }
 
-/// A table of transports.
+/// A table of transports, from which a program finds the runner that measures a cell.
 #[derive(Clone, Copy)]
 pub struct Transports(pub &'static [Row]);
 
@@ -161,11 +161,13 @@ const EVERY_SCENARIO: [Scenario; 8] = [
     Scenario::Idle,
 ];
 
-/// A link's name belongs to a single pair, so the scenarios with several pairs do not run on links.
+/// The scenarios that run on links. A link connects a single pair of ends, so scenarios with
+/// several pairs do not run on links.
 const LINK_SCENARIOS: [Scenario; 4] =
     [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
 
-/// A pair of pipes is one connection without sessions, so scenarios that open several do not run.
+/// The scenarios that run on pipes. A pair of pipes is one connection that cannot be opened anew,
+/// so scenarios that open several sessions do not run on pipes.
 const PIPE_SCENARIOS: [Scenario; 5] = [
     Scenario::Ping,
     Scenario::Throughput,

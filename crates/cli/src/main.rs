@@ -54,7 +54,7 @@ enum Command {
     Link(link::Arguments),
     Completions(manual::CompletionArguments),
     Man(manual::ManArguments),
-    /// The second process of a measurement, started by `bench`
+    /// Run as the second process of a measurement, which `bench` starts
     #[command(hide = true)]
     BenchChild(partywall_bench::ChildArguments),
 }

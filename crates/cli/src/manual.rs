@@ -11,19 +11,19 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// Print a completion script for a shell
+/// Print the script with which a shell completes the arguments of partywall
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = COMPLETION_EXAMPLES)]
 pub struct CompletionArguments {
-    /// The shell
+    /// The shell for which the script is
     shell: Shell,
 }
 
-/// Print one manual page, or write all
+/// Print one manual page, or write the manual pages of all commands
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArguments {
-    /// The command [default: `partywall` itself]
+    /// The command whose manual page is printed, such as link send [default: `partywall` itself]
     #[arg(value_name = "COMMAND")]
     path: Vec<String>,
     /// Directory to write the pages of all commands to

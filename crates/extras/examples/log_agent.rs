@@ -68,7 +68,8 @@ fn application() -> Result<(), Failure> {
         let counting = || workers.iter().any(|worker| !worker.is_finished());
         count(counters, &log, started, counting)
     })?;
-    // Dropping the last sender would flush too, but waits only 100 ms.
+    // Dropping the last sender would also flush, but wait for only 100 ms; this call waits until
+    // all records are sent.
     log.flush(Instant::now() + TIMEOUT)?;
     let stats = log.stats();
     let took = started.elapsed();

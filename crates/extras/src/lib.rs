@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two protocols over [`partywall`], each built on its public API alone.
+//! Two protocols over [`partywall`]: calls with answers, and records that may be dropped. Both are
+//! built on its public API alone.
 //!
 //! ```text
 //!   calls   requests and responses over one stream, many in flight       feature `calls`, on tokio

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the golden vectors and hostile images of SPEC 10, the same bytes in every run: `cargo run
-//! -p partywall-layout --example vectors -- …`
+//! Writes the test vectors of SPEC 10, the same bytes in every run. Golden vectors are valid bytes
+//! with their meaning; hostile images are region contents that a receiver must refuse. Usage:
+//! `cargo run -p partywall-layout --example vectors -- …`
 //!
 //! ```text
 //! DIR                  the golden vectors

@@ -27,21 +27,23 @@ pub enum Violation {
         /// The word that was loaded from the peer's ring at `position`.
         found: u64,
     },
-    /// A record of an unknown kind (SPEC 4.3).
+    /// The ring holds a record of an unknown kind (SPEC 4.3).
     Kind {
         /// Position in the ring of the record of an unknown kind.
         position: u64,
         /// The number of the unknown record kind.
         kind: u8,
     },
-    /// A record of a kind that the connection's state or its service does not allow (SPEC 4.3).
+    /// The ring holds a record of a kind that is not allowed in the connection's state or in its
+    /// service: channel, session or link (SPEC 4.3).
     Unexpected {
         /// Position in the ring of the record that is not allowed.
         position: u64,
         /// The number of the record's kind.
         kind: u8,
     },
-    /// A record longer than the ring allows at the record's position (SPEC 4.4).
+    /// The ring holds a record that is longer than the ring allows at the record's position (SPEC
+    /// 4.4).
     RecordLength {
         /// Position in the ring of the record that is too long.
         position: u64,
@@ -50,14 +52,15 @@ pub enum Violation {
         /// The largest length allowed at the position, in bytes.
         max: u64,
     },
-    /// A PAD that is not at the end of the ring, or does not reach exactly to it (SPEC 4.3).
+    /// The ring holds a PAD, a record that fills the rest of the ring, that does not reach exactly
+    /// to the ring's end (SPEC 4.3).
     Pad {
         /// Position in the ring of the PAD record.
         position: u64,
         /// Length of the PAD's payload in bytes.
         len: u32,
     },
-    /// A record whose body has the wrong size or impossible content (SPEC 5).
+    /// The ring holds a record whose body has the wrong size or impossible content (SPEC 5).
     Body {
         /// Position in the ring of the record with the invalid body.
         position: u64,
@@ -66,7 +69,8 @@ pub enum Violation {
         /// The value of the wrong field.
         found: u64,
     },
-    /// `consumed` is not a multiple of 64, decreased, or exceeds the sent bytes (SPEC 4.6).
+    /// The word `consumed`, the peer's read position in this side's ring, is invalid. It is not a
+    /// multiple of 64, has decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
         /// The value of `consumed` that was loaded from the peer's memory.
         found: u64,
@@ -75,7 +79,8 @@ pub enum Violation {
         /// The largest value of `consumed` that is allowed.
         to: u64,
     },
-    /// `released` decreased, or exceeds the number of blocks in flight (SPEC 5.3).
+    /// The word `released`, the peer's count of returned blocks, is invalid. It has decreased, or
+    /// exceeds the number of blocks in flight (SPEC 5.3).
     Released {
         /// The value of `released` that was loaded from the peer's memory.
         found: u64,
@@ -84,19 +89,20 @@ pub enum Violation {
         /// The largest value of `released` that is allowed.
         to: u64,
     },
-    /// The peer released a block that is not in flight (SPEC 5.3).
+    /// The peer released a block of this side's memory that is not in flight: it holds no message
+    /// that the peer has (SPEC 5.3).
     Block {
         /// The block id that the peer released.
         id: u64,
     },
-    /// A message longer than the agreed maximum (SPEC 2.3).
+    /// The peer sent a message that is longer than the maximum agreed in the handshake (SPEC 2.3).
     MessageLength {
         /// Length of the message in bytes.
         len: u64,
         /// The agreed maximum length of a message in bytes.
         max: u64,
     },
-    /// The peer announced more memory than the agreed maximum (SPEC 5.4).
+    /// The peer announced more memory to map than the maximum agreed in the handshake (SPEC 5.4).
     Memory {
         /// Total size of the memory that would be mapped if the announcement were accepted, in
         /// bytes.
@@ -104,7 +110,8 @@ pub enum Violation {
         /// The agreed maximum of mapped memory in bytes.
         max: u64,
     },
-    /// The peer announced more segments, mapped ones included, than the agreed maximum (SPEC 5.4).
+    /// The peer announced more segments (memfds that extend its memory), mapped ones included, than
+    /// the maximum agreed in the handshake (SPEC 5.4).
     Segments {
         /// Number of segments that would be mapped, including the announced segment.
         wanted: u64,
@@ -117,21 +124,24 @@ pub enum Violation {
         /// The number of the segment whose descriptor is missing.
         number: u32,
     },
-    /// Fragments of a message that are out of order or have a wrong total length (SPEC 5.5).
+    /// The peer sent fragments of a message that are out of order or have a wrong total length
+    /// (SPEC 5.5).
     Fragment {
         /// Position in the ring of the record with the fragment.
         position: u64,
         /// The rule for fragments that the record breaks.
         what: &'static str,
     },
-    /// A record that is not allowed in the state of its stream (SPEC 11.2, 11.3, 11.5).
+    /// The peer sent a record that is not allowed in the state of the record's stream (SPEC 11.2,
+    /// 11.3, 11.5).
     Stream {
         /// The number of the stream that the record names.
         stream: u32,
         /// The rule for streams that the record breaks.
         what: &'static str,
     },
-    /// A message beyond the credit, or credit for bytes that were never sent (SPEC 11.4).
+    /// The peer sent a message beyond the credit of its stream, or returned credit for bytes that
+    /// were never sent (SPEC 11.4).
     Credit {
         /// The number of the stream whose credit is violated.
         stream: u32,

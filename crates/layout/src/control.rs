@@ -16,16 +16,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A doorbell: one byte, without a frame (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
-/// Type of the frame that carries the descriptor of a segment (SPEC 5.4).
+/// Type of the frame that carries the descriptor of a segment, a memfd that extends the sender's
+/// memory (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
 /// The lowest frame type that a reader skips if it does not know the type. An unknown lower type is
 /// a violation.
 pub const CONTROL_SKIPPED_MIN: u8 = 128;
 /// Length in bytes of the head with which each frame begins; the shortest frame is a head alone.
 pub const CONTROL_HEAD_BYTES: usize = 4;
-/// Length of the longest frame in bytes.
+/// Length of the longest frame on the control socket in bytes, head included. It bounds the buffer
+/// in which a reader gathers a frame, also one of an unknown type.
 pub const CONTROL_FRAME_MAX: usize = 64;
-/// Most descriptors that come with one frame.
+/// Most descriptors that come with one frame on the control socket, also one of an unknown type.
 pub const CONTROL_DESCRIPTORS_MAX: u8 = 4;
 
 /// The head of a frame: the first bytes of every frame on the control socket.
@@ -42,7 +44,7 @@ pub struct ControlHead {
     pub length: U16,
 }
 
-/// The frame that carries the descriptor of a segment.
+/// The frame that carries the descriptor of a segment, a memfd that extends the sender's memory.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

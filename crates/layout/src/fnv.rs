@@ -3,7 +3,7 @@
 //!
 //! FNV-1a is no secure checksum: collisions are easy to construct.
 
-/// The initial hash value of FNV-1a.
+/// The hash value with which FNV-1a begins, before any byte.
 pub(crate) const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Continues `hash` with `bytes`, and returns the new hash.

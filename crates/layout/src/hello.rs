@@ -34,9 +34,11 @@ pub const VERSION_MAX: u16 = 2;
 
 /// Size in bytes of the part that begins every frame: tag, two small numbers, length of the frame.
 pub const PREAMBLE_BYTES: usize = 16;
-/// Length of the longest frame in bytes.
+/// Length of the longest frame of the handshake in bytes, also of a later version. It bounds the
+/// memory that a side takes for the peer's frame.
 pub const FRAME_BYTES_MAX: usize = 1024;
-/// Length of the longest text of a REJECT in bytes.
+/// Length of the longest text of a REJECT in bytes, so that the whole frame stays below
+/// [`FRAME_BYTES_MAX`].
 pub const REJECT_TEXT_MAX: usize = 512;
 
 /// Bit of [`Hello::features`]: the sender can share memory.
@@ -69,11 +71,14 @@ pub const READY_DOORBELLS: u32 = 1;
 pub const DESCRIPTOR_PIDFD: u8 = 1;
 /// Kind of a descriptor that comes with OFFER: the memory of the sender's region.
 pub const DESCRIPTOR_REGION: u8 = 2;
-/// Kind of a descriptor that comes with OFFER: the doorbell on which the sender waits for records.
+/// Kind of a descriptor that comes with OFFER: the eventfd by which the peer, after writing
+/// records, wakes the OFFER's sender.
 pub const DESCRIPTOR_RECORDS: u8 = 3;
-/// Kind of a descriptor that comes with OFFER: the doorbell on which the sender waits for room.
+/// Kind of a descriptor that comes with OFFER: the eventfd by which the peer, after freeing room,
+/// wakes the OFFER's sender.
 pub const DESCRIPTOR_ROOM: u8 = 4;
-/// Most descriptors that one frame brings.
+/// Most descriptors that one frame of the handshake brings: the list of their kinds has room for
+/// seven.
 pub const DESCRIPTORS_MAX: usize = 7;
 /// The kinds of the descriptors of an OFFER without doorbells: the region alone.
 pub static REGION_ALONE: &[u8] = &[DESCRIPTOR_REGION];
@@ -110,13 +115,15 @@ pub struct Hello {
     /// Why the sender of the frame cannot share memory: a number of SPEC 2.6, or 0 if the sender
     /// can.
     pub fallback_reason: U32,
-    /// How many bytes of the peer's memory the sender of the frame maps at most.
+    /// Maximum number of bytes of the peer's memory that the sender of the frame maps.
     pub map_max: U64,
     /// Length of the longest message that the sender of this frame receives, in bytes.
     pub message_max: U64,
-    /// Number of entries in the sender's release ring: its peer never has more blocks in flight.
+    /// Number of entries in the ring in which the sender returns the peer's blocks of memory. The
+    /// peer never has more blocks in flight.
     pub peer_blocks_max: U64,
-    /// How many of its peer's segments the sender maps at the same time at most.
+    /// Maximum number of the peer's segments (memfds that extend its memory) that the sender of the
+    /// frame maps at the same time.
     pub segments_max: U32,
     /// The process id of the sender in its own namespace. The id is for an operator: the receiver
     /// never acts on it.
@@ -189,12 +196,12 @@ pub struct Ready {
     pub zero0: U32,
     /// Length of the frame in bytes.
     pub length: U32,
-    /// The transport that the sender chooses, one of `TRANSPORT_…`.
+    /// The transport that the sender of the frame chooses from both offers, one of `TRANSPORT_…`.
     pub transport: U32,
     /// Why the sender of the frame does not choose shared memory: a number of SPEC 2.6, or 0 if the
     /// sender does.
     pub reason: U32,
-    /// Flags of the sender: a union of `READY_…` bits.
+    /// Flags of the frame's sender, as a union of `READY_…` bits.
     pub flags: U32,
     /// A reserved field, always 0.
     pub zero1: U32,
@@ -402,7 +409,8 @@ const fn length_of<T>() -> U32 {
 }
 
 impl Hello {
-    /// A HELLO with this crate's tag, versions and length, and all other fields 0.
+    /// Makes a HELLO with the tag of HELLO frames, the protocol versions of this crate, and the
+    /// length of the frame. All other fields are 0.
     #[must_use]
     pub const fn new() -> Self {
         Self {

@@ -18,10 +18,10 @@
 //! holds, and sockets carry, records with their own checksum (SPEC 14): `record.rs` defines them,
 //! and `compact.rs` defines the records without a prefix.
 //!
-//! Owner, state and consumed position are images: each is replaced as a whole, in a pair of slots
-//! (`slot.rs`). So a process killed between any two stores leaves the previous image intact.
-//! Invalid content of a file is a [`FileFault`]. This module reads no file, does not know which
-//! process lives, and repairs nothing.
+//! Owner, state and consumed position are each replaced as a whole: the new content goes into the
+//! other of two slots (`slot.rs`). So a process killed between any two stores leaves the previous
+//! content intact. Invalid content of a file is a [`FileFault`]. This module reads no file, does
+//! not know which process lives, and repairs nothing.
 
 mod checksum;
 pub mod compact;
@@ -54,7 +54,8 @@ pub const OWNER_OFFSET: u64 = 4096;
 pub const STATE_OFFSET: u64 = 8192;
 /// Offset of the control page in a link's file, in bytes.
 pub const LINK_CONTROL_OFFSET: u64 = 12288;
-/// Lowest offset in a link's file at which ring, release ring or slab may begin, in bytes.
+/// Lowest offset in a link's file at which its parts may begin, in bytes: the record ring, the
+/// release ring and the slab.
 pub const PARTS_OFFSET: u64 = 16384;
 
 /// Distance between the two slots of the owner page, and of the state page, in bytes.
@@ -82,13 +83,13 @@ const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 pub struct Image {
     /// The header of the file, written once.
     pub header: LinkHeader,
-    /// The positions of ring, release ring and slab.
+    /// The offsets and sizes of the file's record ring, release ring and slab.
     pub geometry: LinkGeometry,
     /// The process that owns the file, or the last owner if no process owns it now.
     pub owner: OwnerRecord,
     /// The epoch, the positions of the sent and the received stream, and the reports.
     pub state: StateImage,
-    /// The position up to which the peer's stream was consumed.
+    /// The position up to which the owner's application has acknowledged the peer's stream.
     pub consumed: Consumed,
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a connection does not use shared memory, or was refused: numbers and sentences (SPEC 2.5,
-//! 2.6).
+//! The reasons why a connection does not use shared memory, or was refused (SPEC 2.5, 2.6).
 //!
-//! The wire carries the numbers; the sentences are for an operator. A number that this version does
-//! not know, from a newer peer, is kept unchanged.
+//! Frames carry the number of a reason; its sentence is for an operator. A number from a newer peer
+//! that this version does not know is kept unchanged.
 
 use core::fmt;
 
-/// Why a connection uses the socket instead of shared memory (SPEC 2.6).
+/// Reason why a connection uses the socket instead of shared memory (SPEC 2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FallbackReason {
@@ -15,13 +14,14 @@ pub enum FallbackReason {
     Policy,
     /// The address is a TCP address, or the socket cannot pass descriptors.
     Remote,
-    /// The kernel or a sandbox lacks memfds or the seals they need.
+    /// The kernel or a sandbox does not allow memfds (memory behind a descriptor), or the seals
+    /// that a region needs.
     Memfd,
-    /// The memory of a region could not be allocated.
+    /// The shared memory of one side, its region, could not be allocated.
     Memory,
     /// A process is at its limit of open descriptors, or a security module dropped descriptors.
     Descriptors,
-    /// The region is larger than the peer accepts.
+    /// The region, the shared memory of one side, is larger than the peer accepts.
     Limits,
     /// Mapping the peer's region failed.
     Map,
@@ -30,7 +30,7 @@ pub enum FallbackReason {
 }
 
 impl FallbackReason {
-    /// The number of the reason on the wire; never 0.
+    /// The number of the reason in a frame; never 0.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -81,7 +81,7 @@ impl fmt::Display for FallbackReason {
     }
 }
 
-/// Why a connection was refused (SPEC 2.5).
+/// Reason why a connection was refused (SPEC 2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -102,7 +102,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The number of the refusal on the wire.
+    /// The number of the refusal in a frame.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -116,7 +116,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal with this number on the wire.
+    /// The refusal with this number, which a frame carried.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         match number {

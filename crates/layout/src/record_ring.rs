@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The record ring as bytes: where records lie, their header and kinds, and the bodies of those
-//! kinds that have one (SPEC 4).
+//! The bytes of a record ring, in which one side writes records for its peer: positions, headers,
+//! kinds, and the bodies of those kinds that have one (SPEC 4).
 //!
 //! ```text
 //!  position   0        64       128            192  ...            size          size+64
@@ -21,7 +21,8 @@
 //! is accepted at position `p` iff `word0 & !0x3e == p | 1`. An older record, old payload at the
 //! same offset, and a record of another position all fail that test.
 //!
-//! This file defines bytes only. Channels and sessions define what a kind *means* to them.
+//! This file defines bytes only. Channels, sessions and links define what a record of each kind
+//! *does*.
 
 use crate::check::Violation;
 use zerocopy::little_endian::{U32, U64};
@@ -36,7 +37,7 @@ pub const RING_BYTES_MIN: u64 = 4096;
 /// The largest ring that a region may announce, in bytes.
 pub const RING_BYTES_MAX: u64 = 1 << 30;
 
-/// An absolute position in a stream of records, in bytes of ring footprint since the start.
+/// A position in a stream of records: the number of ring bytes that all records before it take.
 ///
 /// Positions are multiples of [`SLOT_BYTES`] and never repeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,7 +76,7 @@ impl RingSize {
         }
     }
 
-    /// The size of the ring in bytes.
+    /// The size of the ring in bytes, as a plain number.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -99,7 +100,8 @@ impl RingSize {
         self.0 / 4
     }
 
-    /// The largest payload of one record in the ring, in bytes.
+    /// The largest payload of one record in the ring, in bytes: a quarter of the ring, without the
+    /// header.
     #[must_use]
     pub const fn payload_max(self) -> u64 {
         self.record_max() - HEADER_BYTES
@@ -112,7 +114,8 @@ impl RingSize {
         self.0 / 2
     }
 
-    /// Number of consumed bytes after which a consumer must publish its position (SPEC 4.6).
+    /// Number of consumed bytes after which a consumer must publish its position, so that the
+    /// producer can reuse their memory (SPEC 4.6).
     #[must_use]
     pub const fn publish_every(self) -> u64 {
         self.0 / 8
@@ -168,9 +171,10 @@ pub enum Kind {
     Ping = 14,
     /// The last record of a stream; the side that did not open the stream sends it (sessions).
     End = 15,
-    /// A whole message of a link, without a prefix. Only links have this kind.
+    /// A whole message of a link, without the prefix of a link's DATA record. Only links have this
+    /// kind.
     CompactRecord = 16,
-    /// Padding up to the end of the ring.
+    /// Padding up to the end of the ring, where the next record would cross that end.
     Pad = 31,
 }
 
@@ -249,7 +253,7 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// Reads the two header words found where the record at `position` must begin.
+    /// Checks the two header words loaded from the place where the record at `position` must begin.
     ///
     /// Returns `Ok(None)` if no record is published at `position` yet. Both words must have been
     /// loaded *once* into private memory before the call.
@@ -268,8 +272,8 @@ impl RecordHeader {
         Self::check_in(size, position, first, second, false)
     }
 
-    /// Does what [`check`](Self::check) does, for the ring of a link, in which kind 16 (compact
-    /// record) exists, too.
+    /// Checks two header words as [`check`](Self::check) does, but in the ring of a link. Only
+    /// there kind 16 (compact record) exists.
     ///
     /// # Errors
     /// The errors of [`check`](Self::check).
@@ -344,7 +348,8 @@ impl RecordHeader {
         Ok(Self { position, kind, len, stream })
     }
 
-    /// The ring bytes that the record takes: header and payload, rounded up to whole slots.
+    /// The number of ring bytes that this record takes: header and payload, rounded up to whole
+    /// slots.
     #[inline]
     #[must_use]
     pub const fn footprint(&self) -> u64 {
@@ -362,7 +367,7 @@ impl RecordHeader {
     }
 }
 
-/// The body of a BLOB record: which memory holds the message (SPEC 5.2).
+/// The body of a BLOB record: where in slab memory its message lies (SPEC 5.2).
 ///
 /// Each field below its offset in bytes:
 /// ```text
@@ -397,7 +402,8 @@ const _: () = {
 /// 5.2).
 pub type BlobCredit = U64;
 
-/// The body of SEGMENT and SEGMENT_RETIRE records (SPEC 5.4).
+/// The body of SEGMENT and SEGMENT_RETIRE records, which add and remove a segment: slab memory
+/// outside the region (SPEC 5.4).
 ///
 /// Each field below its offset in bytes:
 /// ```text

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seeded faults: rules that can be disabled one at a time, to check that a test notices.
+//! Seeded faults: rules of the code that can be disabled one at a time, to check that some test
+//! then fails.
 //!
 //! Only a build with `--cfg partywall_faults` contains the faults. The environment selects one of
 //! them: `PARTYWALL_FAULT=NAME`, for this process and its children. One build serves all faults;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layout of a region (SPEC 3).
+//! The layout of a region, the shared memory that one side writes and its peer reads (SPEC 3).
 //!
 //! ```text
 //!  0            header page    RegionHeader; written once, before the region is sealed
@@ -25,7 +25,7 @@ use crate::record_ring::{RING_BYTES_MAX, RING_BYTES_MIN, RingSize};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first eight bytes of a region.
+/// The first eight bytes of a region, which identify the memory format.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
 /// [`RegionHeader::kind`]: the memory of one side of a connection, which one peer reads.
@@ -47,17 +47,21 @@ pub const GRAIN_BYTES: u64 = 64 * 1024;
 /// Offset of the control page in the region, in bytes.
 pub const CONTROL_OFFSET: u64 = PAGE_BYTES;
 
-/// Offset of `consumed` in the control page.
+/// Offset in the control page of the word `consumed`: the position up to which the owner of the
+/// region has consumed its peer's ring.
 pub const CONSUMED: u64 = 0;
-/// Offset of `asleep_records` in the control page.
+/// Offset in the control page of the word `asleep_records`, which says whether the owner of the
+/// region sleeps until records arrive.
 pub const ASLEEP_RECORDS: u64 = LINE_BYTES;
-/// Offset of `asleep_room` in the control page.
+/// Offset in the control page of the word `asleep_room`, which says whether the owner of the region
+/// sleeps until there is room.
 pub const ASLEEP_ROOM: u64 = 2 * LINE_BYTES;
-/// Offset of `released` in the control page.
+/// Offset in the control page of the word `released`: the number of entries that the owner has
+/// written to its release ring.
 pub const RELEASED: u64 = 3 * LINE_BYTES;
-/// Offset of the sender's counters in the control page.
+/// Offset in the control page of the counters of the owner as a sender; see [`sending`].
 pub const SENDING_COUNTERS: u64 = 4 * LINE_BYTES;
-/// Offset of the receiver's counters in the control page.
+/// Offset in the control page of the counters of the owner as a receiver; see [`receiving`].
 pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
@@ -75,19 +79,20 @@ pub mod sending {
     pub const BYTES: u64 = 1;
     /// Number of messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Number of messages copied through the ring because no block was free.
+    /// Number of messages that were too long for one record and had to be copied through the ring
+    /// in fragments, because no block was free.
     pub const OVERFLOWS: u64 = 3;
     /// Number of times that the sender notified its peer of records.
     pub const DOORBELLS: u64 = 4;
     /// Number of times that the sender slept because there was no room.
     pub const SLEEPS: u64 = 5;
-    /// Size of slab and segments at this moment, in bytes.
+    /// Size of the sender's slab and segments at this moment, in bytes.
     pub const MEMORY: u64 = 6;
     /// Number of blocks that are allocated now, because the receiver has not released them yet.
     pub const BLOCKS_OUT: u64 = 7;
     /// Position after the last record that the sender committed.
     pub const TAIL: u64 = 8;
-    /// Number of counters that a sender has.
+    /// Number of words that the counters of a sender take.
     pub const COUNT: u64 = 9;
 }
 
@@ -106,7 +111,7 @@ pub mod receiving {
     pub const SLEEPS: u64 = 4;
     /// Number of times that records arrived while the receiver spun, so that it did not sleep.
     pub const SPINS_PAID: u64 = 5;
-    /// Number of counters that a receiver has.
+    /// Number of words that the counters of a receiver take.
     pub const COUNT: u64 = 6;
 }
 
@@ -116,8 +121,8 @@ const _: () = {
     assert!(RECEIVING_COUNTERS + LINE_BYTES <= PAGE_BYTES);
 };
 
-/// Hash of the rules of this memory format. Two sides with different hashes cannot use each other's
-/// memory, even if they have the same version number.
+/// Hash of the offsets and sizes of this memory format. Two sides with different hashes do not use
+/// each other's memory, even if they have the same version number.
 pub const LAYOUT_HASH: u64 = {
     let rules: [u64; 16] = [
         FORMAT_VERSION as u64,
@@ -235,9 +240,10 @@ pub struct Geometry {
     pub slab_bytes: u64,
 }
 
-/// Smallest number of entries in a release ring.
+/// Smallest number of entries in a release ring, and so of the peer's blocks that may be
+/// unreleased.
 pub const RELEASE_ENTRIES_MIN: u64 = 8;
-/// Largest number of entries in a release ring.
+/// Largest number of entries in a release ring, eight bytes each.
 pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;
 
 impl Geometry {

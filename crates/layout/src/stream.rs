@@ -10,7 +10,7 @@
 //!  PING      0 answer (u64)    8 token (u64)          16
 //! ```
 //!
-//! The state machine of a session decides which record is allowed when; this file does not.
+//! This file checks bodies only. The state machine of a session decides when a record is allowed.
 
 use crate::check::Violation;
 use crate::record_ring::RecordHeader;
@@ -80,11 +80,13 @@ pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 )]
 #[repr(C)]
 pub struct OpenHead {
-    /// What the stream carries: one of the `CONTENT_…` values. Only tools use this field; a
-    /// receiver never decides by it.
+    /// The kind of content that the stream carries: one of the `CONTENT_…` values. Only tools use
+    /// this field; a receiver never decides by it.
     pub content: U16,
+    /// A field that is reserved for the priority of the stream, always 0.
+    pub priority: u8,
     /// A reserved field, always 0.
-    pub zero: [u8; 6],
+    pub zero: [u8; 5],
 }
 
 /// The body of a RESET record (SPEC 11.3).
@@ -145,12 +147,14 @@ const _: () = {
     assert!(core::mem::offset_of!(PingBody, token) == 8);
 };
 
-/// Length in bytes of the longest body that a RESET, CREDIT, GO_AWAY or PING record can have.
+/// Length in bytes of the longest body that a RESET, CREDIT, GO_AWAY or PING record can have; the
+/// reason of a GO_AWAY is not counted.
 pub const BODY_BYTES_MAX: usize = size_of::<PingBody>();
 
 impl OpenHead {
     /// The head of an OPEN record for an opener that does not say what the stream carries.
-    pub const APPLICATION: Self = Self { content: U16::new(CONTENT_APPLICATION), zero: [0; 6] };
+    pub const APPLICATION: Self =
+        Self { content: U16::new(CONTENT_APPLICATION), priority: 0, zero: [0; 5] };
 
     /// Checks the length of `record`, an OPEN. Returns the length of its metadata in bytes.
     ///
@@ -188,8 +192,8 @@ impl CreditBody {
 }
 
 impl GoAwayBody {
-    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`. Returns it with the reason,
-    /// which is for people and need not be UTF-8.
+    /// Reads and checks the body of `record`, a GO_AWAY, from `bytes`. Returns the body and the
+    /// reason after it, which is for people and need not be UTF-8.
     ///
     /// # Errors
     /// [`Violation::Body`] if the length of the body is invalid.

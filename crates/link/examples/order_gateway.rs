@@ -45,8 +45,8 @@ fn gateway(address: &str, directory: &str) -> Result<()> {
                 if order.attempt() > 1 {
                     println!("order {number} was here before, and was not reported");
                 }
-                // The report is sent and the order acknowledged in one step: after a crash both
-                // have happened, or neither.
+                // The link sends the report and acknowledges the order in one step: after a crash
+                // both have happened, or neither.
                 order.reply(&number.to_le_bytes())?;
             }
             // The strategy process may be started again, so the gateway does not end: its next call
@@ -96,7 +96,8 @@ fn strategy(address: &str, directory: &str, day: u64, orders: u64) -> Result<()>
     Ok(())
 }
 
-/// Maximum number of orders that wait for their reports.
+/// Maximum number of orders that wait for their reports. Their 64 bytes each fill only a small part
+/// of the link's ring of 1 MiB.
 const UNREPORTED_MAX: u64 = 1000;
 /// Bytes of the stream that a message of 8 bytes takes.
 const SLOT_BYTES: u64 = 64;

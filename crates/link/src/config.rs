@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The configuration of one end of a link. Each limit has a setting with a default.
+//! The configuration of one end of a link: memory, delivery, waiting, and the admission of peers.
+//! Each setting has a default.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use super::store::{AfterReboot, Key, Sizes};
 use partywall::{Address, Admission, Peer, TransportPolicy};
 use partywall_wait::Wait;
 
-/// When a received message counts as acknowledged, which decides whether a killed process receives
-/// it again.
+/// The time at which a received message counts as acknowledged. It decides whether the message is
+/// received again after its receiver was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Delivery {
@@ -129,9 +130,9 @@ impl Config {
         self
     }
 
-    /// The largest ring and slab of the peer that this end accepts, in bytes. So many bytes may
-    /// arrive at this end before it acknowledges them. A peer with a larger ring or slab is
-    /// refused. The default is 64 MiB for the ring and 1 GiB for the slab.
+    /// The largest ring and slab of the peer that this end accepts, in bytes. The peer may send as
+    /// many bytes before this end acknowledges any. A peer with a larger ring or slab is refused.
+    /// The default is 64 MiB for the ring and 1 GiB for the slab.
     #[must_use]
     pub const fn peer_max(mut self, ring_bytes: u64, slab_bytes: u64) -> Self {
         self.peer_ring_max = ring_bytes;
@@ -139,11 +140,11 @@ impl Config {
         self
     }
 
-    /// Transport of messages over a Unix socket's address. Messages go through shared memory if
+    /// Transport for connections to a Unix socket's address. Messages go through shared memory if
     /// both ends belong to the same user and can map each other's memory, else through the socket.
-    /// With [`TransportPolicy::SharedMemory`] a connection without shared memory is closed. The
-    /// choice is made anew for each connection and does not affect which messages are kept.
-    /// Default: [`TransportPolicy::Auto`].
+    /// With [`TransportPolicy::SharedMemory`] a connection without shared memory is closed. Each
+    /// connection chooses anew; the choice does not affect which messages the link keeps. Default:
+    /// [`TransportPolicy::Auto`].
     ///
     /// A link in [`Storage::Memory`](super::Storage::Memory) that may share its memory allocates
     /// all of it when it is opened, and uses two more descriptors.
@@ -153,8 +154,9 @@ impl Config {
         self
     }
 
-    /// Wait strategy of a thread that blocks on the link, as in `send` and `recv`. For a link,
-    /// `Wait::Poll` is the same as `Wait::Park`. The default is `Wait::Adaptive`.
+    /// The way in which a thread waits that blocks on the link, as in `send` and `recv`: it spins,
+    /// sleeps, or spins before it sleeps. For a link, `Wait::Poll` is the same as `Wait::Park`. The
+    /// default is `Wait::Adaptive`.
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -168,8 +170,9 @@ impl Config {
         self
     }
 
-    /// The group whose threads drive the link, or all links of the server. By default, each link of
-    /// a client has its own group, and all links of a server share one.
+    /// The group of this link, or of all links of this server. A thread that blocks on one link of
+    /// a group handles the events of all its links. By default, each link of a client has its own
+    /// group, and all links of a server share one.
     #[must_use]
     pub fn group(mut self, group: &Group) -> Self {
         self.group = Some(group.clone());
@@ -184,7 +187,8 @@ impl Config {
         self
     }
 
-    /// When a received message counts as acknowledged. The default is [`Delivery::AtLeastOnce`].
+    /// The time at which a received message counts as acknowledged: when the application says so,
+    /// or when it receives the message. The default is [`Delivery::AtLeastOnce`].
     #[must_use]
     pub const fn delivery(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
@@ -200,16 +204,17 @@ impl Config {
         self
     }
 
-    /// The longest time for attaching a connection. The default is 5 s.
+    /// The longest time that a new connection may take to attach, that is, to finish the handshake
+    /// of the link. The default is 5 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Maximum number of a server's connections that have not sent their ATTACH yet. Further
-    /// connections wait in the backlog, and each replaces a connection that has been silent for 100
-    /// ms. The default is 64.
+    /// Maximum number of a server's connections that have not sent their ATTACH, the first frame of
+    /// a client, yet. Further connections wait in the backlog, and each replaces a connection that
+    /// has been silent for 100 ms. The default is 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
@@ -278,10 +283,10 @@ impl Config {
         self
     }
 
-    /// Makes a server ask `decide` about each connection before it opens the link. The thread that
-    /// drives the group calls `decide`, and drives nothing else meanwhile: if `decide` blocks on a
-    /// link of the same group, it deadlocks. Without this setting, every client is accepted over
-    /// Unix sockets, and none over TCP.
+    /// Makes a server call `decide` for each connection before the server opens the link. The
+    /// thread that handles the group's events calls `decide`, and handles no other event meanwhile:
+    /// if `decide` blocks on a link of the same group, it deadlocks. Without this setting, every
+    /// client is accepted over Unix sockets, and none over TCP.
     ///
     /// Over TCP nothing but the login proves a client's names, so let `decide` check a secret.
     ///
@@ -334,8 +339,9 @@ impl Config {
         Ok(sizes)
     }
 
-    /// The rule for admitting a peer, if there is one. An abstract address has no permissions, so
-    /// without a configured rule only our own user is admitted there.
+    /// The rule by which a peer's process is admitted or refused, if there is one. An abstract
+    /// address has no permissions, so without a configured rule only our own user is admitted
+    /// there.
     pub(super) fn admission(&self, is_abstract: bool) -> Option<Admission> {
         let own = || is_abstract.then(Admission::own_user);
         self.admission.clone().or_else(own)
@@ -349,13 +355,13 @@ impl Config {
 
     /// The size in bytes of the largest peer memory that this end maps.
     pub(super) fn peer_bytes_max(&self) -> u64 {
-        // Besides ring and slab, a link file contains other pages, and its size is rounded up to
-        // whole pages.
+        // Besides ring and slab, a link file contains other pages, and the file's size is rounded
+        // up to whole pages.
         let parts = self.peer_ring_max.saturating_add(self.peer_slab_max);
         parts.saturating_add(PARTS_OFFSET).saturating_add(FILLED_UP_MAX)
     }
 
-    /// Refuses a connection whose transport the configuration does not allow.
+    /// Refuses a connection without shared memory if the configuration demands shared memory.
     pub(super) fn judge_transport(&self, is_shared: bool) -> Result<(), Refusal> {
         if is_shared || self.transport != TransportPolicy::SharedMemory {
             return Ok(());
@@ -403,10 +409,11 @@ pub struct LoginRequest {
 /// The decision of a server whether a client may attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginAnswer {
-    /// The client may attach. The client's application gets these bytes, at most 4 KiB.
+    /// The client may attach: its connection becomes one of the link. The client's application gets
+    /// these bytes, at most 4 KiB.
     Accept(Vec<u8>),
-    /// The client may not attach. It gets this reason, which its operator can read, and tries to
-    /// attach again later.
+    /// The client may not attach. The client gets this reason, which its operator can read, and
+    /// tries again later.
     Reject(String),
 }
 
@@ -421,7 +428,7 @@ impl fmt::Debug for OnLogin {
 }
 
 /// Upper bound in bytes for two parts of a link file together: its release ring, and the rounding
-/// of the file's size up to whole pages.
+/// of the file's size up to whole pages. The bound is generous, and only limits what is mapped.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
 impl fmt::Debug for Config {

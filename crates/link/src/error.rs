@@ -13,7 +13,7 @@ use super::store::KeyError;
 use super::store::StorageError;
 use partywall::AddressError;
 
-/// Reason why a link does nothing more in this process.
+/// Reason why a link has stopped in this process: it sends and delivers no further messages.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
@@ -26,12 +26,14 @@ pub enum Stopped {
         "a later owner of this end has taken its place: find out who opened the same link, and let only one go on"
     )]
     Fenced,
-    /// The stores of the two ends contradict each other, so the link is in quarantine.
+    /// The files of the two ends contradict each other, so the link is in quarantine: it keeps all
+    /// bytes until an operator decides.
     #[error(
         "the link is in quarantine, and keeps all bytes: look with `partywall link inspect`, and decide"
     )]
     Quarantined,
-    /// This process is a forked child of the process that opened the link.
+    /// This process is a forked child of the process that opened the link, and only the parent may
+    /// use it.
     #[error("this link belongs to the parent process: open another one after fork()")]
     Forked,
     /// A system call that the link needs failed unexpectedly.
@@ -71,7 +73,7 @@ pub enum SendError {
         /// Total length in bytes of the messages of the batch.
         len: u64,
     },
-    /// The link accepts no more messages, for the reason given.
+    /// The link has stopped and accepts no further messages, for the reason in the field.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -84,7 +86,7 @@ pub enum TrySendError {
     /// earlier messages.
     #[error("there is no room now")]
     Full,
-    /// The message can never be sent, for the reason given.
+    /// The message can never be sent, for the reason in the field; trying again does not help.
     #[error(transparent)]
     Never(#[from] SendError),
 }
@@ -121,9 +123,9 @@ pub enum AckError {
     /// A later message was already acknowledged, which acknowledged this message too.
     #[error("the message is acknowledged already: a later one was acknowledged")]
     Consumed,
-    /// The message belongs to a past epoch, so it is in the [reports](crate::Link::reports). Or the
-    /// link redelivers unacknowledged messages, as after [`rewind`](crate::Link::rewind), and this
-    /// message will be received again.
+    /// The message belongs to a past epoch, and is in the [reports](crate::Link::reports). Or the
+    /// link delivers unacknowledged messages again, as after [`rewind`](crate::Link::rewind), and
+    /// this message will be received again.
     #[error(
         "the message cannot be acknowledged any more: its epoch is over, and it is in the reports, or it will be received again"
     )]
@@ -138,7 +140,7 @@ pub enum AckError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The message that the reply answers cannot be acknowledged, for the reason given.
+    /// The message that the reply answers cannot be acknowledged, for the reason in the field.
     #[error(transparent)]
     Ack(#[from] AckError),
     /// The reply cannot be sent, for the reason given.
@@ -157,7 +159,8 @@ pub enum WaitError {
         /// if the last attempt succeeded.
         last: String,
     },
-    /// The awaited event cannot happen any more, for the reason given.
+    /// The awaited event cannot happen any more, because the link has stopped for the reason in the
+    /// field.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -204,17 +207,17 @@ pub enum OpenError {
     /// The text that was given as the server's address is no valid address.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The link file was not opened, for the reason given.
+    /// The link file was not opened, for the reason in the field.
     #[error(transparent)]
     File(#[from] StorageError),
     /// This process already has a handle of the same link.
     #[error("this link of the server is in use: use the handle that there is, or drop it first")]
     AlreadyOpen,
     /// The server already has as many links as [`Config::links_max`](crate::Config::links_max)
-    /// allows. The number of links is given.
+    /// allows. The field is the number of links.
     #[error("the server has {0} links, as many as it may: close some, or raise Config::links_max")]
     TooMany(usize),
-    /// The records of the link contradict the state of the link; the text says where.
+    /// The records in the link's memory contradict the link's stored state; the text says where.
     #[error("the link cannot continue: {0}")]
     Damaged(String),
     /// The system refuses the descriptors (epoll, eventfd, timer) on which threads block.
@@ -245,7 +248,7 @@ pub enum BindError {
     /// be resolved.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// The directory is not fit for link files, for the reason given.
+    /// The directory is not fit for link files, for the reason in the field.
     #[error(transparent)]
     Directory(#[from] StorageError),
     /// Other hosts can reach the server's address, and the configuration does not allow that.
@@ -315,8 +318,8 @@ impl From<AckFault> for AckError {
     }
 }
 
-/// Reason why a message was not sent, for a caller that waits and tries again if the link is only
-/// full.
+/// Reason why a message was not sent. It tells the caller whether to wait for room and try again,
+/// or to give up.
 pub(super) enum Refused {
     /// The link's ring or slab has no room now, but may have room later.
     Full,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The error code of every error of a link: a number that is the same in every language (SPEC 17).
 //!
-//! Codes of links are 500 to 699. An error that channels have too keeps the code of channels.
+//! The codes 500 to 699 belong to links. An error that channels have, too, has the same code for
+//! both.
 
 use partywall::ErrorCode;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group of links that are driven together, by a thread that blocks on one of them or by one that
-//! polls all of them.
+//! A group of links whose sockets and timers one thread handles: any thread that blocks on one of
+//! the links, or one that polls the group.
 //!
 //! ```text
 //!   links, servers ──▶ group: one epoll set, one set of timers
@@ -10,14 +10,16 @@
 //!   a link with events: it has messages, or something else changed ──▶ ready()
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::drive::{Before, Entered, Monitor, MonitorGuard, Reactor};
+use super::end::{Endpoint, Shutdown};
+use super::error::WaitError;
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
@@ -25,7 +27,8 @@ use partywall_wait::{SpinOutcome, Spinner, Wait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(pub(super) u64);
 
-/// A group of links that are driven together. Clones refer to the same group.
+/// A group of links whose sockets and timers one thread handles for all of them. Clones refer to
+/// the same group.
 ///
 /// The library starts no thread: connections are made, bytes read and acknowledgements sent only
 /// while some thread blocks on a link of the group or polls the group.
@@ -53,10 +56,16 @@ pub(super) struct GroupInner {
     events: Arc<Monitor<EventList>>,
     wait: Wait,
     spinner: Mutex<Spinner>,
-    next_id: Mutex<u64>,
+    members: Mutex<Members>,
 }
 
-/// The methods of a link that its group calls.
+/// The links of a group.
+struct Members {
+    next_id: u64,
+    links: BTreeMap<MemberId, Weak<Endpoint>>,
+}
+
+/// A link as its group sees it: the group asks it for its id and its events.
 pub(super) trait Member: Send + Sync {
     fn id(&self) -> MemberId;
     /// Whether the link has events, so that the application should check it. If `is_reported`, the
@@ -68,8 +77,8 @@ pub(super) trait Member: Send + Sync {
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Number of threads that have taken all links out of the list to check them. Each of these
-    /// threads puts back the links that still have events.
+    /// Number of threads that have taken all links out of the list to check them. Each such thread
+    /// puts back the links that still have events.
     readers: u32,
     /// Whether a thread found the list empty while other threads had taken the links out of it.
     has_missed: bool,
@@ -82,8 +91,8 @@ impl Group {
     /// `Wait::Adaptive`.
     ///
     /// # Errors
-    /// There is an error if the process has too few free descriptors. A group takes two, and two
-    /// more when its own descriptor is first requested.
+    /// Fails if the process has too few free descriptors. A group takes two, and two more when its
+    /// own descriptor is first requested.
     pub fn new() -> io::Result<Self> {
         Self::with_wait(Wait::Adaptive)
     }
@@ -96,14 +105,14 @@ impl Group {
         let reactor = Reactor::new()?;
         let events = Monitor::new(Arc::clone(&reactor), EventList::default());
         let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
-        Ok(Self {
-            inner: Arc::new(GroupInner { reactor, events, wait, spinner, next_id: Mutex::new(1) }),
-        })
+        let members = Mutex::new(Members { next_id: 1, links: BTreeMap::new() });
+        Ok(Self { inner: Arc::new(GroupInner { reactor, events, wait, spinner, members }) })
     }
 
-    /// Drives the group until a link has events, at most until `deadline`, and returns the number
-    /// of links with events. A link has events if it has unreceived messages, or if its room, its
-    /// events or its connection changed since [`ready`](Self::ready) last returned it.
+    /// Handles the sockets and timers of all links of the group until a link has events, at most
+    /// until `deadline`. Returns the number of links with events. A link has events if it has
+    /// unreceived messages, or if its room, its events or its connection changed since
+    /// [`ready`](Self::ready) last returned it.
     ///
     /// # Errors
     /// The error of epoll, which a sound system never reports.
@@ -125,8 +134,8 @@ impl Group {
         }
     }
 
-    /// Drives the group, and handles everything that is possible without blocking. Returns the
-    /// number of links with events.
+    /// Handles the ready sockets and due timers of all links of the group, without blocking.
+    /// Returns the number of links with events.
     ///
     /// # Errors
     /// The errors of [`poll`](Self::poll).
@@ -143,6 +152,22 @@ impl Group {
         links.iter().map(|link| link.id()).collect()
     }
 
+    /// Closes all links of the group like [`Link::close`](crate::Link::close), even those with a
+    /// handle. The link files are then written to the disk together, which may last beyond
+    /// `deadline`: many files cost hardly more than one.
+    ///
+    /// A client that attaches to a server of the group afterwards opens its link anew. So close the
+    /// servers before, by [`Server::close`](crate::Server::close).
+    ///
+    /// # Errors
+    /// The first error of [`Link::close`](crate::Link::close). All links are closed even then.
+    pub fn close(&self, deadline: Instant) -> Result<(), WaitError> {
+        // The lock is released before any link is closed, because a link that is dropped takes it.
+        let links: Vec<_> = self.inner.members().links.values().filter_map(Weak::upgrade).collect();
+        let open: Vec<_> = links.into_iter().filter(|link| link.is_open()).collect();
+        Shutdown::close_all(&open, Some(deadline))
+    }
+
     /// Time at which the application should call [`try_poll`](Self::try_poll) even if the group's
     /// descriptor is not readable; `None` if no timer is set.
     #[must_use]
@@ -150,7 +175,7 @@ impl Group {
         self.inner.reactor.next_timer()
     }
 
-    /// Number of times that a thread polled the sockets of this group.
+    /// Number of times that some thread polled the sockets of this group, or blocked on them.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.inner.reactor.turns()
@@ -173,11 +198,22 @@ impl fmt::Debug for Group {
 }
 
 impl GroupInner {
-    pub(super) fn next_id(&self) -> MemberId {
-        let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = MemberId(*next);
-        *next += 1;
+    /// Adds a link to the group, and returns the id of the link within the group.
+    pub(super) fn join(&self, link: Weak<Endpoint>) -> MemberId {
+        let mut members = self.members();
+        let id = MemberId(members.next_id);
+        members.next_id += 1;
+        members.links.insert(id, link);
         id
+    }
+
+    /// Removes a link that is dropped from the group.
+    pub(super) fn leave(&self, id: MemberId) {
+        self.members().links.remove(&id);
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends a link to the list of links with events; the caller ensures that the list does not
@@ -192,12 +228,12 @@ impl GroupInner {
         self.links_with_events(false).len()
     }
 
-    /// Returns the links that still have events, and removes all other links from the list. If
-    /// `is_reported`, the caller passes the links to the application, and later calls return the
+    /// Returns the listed links that still have events, and removes all other links from the list.
+    /// If `is_reported`, the caller passes the links to the application, and later calls return the
     /// same links only for messages.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
-        // A thread that reports an event locks the link first and then the list. To keep this
-        // order, the list's lock is released before any link is locked.
+        // A thread that reports an event locks the link first and then the list. No thread may lock
+        // them in reverse order, so the list's lock is released before any link is locked.
         let listed = {
             let mut events = self.events.lock();
             events.has_missed |= events.readers > 0;
@@ -217,9 +253,9 @@ impl GroupInner {
         let has_missed = events.has_missed;
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
-            // Another thread may have found the list empty while it was being checked, and may now
-            // sleep in `poll` or in an external event loop. It is woken, because the list has links
-            // again.
+            // Another thread may have found the list empty while this thread checked the links, and
+            // may now sleep in `poll` or in an external event loop. It is woken, because the list
+            // has links again.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();
@@ -239,5 +275,6 @@ impl GroupInner {
     }
 }
 
-/// The longest time for which `poll` spins before the thread sleeps.
+/// The longest time for which a thread spins in `Group::poll` before it sleeps; it equals the
+/// default of `Config::spin_budget`.
 const SPIN_BUDGET: Duration = Duration::from_micros(50);

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Status and counters of a link.
+//! The status of a link, as `Link::status` returns it, and the counters of one end.
 
 use std::fmt;
 
 use partywall::Peer;
 
-/// Present status of a link. In every status except `Closed`, the link keeps its unacknowledged
-/// messages.
+/// Present status of a link: whether messages flow, and if not, why. In every status except
+/// `Closed`, the link keeps its unacknowledged messages.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
     /// The link has no connection. A client makes a connection while a thread blocks on the link or
     /// the link's group.
     Detached,
-    /// The link's connection is being made, but does not carry records yet.
+    /// The link's connection is being made or is in its handshake, and does not carry messages yet.
     Attaching,
-    /// The link has a connection on which records can flow.
+    /// The link has a connection on which messages can flow.
     Attached {
         /// Transport of the connection.
         transport: Transport,
         /// Identity of the peer.
         peer: Peer,
     },
-    /// A later owner of the local end has replaced this process.
+    /// A later owner of the local end (another process that opened it) has replaced this process,
+    /// which attaches no more.
     Fenced,
-    /// The stores of the two ends contradict each other. Both ends keep all bytes until an operator
+    /// The files of the two ends contradict each other. Both ends keep all bytes until an operator
     /// decides.
     Quarantined,
     /// This process closed the link, or is a forked child of the process that opened it.
     Closed,
 }
 
-/// Transport of a connection.
+/// Transport over which a connection carries messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
@@ -78,9 +79,10 @@ pub struct Stats {
     pub messages_received: u64,
     /// Total length in bytes of the delivered messages.
     pub bytes_received: u64,
-    /// Number of times that the link was attached.
+    /// Number of times that the link was attached, that is, got a connection over which messages
+    /// flow.
     pub connections: u64,
-    /// Number of acknowledgements in frames of their own; acknowledgements within messages are not
-    /// counted.
+    /// Number of acknowledgements sent in frames of their own. Those that a message's record
+    /// carries, or that the peer reads in shared memory, are not counted.
     pub acknowledgements: u64,
 }

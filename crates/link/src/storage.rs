@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the memory of a link lies: in files of a directory, or in this process.
+//! The storage of links: files in a directory, or memory of this process.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,8 @@ use super::error::{ConfigError, OpenError};
 use super::link_state::LinkState;
 use super::store::{AfterReboot, Directory, Key, OwnFile, Sizes, StorageError, StoreParts};
 
-/// Where a link keeps its messages, which determines what they survive.
+/// Place where a link keeps its messages. It determines whether they survive the end of the
+/// process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Storage {
@@ -15,8 +16,8 @@ pub enum Storage {
     Memory,
     /// In files in the named directory, which must exist, belong to this user, and be writable for
     /// no other user. The two ends may use the same directory or different ones. The link survives
-    /// the death of its processes. After another boot the link continues if it was
-    /// [closed](crate::Link::close) before that boot. Otherwise the file is refused, unless
+    /// the death of its processes. After a reboot the link continues if it was
+    /// [closed](crate::Link::close) before. Otherwise the file is refused, unless
     /// [`Config::after_reboot`](crate::Config::after_reboot) says otherwise.
     Directory(PathBuf),
 }
@@ -43,8 +44,8 @@ impl OpenStorage {
         })
     }
 
-    /// Opens the state of a link, which continues where its last owner left off. If `shares` is
-    /// true, the link uses memory that a peer can map where possible.
+    /// Opens the state of a link, which continues where the last owner of the link's file left off.
+    /// If `shares`, a link without a file uses memory that a peer can map, where possible.
     pub(super) fn core(
         &self,
         key: &Key,
@@ -75,6 +76,7 @@ impl OpenStorage {
     }
 }
 
-/// The maximum length in bytes of a message in the ring, for a link on the heap. Every message that
-/// fits goes into the ring, because over a socket the slab saves no copy.
+/// The maximum length in bytes of a message in the ring: no limit but the ring's own, a quarter of
+/// its size. Every message that fits goes into the ring, because over a socket the slab saves no
+/// copy.
 const INLINE_MAX: usize = usize::MAX;

@@ -17,7 +17,8 @@ use support_sweep::act::Act;
 use support_sweep::sweep::{self, Settings};
 use support_sweep::worker;
 
-/// The role of the second process: it is one end of the link, and runs until it is killed.
+/// The role of the second process (the worker): it is one end of the link, makes the tested
+/// operation in single steps, and runs until it is killed.
 #[test]
 fn sweep_worker() {
     worker::main();

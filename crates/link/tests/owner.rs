@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A link file has one owner at a time. A second opener gets an error that names the owner. The
-//! next owner needs the previous one to have left, or to be certainly dead, whatever forked
-//! children it leaves behind. The decision never depends on time.
+//! Tests of the owner of a link file, the one process that has it open. A second opener gets an
+//! error that names the owner. A process becomes the next owner only if the previous owner has left
+//! or is certainly dead, whatever forked children it left behind. The decision never depends on
+//! time.
 
 mod support_link;
 
@@ -18,11 +19,12 @@ use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROLE: &str = "PARTYWALL_LINK_ROLE";
 
-/// The race continues at least until the file has had more owners than this number.
+/// Minimum number of owners in the race, in which several processes open one file again and again:
+/// the test continues until the file has had more owners than this number.
 const OWNERS: u64 = 100;
 
-/// The role of the second process: an owner of the link file, whose behaviour an environment
-/// variable selects. It runs until it is killed.
+/// The role of the second process: it owns the link file until it is killed. An environment
+/// variable selects what it does meanwhile.
 #[test]
 fn owner() {
     let Some(role) = variable(ROLE) else { return };
@@ -66,8 +68,9 @@ fn fork_and_stay(directory: &Path) {
     std::thread::sleep(TIMEOUT);
 }
 
-/// The role of a racer: it opens the file repeatedly. Each owner replaces the former owner's number
-/// in the log by its own, and must find its own number again.
+/// The role of a racer, one of several processes that compete for the link file: it opens the file
+/// repeatedly. Each owner replaces the former owner's number in the log by its own, and must find
+/// its own number again.
 fn race(directory: &Path) {
     let log = fs::File::options().read(true).write(true).open(directory.join("log")).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -122,8 +125,9 @@ fn start(role: &str, directory: &Path) -> Second {
     Second::start("owner", &[(ROLE, role), (DIRECTORY, directory.to_str().unwrap())])
 }
 
-/// Opens the file, which must be refused. Returns the process id and the start of ownership that
-/// the refusal names.
+/// Opens the link file and checks that the call is refused, because another process owns the file.
+/// Returns the owner's process id and the time at which its ownership began, as the refusal names
+/// them.
 fn refused(directory: &Path) -> (u32, SystemTime) {
     match open(directory) {
         Err(StorageError::Busy { pid, since, .. }) => (pid, since),
@@ -145,8 +149,8 @@ fn a_second_owner_in_the_same_process_is_refused() {
     let (pid, since) = refused(directory.path());
     assert_eq!(pid, std::process::id());
     assert!(since >= before && since <= SystemTime::now());
-    // Rule: any part of the file's memory that is in use, even the ring alone, keeps the file
-    // owned.
+    // Rule: the process stays the owner of the file as long as it holds any part of the file's
+    // memory, even the ring alone.
     let ring = own.ring;
     drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
     refused(directory.path());
@@ -203,8 +207,8 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
     refused(directory.path());
     let before = fs::read(support_link::file(directory.path())).unwrap();
     say(directory.path(), "write", 1);
-    // The forked child gets an error when it writes, or dies because its pages are missing: one of
-    // the two has to happen.
+    // The forked child either gets an error when it writes and then creates the file `written`, or
+    // dies because it does not have the link file's pages.
     let until = soon();
     while !child.is_dead() && !directory.path().join("written").exists() {
         assert!(Instant::now() < until, "the child does nothing");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Either end of a link is killed, stopped or cut off at any instant. Every sent message must be
-//! consumed once and in order, and every request answered once. Messages that an epoch drops must
-//! be reported.
+//! The torture test of links: either end of a link is killed, stopped or cut off at any instant.
+//! Every sent message must be consumed once and in order, and every request answered once. Messages
+//! that an epoch drops must be reported.
 //!
 //! `cargo xtask torture` runs these tests for longer. `PARTYWALL_TORTURE_KILLS`, `_CUTS`, `_SEED`
 //! and `_MINUTES` choose the number of kills and cuts, the seed and the duration.
@@ -10,7 +10,8 @@ mod support_torture;
 
 use support_torture::{director, end, settings::Settings};
 
-/// The role of the second process: it is one end of the link, and runs until it is killed.
+/// The role of the second process: it is one end of the link that the torture test disturbs, and
+/// runs until it is killed.
 #[test]
 fn torture_end() {
     if let Some(role) = partywall_testkit::variable(end::ROLE) {
@@ -28,8 +29,8 @@ fn no_kill_loses_or_repeats_a_message() {
     assert!(figures.shared > 0, "{figures}");
 }
 
-/// In a long run every recovery must be in time. In a short run, beside other tests, the recovery
-/// times mean nothing and are not checked.
+/// Rule: cuts of the network lose and repeat no message. In a long run, each link must also recover
+/// within a bound. A short run, beside other tests, is too disturbed to check these times.
 #[test]
 fn no_cut_loses_or_repeats_a_message() {
     let settings = Settings::from_variables();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One number for every error, the same in every language (SPEC 17).
+//! Assigns one stable number to every error of the crate, the same in every language (SPEC 17).
 //!
 //! ```text
 //!   1..99     common to all operations          300..399  addresses, listeners, connecting
@@ -362,8 +362,8 @@ mod tests {
         ConfigError { setting: "", found: 0, wanted: "" }
     }
 
-    /// Reads the tables of SPEC.md that assign numbers to errors, for comparison with the numbers
-    /// in this file.
+    /// Reads the tables of SPEC.md that assign numbers to errors. The test compares these numbers
+    /// with those in this file.
     fn table() -> NumberTable {
         let violations = NumberTable::of_section("9.3 Violations");
         NumberTable::of_section("17 Error numbers").with(100, "violation: ", &violations)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides which connection of a link replaces which (SPEC 12.2).
+//! Decides whether a new connection of a link may replace the present one (SPEC 12.2). The server
+//! of a link calls `admit` for each client that asks to attach.
 //!
 //! ```text
 //!  client ── ATTACH ───▶ server  `admit`: Accept, Stale or Fenced; the server stores and replaces
@@ -17,12 +18,14 @@
 
 use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 
-/// The peer, as the local side stores it.
+/// The identity of the peer that the local side stores, to compare it with the claim of a peer that
+/// attaches later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The store id of the peer.
+    /// The store id of the peer, which identifies its file or memory.
     pub store_id: StoreId,
-    /// The highest incarnation of the peer that the local side has met.
+    /// The highest incarnation (number of an owner) of the peer's store that the local side has
+    /// met.
     pub incarnation: Incarnation,
 }
 
@@ -42,7 +45,8 @@ pub enum PeerOrder {
 }
 
 impl Peer {
-    /// Compares the identity that a peer claims with the peer known so far.
+    /// Compares the identity that a peer claims with `known`, the peer that the local side has
+    /// stored.
     #[must_use]
     pub fn compare(known: Option<&Self>, claim: &Identity) -> PeerOrder {
         let Some(known) = known else { return PeerOrder::Same };
@@ -74,7 +78,7 @@ pub struct Connection {
 /// The connection that a server process confirmed last, even if that connection has ended since.
 pub type Present = Option<Connection>;
 
-/// The server's answer to a client that asks to attach.
+/// The server's answer to a client that asks to attach: the result of [`admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Admission {
     /// The server answers ATTACHED, and replaces the present connection once the client confirms.
@@ -87,7 +91,8 @@ pub enum Admission {
     Fenced(Incarnation),
 }
 
-/// Decides about a client that asks to attach; the server calls it again when that client confirms.
+/// Decides whether a client that asks to attach is admitted. The server calls `admit` again when
+/// that client confirms, because another connection may have been confirmed meanwhile.
 ///
 /// ```
 /// use partywall_reconcile::attach::{admit, Admission, Connection, Peer};
@@ -116,7 +121,8 @@ pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admiss
     }
 }
 
-/// A random number drawn for one connection, which the peer must echo.
+/// A random number that one side draws for one connection, and that the peer must echo to prove
+/// that it is not a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u64);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reconciling one direction: two views make a decision, which the receiver checks and applies
-//! (SPEC 12.3).
+//! Decides where one direction of a link resumes after a disconnect (SPEC 12.3). The input is two
+//! views: what the sender and the receiver say of the stream. The receiver checks and applies the
+//! decision.
 //!
 //! ```text
 //!  The sender keeps the records from base to tail. The receiver
@@ -19,7 +20,8 @@
 //! through the closure `digest_at`, so transports, tools and the model can all call it.
 //!
 //! The sender decides, because it has the records. The receiver accepts the decision only if
-//! [`Decision::check`] succeeds, and only if its own state is still the one of its view.
+//! [`Decision::check`] succeeds. Its own state must also still be the state of the view that it
+//! sent.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{AckedOffset, Position, Range, RecordDigest};
@@ -27,7 +29,7 @@ use crate::report::Impossible;
 use crate::skip::Skip;
 use crate::views::{ReceiverView, SenderView};
 
-/// Decides how a direction resumes.
+/// Decides how a direction of a link resumes, from the sender's view and the receiver's view.
 ///
 /// `digest_at` is called at most once, for a position from base to tail. It returns the digest at
 /// that position, or `None` if no record begins or ends there. It must return a digest for the
@@ -110,7 +112,7 @@ fn gap(
     Decision::Gap { range: Range::clamped(from, sender.base()), digest }
 }
 
-/// How one direction resumes.
+/// How one direction of a link resumes after a disconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// The direction resumes at this position, up to which the receiver had consumed.
@@ -124,13 +126,15 @@ pub enum Decision {
         /// The digest of the sender's record that ends at the end of the range.
         digest: RecordDigest,
     },
-    /// The direction resumes with another stream, because the sender's store was lost.
+    /// The direction begins anew with another stream id, because the sender has lost its store: the
+    /// file or memory in which it kept its messages.
     Lost {
         /// The stream that the receiver consumed before.
         of: StreamId,
         /// The positions of the stream `of` that the receiver received but did not consume.
         range: Range,
-        /// The position where the new stream resumes: its base.
+        /// The position where the new stream resumes: its base, the first position that the sender
+        /// still has.
         resume: Position,
         /// The digest of the record that ends at `resume`.
         digest: RecordDigest,
@@ -142,7 +146,8 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The position of the connection's first record; `None` if no records can flow.
+    /// The position at which the connection's first record in this direction begins; `None` if no
+    /// records can flow.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {
@@ -256,13 +261,14 @@ pub struct Applied {
     pub skip: Option<Skip>,
 }
 
-/// Why a receiver does not apply a decision. No state was changed.
+/// Why a receiver does not apply a decision of the sender. No state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unfit {
     /// The decision does not follow from the two views: a violation by the sender.
     Contradiction,
     /// The receiver has consumed more, or another stream, since its view: both sides attach again.
     Moved,
-    /// The decision begins no stream, so there is nothing to apply.
+    /// The decision is `Impossible` or `NewEpoch`: it begins no stream, so there is nothing to
+    /// apply.
     NoStream,
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Leaving an epoch: what a side keeps of its streams, and which ranges are reported (SPEC 12.4).
+//! Functions by which a side of a link leaves an epoch (SPEC 12.4). They decide what the side keeps
+//! of its streams, and which ranges of messages it reports as undelivered.
 //!
 //! ```text
 //!  sender of epoch 1    has sent up to `tail`
@@ -22,7 +23,7 @@ use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
 use crate::report::{Cause, Direction, Report, Reports, Span};
 
-/// The outgoing stream of an epoch, as its sender left it.
+/// The outgoing stream of a past epoch, as its sender left it: a part of [`Past`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentPast {
     /// The id of the stream that the side sent in the epoch.
@@ -34,7 +35,7 @@ pub struct SentPast {
     pub tail: Position,
 }
 
-/// The incoming stream of an epoch, as its receiver left it.
+/// The incoming stream of a past epoch, as its receiver left it: a part of [`Past`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedPast {
     /// The id of the stream that the side received in the epoch.
@@ -53,7 +54,7 @@ pub struct Past {
     pub sending: Option<SentPast>,
     /// The stream that the side received; `None` if the side knew none in that epoch.
     pub receiving: Option<ReceivedPast>,
-    /// Whether the reports of that epoch were stored.
+    /// Whether the reports of that epoch were stored, so that no range is reported twice.
     pub settled: bool,
 }
 
@@ -130,7 +131,8 @@ pub fn settle(mine: Option<Past>, peer: Option<Past>) -> Settlement {
     Settlement { past, reports }
 }
 
-/// Reports both directions of an epoch that the local side left.
+/// Reports the ranges of both directions that were not consumed in an epoch that the local side
+/// left.
 fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let epoch = mine.epoch;
     let both = peer.filter(|peer| peer.epoch == epoch);

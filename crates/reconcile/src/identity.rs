@@ -20,7 +20,8 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(pub u128);
 
-/// The number of an owner among the owners of a store; the first owner is 1.
+/// The number of an owner (a process that opened the store) among the owners of a store. The first
+/// owner has number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -59,8 +60,8 @@ impl StreamId {
     }
 }
 
-/// What a side tells its peer about itself when a connection begins: its store, its owner, the
-/// connection and its epoch. The frames ATTACH and ATTACHED carry it.
+/// The identity that a side sends to its peer when a connection begins: its store, its owner, the
+/// connection and its epoch. The frames ATTACH and ATTACHED carry the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The store id of the side that sends this identity.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides how the two ends of a link resume after any failure: views in, decisions out (SPEC 12).
+//! Decides how the two ends of a link resume after any failure (SPEC 12). Each end describes its
+//! state of a direction in a view; from the two views this crate derives a decision.
 //!
 //! ```text
 //!  position.rs    positions, digests, acked offsets and the watermarks of one direction

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Positions in a stream, acked offsets, and the watermarks of one direction (SPEC 12.1, 12.5).
+//! Positions in a stream, acked offsets, and the watermarks of one direction (SPEC 12.1, 12.5). A
+//! watermark is a position up to which a side has trimmed, acknowledged, consumed, received or
+//! appended records of a stream.
 //!
 //! ```text
 //!  position  0          64         128        192
@@ -49,7 +51,7 @@ impl Position {
     }
 }
 
-/// The bytes from one position up to another, which is excluded.
+/// A range of a stream: the bytes from one position up to another, which is excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     from: Position,
@@ -143,8 +145,8 @@ pub struct Prepared {
 /// The caller takes [`Prepared`] from the last published record of its own stream that carries an
 /// acked offset of the same stream as `stored`. That record carries the digest too. After a crash
 /// the digest is nowhere else, because the record that it identifies is the peer's. `ack_at`
-/// returns the `ack_pos` of the published record at a position of the own stream, if one begins
-/// there.
+/// returns the field `ack_pos`, the acknowledged position, of the published record that begins at a
+/// position of the own stream.
 ///
 /// The highest acknowledgement that the peer saw is *not* used. If the local store was replaced by
 /// an older copy, using it would silently skip messages that the application has forgotten.
@@ -218,7 +220,7 @@ pub const fn ack_due_at(window: u64, acked: Position) -> Position {
     Position(acked.0.saturating_add(if quarter == 0 { 1 } else { quarter }))
 }
 
-/// The watermarks of a stream at its sender.
+/// The watermarks of a stream at its sender: base, acked and tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outgoing {
     stream: StreamId,
@@ -323,16 +325,16 @@ impl Outgoing {
     }
 }
 
-/// The window has no room for the record that was to be appended, or the stream has reached the
-/// highest position.
+/// Error of [`Outgoing::append`]: the window has no room for the record, or the stream has reached
+/// the highest position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The receiver may still need the records below the given position.
+/// Error of [`Outgoing::trim`]: the receiver may still need some records below the given position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAcked;
 
-/// Why a sender does not apply an acknowledgement.
+/// Why a sender does not apply an acknowledgement: the error of [`Outgoing::acknowledge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckUnfit {
     /// The acknowledgement names another stream, from before an epoch or a loss; the sender drops
@@ -342,14 +344,15 @@ pub enum AckUnfit {
     BeyondTail,
 }
 
-/// The watermarks of a stream at its receiver.
+/// The watermarks of a stream at its receiver: consumed and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Incoming {
     consumed: Position,
     received: Position,
 }
 
-/// How an arriving record relates to the records received before.
+/// How a record that arrives at a receiver relates to the records received before: the result of
+/// [`Incoming::arrive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The record begins where the record received last ended.
@@ -414,11 +417,13 @@ impl Incoming {
     }
 }
 
-/// The arriving record does not begin at the position where the receiver expects the next record.
+/// Error of [`Incoming::arrive`]: the record does not begin at the position where the receiver
+/// expects the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfOrder;
 
-/// No received message ends at the given position.
+/// Error of [`Incoming::consume`]: the position is below the consumed position or above the
+/// received one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 

@@ -14,7 +14,7 @@
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
 
-/// A direction, as seen by the side that reports.
+/// A direction of a link, as seen by the side that reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The stream that the reporting side sends.
@@ -23,7 +23,7 @@ pub enum Direction {
     Incoming,
 }
 
-/// Why a range was skipped or dropped.
+/// Why a range of messages was skipped or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The epoch of the range ended before its messages were consumed.
@@ -50,7 +50,7 @@ pub enum Impossible {
     OtherRecord,
 }
 
-/// The range of positions that a report is about.
+/// The range of positions that a [`Report`] is about, with what is unknown of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The first position of the reported range.
@@ -102,7 +102,7 @@ impl Report {
     }
 }
 
-/// The reports of one commit: at most [`Reports::MAX`].
+/// The reports that one commit stores for the application: at most [`Reports::MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     slots: [Option<Report>; Self::MAX],

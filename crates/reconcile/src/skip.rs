@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranges that a receiver skipped without consuming them, and when each side reports such a range
-//! (SPEC 12.3).
+//! Skips: ranges of a stream that a receiver passed over without consuming them, because the sender
+//! no longer has them. The module also decides when each side reports such a range (SPEC 12.3).
 //!
 //! ```text
 //!  receiver   one commit: moves `consumed` past the range, stores the skip and its report
@@ -18,7 +18,7 @@ use crate::identity::{Epoch, StreamId};
 use crate::position::{Position, Range};
 use crate::report::{Cause, Direction, Report, Reports, Span};
 
-/// A range that a receiver skipped.
+/// A range of a stream that a receiver skipped without consuming it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Skip {
     /// The epoch in which the receiver skipped the range.

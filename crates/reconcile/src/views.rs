@@ -16,7 +16,8 @@ use crate::identity::{Epoch, StreamId};
 use crate::position::{AckedOffset, Incoming, Outgoing, Position, RecordDigest};
 use crate::skip::Skip;
 
-/// A sender's view of its stream: which records the sender has.
+/// A sender's view of its stream, which it sends to the receiver when they attach: epoch, stream,
+/// and which records the sender has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SenderView {
     epoch: Epoch,
@@ -74,7 +75,8 @@ impl SenderView {
     }
 }
 
-/// A receiver's view of a stream: how far the receiver has consumed and received.
+/// A receiver's view of a stream, which it sends to the sender when they attach: how far the
+/// receiver has consumed and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiverView {
     epoch: Epoch,

@@ -38,7 +38,8 @@ use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
-/// Upper bound of the threads that are favoured in the life of a lock, one after the other.
+/// Upper bound of the threads that are favoured in the life of a lock, one after the other. Each of
+/// them has a slot of its own; further threads always take the mutex.
 pub const FAVOURED_MAX: usize = 4;
 
 /// The words of the lock's bias: which thread is favoured, and which threads are inside the lock.
@@ -93,7 +94,7 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// A bias that favours no thread.
+    /// The bias of a new lock, which favours no thread.
     #[must_use]
     pub fn new() -> Self {
         Self { favoured: AtomicU64::new(0), inside: core::array::from_fn(|_| AtomicU64::new(0)) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The index of free chunks by size: a two-level segregated fit, which finds a chunk in constant
-//! time.
+//! The slab's index of free chunks by size: a two-level segregated fit, which finds a chunk in
+//! constant time.
 //!
 //! ```text
 //!  size in units   0 .. 15 | 16 .. 31 | 32 .. 63 | 64 .. 127 | ...   first level: powers of two
@@ -23,11 +23,11 @@ const SECOND_BITS: u32 = 4;
 const SECOND: usize = 1 << SECOND_BITS;
 /// Number of first levels: enough for sizes below 2^36 units, which is far more than any memory.
 const FIRST: usize = 36 - SECOND_BITS as usize + 1;
-/// Upper bound of the chunks that are tried in the one list whose chunks may or may not be large
-/// enough.
+/// Upper bound of the chunks that `find` tries in the one list whose chunks may or may not be large
+/// enough. The bound keeps the time of `find` constant.
 const TRIES_MAX: usize = 16;
 
-/// The index of the free chunks, by size.
+/// The slab's index of free chunks by size; finds a chunk of a wanted size in constant time.
 #[derive(Debug)]
 pub struct Bins {
     first: u64,
@@ -129,7 +129,7 @@ impl Bins {
     }
 }
 
-/// First and second level of the list that holds chunks of `units`.
+/// Returns first and second level of the list that holds chunks of `units` units of 64 bytes.
 const fn bin_of(units: u64) -> (usize, usize) {
     if units < SECOND as u64 {
         #[expect(clippy::cast_possible_truncation, reason = "less than 16")]

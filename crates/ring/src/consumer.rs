@@ -18,10 +18,10 @@ use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES};
 use partywall_layout::{RecordHeader, Violation};
 
-/// Distance in bytes at which [`Consumer::prefetch`] fetches ahead.
+/// Distance in bytes, from the consumer's position, at which [`Consumer::prefetch`] fetches ahead.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 
-/// The only reader of a record ring.
+/// The only reader of a record ring, which lies in the peer's region.
 #[derive(Debug)]
 pub struct Consumer {
     ring: PeerMem,
@@ -135,7 +135,7 @@ impl Consumer {
         self.position = self.position.plus(header.footprint());
     }
 
-    /// Prefetches the first two cache lines of the next record.
+    /// Prefetches the first two cache lines of the next record, which the caller will read soon.
     #[inline]
     pub fn prefetch_next(&self) {
         let offset = self.offset();
@@ -158,7 +158,8 @@ impl Consumer {
         }
     }
 
-    /// Whether so much is consumed that the consumer must report its progress now (SPEC 4.6).
+    /// Whether an eighth of the ring is consumed and not reported, so that the consumer must report
+    /// its progress now (SPEC 4.6).
     #[inline]
     #[must_use]
     pub const fn is_report_due(&self) -> bool {

@@ -41,13 +41,14 @@ pub trait Writable: Send + Sync + 'static {
     fn as_mut_slice(&mut self) -> &mut [u8];
 }
 
-/// Memory that another process writes, for as long as the value lives.
+/// Memory that another process writes, mapped for as long as the value lives. The code that maps
+/// the memory implements this trait.
 pub trait Readable: Send + Sync + 'static {
     /// Returns the whole memory. Its start must be aligned to 64 bytes.
     fn cells(&self) -> &[UnsafeCell<u8>];
 }
 
-/// Keeps the pages of an [`OwnMem`] mapped.
+/// Keeps the pages of an [`OwnMem`] mapped as long as any part of that memory lives.
 struct Keep {
     memory: Box<dyn Writable>,
 }
@@ -519,7 +520,7 @@ pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
     (own, PeerMem::new(Arc::new(heap)))
 }
 
-/// One cache line of heap memory.
+/// One cache line of heap memory, aligned as [`OwnMem`] requires.
 #[repr(C, align(64))]
 struct Line(UnsafeCell<[u8; 64]>);
 

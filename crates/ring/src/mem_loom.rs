@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The substitute of `mem.rs` under loom: the same memory, as one loom atomic per word.
+//! The substitute of `mem.rs` under loom, the model checker: the same types, whose memory is one
+//! loom atomic per word.
 //!
 //! Loom cannot observe mapped bytes. In this file each eight bytes are one atomic word, payload
 //! included, and payload words are Relaxed. So a missing Release or fence shows as a stale or torn
@@ -10,14 +11,14 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
 use std::sync::Arc;
 
-/// Under loom: memory that one model thread writes, or a part of it.
+/// Under loom: memory that one thread of a model writes, or a part of that memory.
 pub struct OwnMem {
     words: Arc<Vec<AtomicU64>>,
     start: usize,
     len: usize,
 }
 
-/// Memory of an [`OwnMem`], as the other model thread reads it.
+/// Memory of an [`OwnMem`], as another thread of the model reads it.
 #[derive(Clone)]
 pub struct PeerMem {
     words: Arc<Vec<AtomicU64>>,

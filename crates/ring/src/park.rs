@@ -25,8 +25,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;
 use partywall_layout::segment::{GONE, QUIET};
 
-/// The highest epoch; after it the epochs start at 1 again. With or without [`QUIET`] it differs
-/// from [`GONE`].
+/// The highest sleep epoch; after it the epochs start at 1 again. With or without the flag
+/// [`QUIET`], this epoch differs from [`GONE`], the word of a side that has left.
 const EPOCH_MAX: u64 = QUIET - 2;
 
 /// A sleeper: one wait of this process, for records or for room. It publishes "asleep, epoch n" in
@@ -84,7 +84,8 @@ impl Sleeper {
     }
 }
 
-/// What the caller must do, after it has published something, for a peer that may sleep.
+/// The caller's duty after it has published something for a peer that may sleep: whether to notify
+/// that peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// The caller does nothing, because the peer is awake.

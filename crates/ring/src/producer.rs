@@ -26,6 +26,8 @@
 //!    finds 0 or a whole record, never old payload or a word of an aborted batch;
 //! 3. one slot beyond that zeroed slot stays free, so that a closing record always fits.
 
+use alloc::vec::Vec;
+
 use crate::mem::{OwnMem, PeerMem};
 #[cfg(not(loom))]
 use partywall_layout::RecordHeader;
@@ -35,7 +37,7 @@ use partywall_layout::record_ring::{
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
-/// Why a record was not appended.
+/// Why a [`Producer`] did not append a record to its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
@@ -50,7 +52,7 @@ impl From<Violation> for AppendError {
     }
 }
 
-/// The only writer of a record ring.
+/// The only writer of a record ring, which lies in this process's own memory.
 #[derive(Debug)]
 pub struct Producer {
     ring: OwnMem,
@@ -66,7 +68,10 @@ pub struct Producer {
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
-    /// Position up to which the producer has prefetched cache lines for writing.
+    /// In a ring that outlives its process: offset and `word0` of the batch's further records, in
+    /// their order. A batch that is dropped then leaves no whole record behind.
+    held_words: Vec<(usize, u64)>,
+    /// Position up to which `prepare_ahead` has prefetched cache lines for writing.
     fetched: Position,
     /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
     /// written.
@@ -96,6 +101,7 @@ impl Producer {
             published: Position(0),
             tail: Position(0),
             first_word: 0,
+            held_words: Vec::new(),
             fetched: Position(0),
             // New memory is zero, so no slot of the first lap needs zeroing.
             clean: Position(size.bytes()),
@@ -115,7 +121,8 @@ impl Producer {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
         assert!((base.0 | tail.0) % SLOT_BYTES == 0, "records begin with slots");
         assert!(base <= tail && tail.since(base) + SLOT_BYTES <= size.bytes(), "more than a ring");
-        // The stores that made `base` and `tail` valid precede every store to the freed slots.
+        // Orders the stores that made `base` and `tail` valid before every store to the slots
+        // before `base`. A process killed in between leaves a valid ring.
         ring.order_stores();
         let mut producer = Self {
             ring,
@@ -125,6 +132,7 @@ impl Producer {
             published: tail,
             tail,
             first_word: 0,
+            held_words: Vec::new(),
             fetched: tail,
             clean: tail.plus(SLOT_BYTES),
         };
@@ -139,12 +147,14 @@ impl Producer {
         self.published = Position(0);
         self.tail = Position(0);
         self.first_word = 0;
+        self.held_words.clear();
         self.fetched = Position(0);
         self.clean = Position(0);
         self.clear_first_slot();
     }
 
-    /// Zeroes the slot at position 0, so that the ring does not begin with a record.
+    /// Zeroes the first word of the slot at position 0, so that the ring does not begin with a
+    /// record.
     pub fn clear_first_slot(&mut self) {
         self.ring.store(0, 0);
     }
@@ -175,8 +185,8 @@ impl Producer {
     /// [`published`](Self::published).
     pub fn set_consumed(&mut self, position: Position) -> Result<(), Violation> {
         self.accept(position.0)?;
-        // The store that made `position` valid (of a durable state) precedes every store to the
-        // freed slots.
+        // Orders the caller's store that made `position` durable before every store to the slots
+        // that `position` frees.
         self.ring.order_stores();
         Ok(())
     }
@@ -353,6 +363,9 @@ impl Producer {
             self.zero_slot(self.tail);
             self.clean = self.tail.plus(SLOT_BYTES);
         }
+        while let Some((offset, word)) = self.held_words.pop() {
+            self.ring.store(offset, word);
+        }
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees the first word of the
         // batch sees all its records and the zero after them.
         let start = self.offset(self.published);
@@ -399,6 +412,7 @@ impl Producer {
         }
         self.tail = self.published;
         self.first_word = 0;
+        self.held_words.clear();
     }
 
     /// Publishes a record without payload into the slot that is always free for it.
@@ -478,7 +492,8 @@ impl Producer {
         Ok(self.fits(room))
     }
 
-    /// Checks a value of `consumed` that was loaded once, and stores it as the consumer's position.
+    /// Checks `found`, a value of the word `consumed` that was loaded once, and stores it as the
+    /// consumer's position.
     fn accept(&mut self, found: u64) -> Result<(), Violation> {
         if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
             return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
@@ -488,7 +503,7 @@ impl Producer {
     }
 
     /// Writes a record header at position `at`. The first `word0` of a batch is not written, but
-    /// held back for `publish`.
+    /// held back for `publish`; so are the others in a ring that outlives its process.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
@@ -497,14 +512,20 @@ impl Producer {
         if is_first {
             self.first_word = word;
         }
-        if !is_first || seeded_fault("early_first_word") {
+        let is_held = is_first || self.peer.is_none() && !seeded_fault("early_batch_words");
+        if is_held && !is_first {
+            // A former stream in the same memory may have left this very word here.
+            self.ring.store(offset, 0);
+            self.held_words.push((offset, word));
+        }
+        if !is_held || seeded_fault("early_first_word") {
             self.ring.store(offset, word);
         }
         self.ring.store(offset + 8, record_ring::word1(len, stream));
     }
 
-    /// Zeroes the first word of `slot`: the consumer polls it before a record is published there,
-    /// and must find 0 (SPEC 4.5).
+    /// Zeroes the first word of `slot`: the consumer polls that word before a record is published
+    /// there, and must find 0 (SPEC 4.5).
     #[inline]
     fn zero_slot(&mut self, slot: Position) {
         if !seeded_fault("no_zero_next_slot") {

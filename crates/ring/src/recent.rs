@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cache of recently returned chunks, by size. A sender of many messages of one size gets the
-//! same memory again, without a split or a join, while that memory is still in the processor's
+//! The slab's cache of recently returned chunks, by size. A sender of many messages of one size
+//! gets the same memory again, without a split or a join. That memory is still in the processor's
 //! cache.
 //!
 //! ```text
@@ -13,13 +13,14 @@
 
 use alloc::vec::Vec;
 
-/// Upper bound of the different chunk sizes in the cache.
+/// Upper bound of the different chunk sizes in the cache at a time: each bucket holds chunks of one
+/// size.
 const BUCKETS: usize = 8;
 /// Upper bound of the chunks of one size. Up to this many streams can each have a message of the
 /// same size in flight.
 const CHUNKS: usize = 256;
 
-/// Recently returned chunks, in a bucket for each size.
+/// The slab's recently returned chunks, in a bucket for each size.
 #[derive(Debug)]
 pub(crate) struct Recent {
     buckets: [Bucket; BUCKETS],
@@ -90,8 +91,8 @@ impl Recent {
     }
 }
 
-/// Index of the bucket for chunks of `units`. Powers of two and their multiples get different
-/// buckets.
+/// Returns the index of the bucket for chunks of `units` units. Mixing the bits of the size spreads
+/// powers of two and their multiples over the buckets.
 #[expect(clippy::cast_possible_truncation, reason = "less than BUCKETS")]
 const fn index(units: u64) -> usize {
     ((units ^ units >> 3 ^ units >> 6 ^ units >> 10) % BUCKETS as u64) as usize

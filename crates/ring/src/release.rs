@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The release ring: how a block returns to the sender's slab (SPEC 5.3).
+//! The release ring: the receiver writes to it the ids of blocks that it no longer reads, and the
+//! sender's slab takes these blocks back (SPEC 5.3).
 //!
 //! ```text
 //!  receiver's region                              sender

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The slab: memory for payloads that are too large for the record ring (SPEC 5.1).
+//! The slab: a sender's allocator of blocks, the memory for payloads that are too large for the
+//! record ring (SPEC 5.1).
 //!
 //! ```text
 //!  segment 0 (in the region)    |in flight|  free  |reserved|in flight|   free       |
@@ -29,7 +30,7 @@ use partywall_layout::seeded_fault;
 const UNIT: usize = 64;
 const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 
-/// A piece of a segment: free, reserved or in flight.
+/// A piece of a segment of the slab: free, reserved for a message, or in flight to the peer.
 #[derive(Debug)]
 struct Chunk {
     /// The chunk's memory, or `None` while a [`Block`] holds it.
@@ -54,7 +55,7 @@ struct Segment {
     used: u64,
 }
 
-/// The entry to which a block id refers; there is one per block that may be in flight.
+/// The entry to which a block id refers; there is one ticket per block that may be in flight.
 #[derive(Debug)]
 struct Ticket {
     generation: u32,
@@ -63,7 +64,12 @@ struct Ticket {
     chunk: u32,
 }
 
-/// A reserved block: exclusive memory until it is committed or freed.
+/// Number of chunks for which a new slab has entries. Its tables grow when more are cut: most slabs
+/// never have more, and tables for all blocks would take 150 KiB of a connection.
+const CHUNKS_FIRST: usize = 32;
+
+/// A reserved block: memory for one message that only its holder may write, until the block is
+/// committed or freed.
 #[derive(Debug)]
 pub struct Block {
     mem: OwnMem,
@@ -89,7 +95,7 @@ pub struct Place {
 pub struct Slab {
     bins: Bins,
     chunks: Vec<Chunk>,
-    /// Indices of the entries of `chunks` that hold no chunk and can be reused.
+    /// Indices of the entries of `Slab::chunks` that hold no chunk and can be reused.
     spare: Vec<u32>,
     /// All segments of the slab by index; `None` where a segment was removed.
     segments: Vec<Option<Segment>>,
@@ -107,12 +113,11 @@ impl Slab {
     /// number of entries of the peer's release ring.
     #[must_use]
     pub fn new(blocks_max: u32) -> Self {
-        let chunks = 2 * blocks_max as usize + 64;
         Self {
-            bins: Bins::new(chunks),
-            chunks: Vec::with_capacity(chunks),
-            spare: Vec::with_capacity(chunks),
-            segments: Vec::with_capacity(64),
+            bins: Bins::new(CHUNKS_FIRST),
+            chunks: Vec::with_capacity(CHUNKS_FIRST),
+            spare: Vec::new(),
+            segments: Vec::new(),
             tickets: (0..blocks_max).map(|_| Ticket { generation: 0, chunk: NONE }).collect(),
             idle: (0..blocks_max).rev().collect(),
             reserved: 0,
@@ -444,7 +449,7 @@ impl Slab {
 }
 
 impl Block {
-    /// The memory of the block, up to the length of the message.
+    /// The memory of the block for writing, up to the length of the message.
     #[cfg(not(loom))]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
@@ -452,7 +457,7 @@ impl Block {
         self.mem.slice_mut(0, len)
     }
 
-    /// The bytes of the block, up to the length of the message.
+    /// The bytes of the block for reading, up to the length of the message.
     #[cfg(not(loom))]
     #[inline]
     #[must_use]

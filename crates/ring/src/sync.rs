@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The source of atomics: those of `core`, or those of loom under `--cfg loom`.
+//! The atomics and barriers of this crate: those of `core`, or those of the model checker loom
+//! under `--cfg loom`.
 //!
 //! No other file of this crate imports atomics, so loom explores every access to them.
 

@@ -82,7 +82,7 @@ pub struct Config {
     pub(crate) files_without_credentials: bool,
 }
 
-/// A class of slices of one size.
+/// A class of slices: the size of its slices, and the share of the region that they get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizePercentPair {
     /// Capacity of each slice of the class, in bytes; a multiple of 4.
@@ -91,7 +91,7 @@ pub struct SizePercentPair {
     pub percent: u32,
 }
 
-/// How a client shares its memory with the server.
+/// How a client shares its regions of memory with the server: as memfds or as files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
     /// As files, in version 2 of the protocol. The server opens the files by path, and does not
@@ -322,7 +322,7 @@ pub enum ConfigError {
         /// A possible value that the caller could choose instead.
         advice: String,
     },
-    /// The classes of slices are impossible, or do not fit the region.
+    /// The classes of slices (`buffer_slice_sizes`) are impossible, or do not fit the region.
     #[error("Config::buffer_slice_sizes has {found}: {advice}")]
     Classes {
         /// The classes, and the fault in them, as text.
@@ -330,7 +330,7 @@ pub enum ConfigError {
         /// The classes that the caller could choose instead, as text.
         advice: String,
     },
-    /// The prefix of names is impossible.
+    /// The prefix of the regions' names (`share_memory_path_prefix`) is impossible.
     // The error is not a `source`, because the text already contains it.
     #[error("Config::share_memory_path_prefix: {0}")]
     Name(NameError),
@@ -543,15 +543,16 @@ fn refuse_classes(found: impl Into<String>, advice: impl Into<String>) -> Result
     Err(ConfigError::Classes { found: found.into(), advice: advice.into() })
 }
 
-/// The capacity of a queue is a multiple of this number, so that the counters of both queues have
-/// the same alignment.
+/// The capacity of a queue is a multiple of this number of elements, so that the counters of both
+/// queues have the same alignment.
 const QUEUE_CAP_MULTIPLE: u32 = 16;
-/// Upper bound of a queue's capacity in elements: the queues of both directions then take 384 MiB.
+/// Upper bound of a queue's capacity in elements. With this capacity, the queues of both directions
+/// take 384 MiB.
 const QUEUE_ENTRIES_MOST: u32 = 1 << 24;
 /// Size of the smallest region in bytes, as in the other implementations.
 const BUFFER_CAP_MIN: u32 = 1 << 20;
 /// Upper bound of the number of classes. The format of other implementations can express 65,535
-/// classes, and they use three.
+/// classes; those implementations use three.
 const CLASSES_MAX: usize = 64;
 /// The capacity of a slice is a multiple of this number of bytes, so that all headers of slices are
 /// aligned.
@@ -564,9 +565,10 @@ const SLICE_HEADER_BYTES: u64 = 20;
 const LIST_HEADER_BYTES: u64 = 36;
 /// Size of the header of the region, in bytes.
 const REGION_HEADER_BYTES: u64 = 8;
-/// Upper bound of the sessions of a pool.
+/// Upper bound of the setting `session_num`, the number of sessions of a pool.
 const SESSIONS_MAX: usize = 1024;
-/// Upper bound of the idle streams that a pool keeps for a session.
+/// Upper bound of the setting `max_stream_num`, the number of idle streams that a pool keeps for a
+/// session.
 const STREAMS_MAX: usize = 1 << 20;
 /// Lower bound of `fallback_message_max` in bytes: in shorter messages, headers and system calls
 /// would cost more than the data.

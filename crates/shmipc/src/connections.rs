@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connections of one `Shmipc`, and the handover of its accepted connections to a new process.
+//! The connections of one `Shmipc`, the protocol object of a listener or client, and the handover
+//! of its accepted connections to a new process (hot restart).
 //!
 //! ```text
 //!   begin ──▶ each accepted connection: settled? ── yes ─▶ HotRestart
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The connections of one `Shmipc`, and the state of their handover to a new process.
+/// The open connections of one `Shmipc`, and the state of their handover to a new process.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     table: Mutex<Table>,
@@ -51,12 +52,13 @@ struct Live {
     since: Instant,
 }
 
-/// Connections, each with the epoch of the handover that it is notified of once the lock is
-/// released.
+/// Connections to notify of a handover once the lock of the table is released, each with the epoch
+/// of its handover.
 type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
-    /// Announces a hot restart to all accepted connections.
+    /// Begins a hot restart: sends HotRestart with `epoch` to all accepted connections that have
+    /// settled, and later to the others.
     pub(crate) fn begin(&self, epoch: u64, now: Instant) -> Result<(), HandoverError> {
         let mut table = self.lock();
         let accepted = table.live.iter().filter_map(|(&number, live)| {
@@ -114,7 +116,8 @@ impl Connections {
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // From now on this task misses no notification of `changed`.
+            // From now on this task misses no notification of `changed`, so the state is read after
+            // this call.
             changed.as_mut().enable();
             let state = self.poll(Instant::now());
             let is_pending =
@@ -134,7 +137,7 @@ impl Connections {
         self.alive().iter().map(|connection| connection.metrics()).collect()
     }
 
-    /// Reports to the monitor for each connection whose report interval has elapsed.
+    /// Reports the counters of each connection whose report interval has elapsed to the monitor.
     pub(crate) fn tell_monitor(&self) {
         self.alive().iter().for_each(|connection| connection.tell_monitor());
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Report of a region of shmipc: both queues and all lists of slices, inspected from outside the
-//! processes that use them.
+//! Makes a report of a region of shmipc for diagnosis: both queues and all lists of slices,
+//! inspected from outside the processes that use them.
 //!
 //! ```text
 //!   file, or /proc/PID/fd/N ── read ──▶ bytes ── inspect ──▶ Report ──▶ text
@@ -36,19 +36,20 @@ pub fn read_memory(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Content of a buffer region, and of the queues that refer to it.
+/// The report of [`inspect`]: the content of a buffer region, and of the queues that refer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Each list of slices in the region, ascending by capacity.
+    /// Each free list of the region, ascending by the capacity of its slices (the blocks that hold
+    /// messages).
     pub lists: Vec<ListReport>,
     /// Each queue, in the order in which the caller passed the queues to [`inspect`].
     pub queues: Vec<QueueReport>,
-    /// The violated invariants of the memory, each as text.
+    /// The violated invariants of the memory, each as text; empty if the memory is consistent.
     pub broken: Vec<String>,
 }
 
-/// Content of a list of slices.
+/// Content of a list of slices in a buffer region: its free slices, and those in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListReport {
@@ -90,7 +91,7 @@ pub struct SliceReport {
     pub first: Vec<u8>,
 }
 
-/// Content of a queue region.
+/// Content of a queue region, which has one ring for each direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueReport {
@@ -202,7 +203,8 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Records the slices of the pending message that `element` announces.
+/// Records the slices of the pending message that the queue element `element` announces, by
+/// following the links from slice to slice.
 fn follow(
     region: &[u8],
     geometry: &Geometry,
@@ -282,7 +284,7 @@ fn look_at_list(
     ListReport { geometry: *list, free, walked, head, tail, counters, slices }
 }
 
-/// Finds the slices of a list that can be reached from its head.
+/// Finds the free slices of a list: those that can be reached from the head of the list.
 fn walk(
     region: &[u8],
     list: &ListGeometry,
@@ -339,7 +341,7 @@ const STATUS_MASK: u32 = 0xff;
 const STATUS_CLOSE: u32 = 1;
 /// Upper bound of the bytes of a slice that the report shows.
 const FIRST_BYTES_MAX: u32 = 32;
-/// Size in bytes of the largest region that can be inspected.
+/// Size in bytes of the largest region that can be inspected: offsets in a region have 32 bits.
 const BYTES_MAX: u64 = u32::MAX as u64;
 
 impl Report {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One number for every error of this crate, the same in every language (SPEC 17.8).
+//! Maps every error of this crate to its error number, which is the same in every language (SPEC
+//! 17.8).
 
 use partywall::ErrorCode;
 

@@ -59,7 +59,7 @@ pub struct Handover {
     deadline: Option<Instant>,
 }
 
-/// State of a handover.
+/// State of a listener's handover of its sessions to a new process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
     /// There was no handover so far.
@@ -98,7 +98,7 @@ pub enum HandoverState {
     },
 }
 
-/// Why a handover cannot begin.
+/// Why a listener's handover to a new process cannot begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandoverError {
@@ -173,7 +173,7 @@ impl Handover {
         true
     }
 
-    /// The caller reports that a session ended.
+    /// The caller reports that a session ended, so the handover no longer waits for that session.
     pub fn left(&mut self, session: u64) {
         if let HandoverState::Pending { left, .. } = &mut self.state {
             if self.pending.remove(&session) {
@@ -265,7 +265,7 @@ pub enum RestartAction {
     Ignore,
 }
 
-/// An action of the pool that is due.
+/// An action of a migrating pool that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Connect again to replace the session with this number.
@@ -335,16 +335,17 @@ impl Migrator {
         self.moves.values().map(due).min()
     }
 
-    /// Whether the pool is replacing any session.
+    /// Whether the pool is replacing any session because of a hot restart.
     #[must_use]
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()
     }
 }
 
-/// Time limit of a handover, for the listener and for the pool.
+/// Time limit of a handover, for the listener and for the pool. Sessions that have not moved by
+/// then stay with the old process.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay before another attempt to connect.
+/// Delay before a pool's next attempt to connect to the new process, which may not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

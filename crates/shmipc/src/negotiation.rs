@@ -41,7 +41,7 @@ pub(crate) struct HandshakeSocket {
     monitor: Option<(Monitoring, std::time::Duration)>,
 }
 
-/// The monitor from the settings, wrapped to implement `Debug`.
+/// The metrics monitor from the settings, wrapped because a `Monitor` need not implement `Debug`.
 #[derive(Clone)]
 struct Monitoring(Arc<dyn crate::transport::metrics::Monitor>);
 
@@ -103,7 +103,8 @@ impl HandshakeSocket {
         }
     }
 
-    /// Builds the connection, once both sides have finished the handshake.
+    /// Builds the connection from the socket and the mapped memory, once both sides have finished
+    /// the handshake.
     fn establish(
         &mut self,
         version: u8,
@@ -132,8 +133,8 @@ impl HandshakeSocket {
             monitor,
             observer: Arc::clone(&self.observer),
             description,
-            // In shmipc only the client opens streams: a client would not know a stream that the
-            // server opened.
+            // Limit of the streams that this side opens: 0 for a server. In shmipc only the client
+            // opens streams, and a client does not know a stream that the server opened.
             streams_max: if is_client { u32::MAX } else { 0 },
             backing,
         };
@@ -142,7 +143,8 @@ impl HandshakeSocket {
     }
 }
 
-/// The regions of an established connection, and what keeps their memory alive.
+/// The shared memory of an established connection: the buffer region, the queue, and the values
+/// that keep their files in place.
 struct Established {
     region: Arc<BufferRegion>,
     queue: (Producer, Consumer),
@@ -171,7 +173,8 @@ impl Negotiation for ClientNegotiation {
                         }
                     }
                     Step::Done { version } => return self.done(version),
-                    // These steps belong to a server; a client's machine never returns them.
+                    // These steps belong to a server: the state machine of a client's handshake
+                    // never returns them.
                     Step::MapDescriptors { .. } | Step::MapPaths { .. } => {}
                 }
             }
@@ -190,7 +193,8 @@ impl Negotiation for ClientNegotiation {
 }
 
 impl ClientNegotiation {
-    /// Begins a client's handshake over `handshake`'s socket. The regions have been created.
+    /// Begins a client's handshake over `handshake`'s socket. The caller has already created the
+    /// client's regions.
     pub(crate) fn new(
         machine: ClientHandshake,
         made: (Buffer, Backing, Queue),
@@ -277,7 +281,8 @@ impl Negotiation for ServerNegotiation {
                             Established { region, queue, backing, is_client: false, is_memfd };
                         return self.socket.establish(version, made);
                     }
-                    // This step belongs to a client; a server's machine never returns it.
+                    // This step belongs to a client: the state machine of a server's handshake
+                    // never returns it.
                     Step::SendDescriptors { .. } => {}
                 }
             }

@@ -7,8 +7,8 @@
 //!          ── accept ──────────────────────▶ ServerNegotiation ─┴─ descriptors ─▶ Connection
 //! ```
 //!
-//! A hot restart concerns accepted connections. `hot_restart.rs` has the rules, and
-//! `connections.rs` knows the connections.
+//! A hot restart concerns accepted connections. `hot_restart.rs` has the rules of a hot restart,
+//! and `connections.rs` the table of connections.
 
 use crate::config::{Config, ConfigError, MemMapType};
 use crate::connections::Connections;
@@ -128,7 +128,8 @@ impl Shmipc {
         &self.inner.connections
     }
 
-    /// Does what [`Protocol::connect`] does, with `observer` as the observer of the connection.
+    /// Does what [`Protocol::connect`] does, with `observer`, which is notified of the connection's
+    /// hot restarts and end.
     pub(crate) fn connect_for(
         &self,
         handshake: Handshake,

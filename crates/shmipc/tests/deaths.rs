@@ -104,7 +104,7 @@ fn start_at(socket: &str, role: &str, directory: &Path, files: bool) -> Second {
     Second::start("victim", &variables)
 }
 
-/// Connects to a server that may not listen yet, and returns the session.
+/// Connects to a server that may not listen yet: tries again until a deadline. Returns the session.
 fn connected(path: &Path, protocol: &Arc<Shmipc>) -> Session {
     let mut session = None;
     support_foe::until("it listens", || {
@@ -127,7 +127,7 @@ fn any_instant(seed: u64) {
 }
 
 /// Starts a client that sends, and kills it. Returns the number of messages that this process
-/// received from it.
+/// received from the client.
 fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u64) -> u64 {
     let log = File::options().read(true).write(true).open(directory.join("log")).unwrap();
     log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
@@ -172,7 +172,7 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
 }
 
 /// Starts a server that echoes, and kills it. Returns the number of answers that this process
-/// received from it.
+/// received from the server.
 fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
     let victim = start("server", directory, files);
     let session = connected(&directory.join("s.sock"), protocol);

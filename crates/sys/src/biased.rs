@@ -274,8 +274,8 @@ impl<'a, T> BiasedGuard<'a, T> {
         assert!(self.inside.is_none(), "only a guard of lock_to_wait can wait");
         // Forgetting the guard prevents its drop, which would unlock a second time.
         std::mem::forget(self);
-        // SAFETY: the guard is not inside, so `hold` made the guard on this thread; and the guard
-        // is never dropped.
+        // SAFETY: the guard's `inside` is `None` (asserted), so `hold` made the guard, on this
+        // thread. The guard is never dropped, so its content is taken once.
         let habits = unsafe { lock.take_held() };
         let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),
@@ -313,8 +313,8 @@ impl<T> Drop for BiasedGuard<'_, T> {
     fn drop(&mut self) {
         match self.inside.take() {
             Some(inside) => self.lock.bias.leave(inside),
-            // SAFETY: a guard that is not inside was made by `hold`, on this thread (a guard is not
-            // `Send`), and is dropped once.
+            // SAFETY: a guard whose `inside` is `None` was made by `hold`, on this thread (a guard
+            // is not `Send`), and is dropped once.
             None => unsafe { self.lock.unlock_slowly() },
         }
     }
@@ -326,10 +326,10 @@ impl<T> fmt::Debug for Biased<T> {
     }
 }
 
-/// Runs `act`, which must lock no [`Biased`]. It serves to call foreign code while the calling
-/// thread holds a lock. Each attempt to lock within `act` panics, where it could otherwise
-/// deadlock. The cost is two stores. The check is free, because no lock favours the thread number
-/// used within `act`.
+/// Runs `act`, which must lock no [`Biased`]. A caller that holds a lock uses this function to call
+/// foreign code. Each attempt to lock within `act` panics, where it could otherwise deadlock. The
+/// cost is two stores. The check is free, because no lock favours the thread number used within
+/// `act`.
 ///
 /// ```
 /// let lock = partywall_sys::Biased::new(0);
@@ -343,7 +343,8 @@ pub fn locking_nothing<R>(act: impl FnOnce() -> R) -> R {
     act()
 }
 
-/// The saved number of a thread; dropping the value gives the thread its number back.
+/// The thread number that [`locking_nothing`] has replaced; dropping the value restores the number,
+/// even during a panic.
 struct Restored(u64);
 
 impl Drop for Restored {
@@ -393,7 +394,8 @@ fn barrier_in_all_threads() {
     assert!(done.is_ok(), "membarrier(2) is no longer allowed in this process: {done:?}");
 }
 
-/// Initial value of `Habits::needed`, in acquisitions.
+/// Initial value of `Habits::needed`: acquisitions in a row before a thread becomes favoured for
+/// the first time.
 const NEEDED_MIN: u32 = 16;
 /// Largest value of `Habits::needed`, in acquisitions. A thread without competition needs some
 /// milliseconds for so many.

@@ -16,11 +16,12 @@ use crate::procfs::{read_number, read_text};
 /// CPU time that this process may use because of its control groups, in CPUs; `None` if there is no
 /// limit.
 pub fn cpu_quota() -> Option<f64> {
-    let unified = levels("").into_iter().filter_map(|group| {
+    let groups = Groups::read()?;
+    let unified = groups.levels("").into_iter().filter_map(|group| {
         let text = read_text(group.join("cpu.max")).ok()?;
         parse_cpu_max(&text)
     });
-    let legacy = levels("cpu").into_iter().filter_map(|group| {
+    let legacy = groups.levels("cpu").into_iter().filter_map(|group| {
         let quota: i64 = number(&group.join("cpu.cfs_quota_us"))?;
         let period: i64 = number(&group.join("cpu.cfs_period_us"))?;
         (quota > 0 && period > 0).then(|| quota as f64 / period as f64)
@@ -31,9 +32,11 @@ pub fn cpu_quota() -> Option<f64> {
 /// Memory that this process may use because of its control groups, in bytes; `None` if there is no
 /// limit.
 pub fn memory_max() -> Option<u64> {
-    let unified = levels("").into_iter().filter_map(|group| read_number(group.join("memory.max")));
-    let legacy = levels("memory")
-        .into_iter()
+    let groups = Groups::read()?;
+    let unified = groups.levels("").into_iter();
+    let unified = unified.filter_map(|group| read_number(group.join("memory.max")));
+    let legacy = groups.levels("memory").into_iter();
+    let legacy = legacy
         .filter_map(|group| read_number(group.join("memory.limit_in_bytes")))
         .filter(|limit| *limit < LEGACY_UNLIMITED);
     unified.chain(legacy).min()
@@ -41,38 +44,47 @@ pub fn memory_max() -> Option<u64> {
 
 /// Memory that this process's own control group uses, in bytes.
 pub fn memory_current() -> Option<u64> {
-    let unified = levels("").first().and_then(|group| read_number(group.join("memory.current")));
-    let legacy = || read_number(levels("memory").first()?.join("memory.usage_in_bytes"));
-    unified.or_else(legacy)
+    let groups = Groups::read()?;
+    let of = |controller, file| read_number(groups.levels(controller).first()?.join(file));
+    of("", "memory.current").or_else(|| of("memory", "memory.usage_in_bytes"))
 }
 
 /// Shared memory that is charged to this process's own control group, in bytes.
 pub fn memory_shared() -> Option<u64> {
-    let groups = [levels(""), levels("memory")];
-    groups.iter().filter_map(|levels| levels.first()).find_map(|group| {
-        let text = read_text(group.join("memory.stat")).ok()?;
+    let groups = Groups::read()?;
+    ["", "memory"].into_iter().find_map(|controller| {
+        let text = read_text(groups.levels(controller).first()?.join("memory.stat")).ok()?;
         text.lines().find_map(|line| line.strip_prefix("shmem ")?.trim().parse().ok())
     })
 }
 
-/// The directories of this process's control group and of its parents, innermost first. An empty
-/// `controller` selects version 2.
-fn levels(controller: &str) -> Vec<PathBuf> {
-    let (Ok(groups), Ok(mounts)) =
-        (read_text("/proc/self/cgroup"), read_text("/proc/self/mountinfo"))
-    else {
-        return Vec::new();
-    };
-    let Some(group) = group_of(&groups, controller) else { return Vec::new() };
-    let Some((root, mount)) = mount_of(&mounts, controller) else { return Vec::new() };
-    // A container may see its own control group as "/", or as a path of the host that begins above
-    // the container's mount.
-    let below = group.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
-    let below = below.trim_start_matches('/');
-    let below = if below.starts_with("..") { "" } else { below };
-    let innermost = Path::new(mount).join(below);
-    let levels = innermost.ancestors().take_while(|level| level.starts_with(mount));
-    levels.map(Path::to_owned).take(LEVELS_MAX).collect()
+/// The texts of the two files that say in which control groups this process is, and where they are.
+struct Groups {
+    groups: String,
+    mounts: String,
+}
+
+impl Groups {
+    /// Reads both files; `None` if one cannot be read.
+    fn read() -> Option<Self> {
+        let groups = read_text("/proc/self/cgroup").ok()?;
+        Some(Self { groups, mounts: read_text("/proc/self/mountinfo").ok()? })
+    }
+
+    /// The directories of this process's control group and of its parents, innermost first. An
+    /// empty `controller` selects version 2.
+    fn levels(&self, controller: &str) -> Vec<PathBuf> {
+        let Some(group) = group_of(&self.groups, controller) else { return Vec::new() };
+        let Some((root, mount)) = mount_of(&self.mounts, controller) else { return Vec::new() };
+        // A container may see its own control group as "/", or as a path of the host that begins
+        // above the container's mount.
+        let below = group.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
+        let below = below.trim_start_matches('/');
+        let below = if below.starts_with("..") { "" } else { below };
+        let innermost = Path::new(mount).join(below);
+        let levels = innermost.ancestors().take_while(|level| level.starts_with(mount));
+        levels.map(Path::to_owned).take(LEVELS_MAX).collect()
+    }
 }
 
 /// The path of this process's control group, from the text of `/proc/self/cgroup`.

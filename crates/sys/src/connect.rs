@@ -2,7 +2,8 @@
 //! Connecting a stream socket before a deadline.
 //!
 //! ```text
-//!   Unix  SO_PASSCRED, SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
+//!   Unix  SO_PASSCRED, O_NONBLOCK, connect, O_NONBLOCK off
+//!         backlog full: SO_SNDTIMEO = time left, connect, SO_SNDTIMEO = none
 //!   TCP   O_NONBLOCK, connect, poll until writable, SO_ERROR, O_NONBLOCK off, TCP_NODELAY
 //!
 //!   begin_…  never blocks; for event loops: O_NONBLOCK, connect ─▶ Begun ─ writable ─▶ finish
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::net::{getpeername, getsockname};
@@ -199,16 +200,33 @@ fn connect_unix(
     to: &str,
     deadline: Option<Instant>,
 ) -> Result<Socket, Errno> {
-    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_passcred(&fd, true)?;
+    let begun = rustix::net::connect(&fd, address);
+    ioctl_fionbio(&fd, false)?;
+    match begun {
+        Ok(()) => {}
+        Err(Errno::AGAIN | Errno::INTR) => wait_for_backlog(&fd, address, deadline)?,
+        Err(errno) => return Err(errno),
+    }
+    Ok(Socket::labelled(fd, Family::Unix, to))
+}
+
+/// Connects `fd`, a socket in blocking mode, to a listener whose backlog is full.
+fn wait_for_backlog(
+    fd: &OwnedFd,
+    address: &SocketAddrUnix,
+    deadline: Option<Instant>,
+) -> Result<(), Errno> {
     loop {
         if let Some(deadline) = deadline {
             // To the kernel a send time-out of zero means no limit. So if the deadline has passed
             // already, this function makes one short attempt with the time-out `ATTEMPT_MIN`.
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
-            sockopt::set_socket_timeout(&fd, Timeout::Send, Some(left))?;
+            sockopt::set_socket_timeout(fd, Timeout::Send, Some(left))?;
         }
-        match rustix::net::connect(&fd, address) {
+        match rustix::net::connect(fd, address) {
             Ok(()) => break,
             Err(Errno::INTR) if !poll::has_passed(deadline) => continue,
             Err(Errno::AGAIN | Errno::INTR) => return Err(Errno::TIMEDOUT),
@@ -216,9 +234,9 @@ fn connect_unix(
         }
     }
     if deadline.is_some() {
-        sockopt::set_socket_timeout(&fd, Timeout::Send, None)?;
+        sockopt::set_socket_timeout(fd, Timeout::Send, None)?;
     }
-    Ok(Socket::labelled(fd, Family::Unix, to))
+    Ok(())
 }
 
 fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<OwnedFd, Errno> {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPUs exist, which of them this process may use, and how much CPU time it has used.
+//! The CPUs of this machine, those that this process may use, and the CPU time that this process
+//! has used.
 //!
 //! This file chooses no idle policy; it only supplies the facts for the choice.
 

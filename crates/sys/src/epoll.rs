@@ -140,7 +140,8 @@ impl AsFd for EpollSet {
 /// Upper bound of the descriptors that one wait reports; the next wait reports the rest.
 pub const READY_MAX: usize = 64;
 
-/// Number of entries in the event buffer of [`EpollSet::wait_tokens`].
+/// Number of entries in the event buffer of [`EpollSet::wait_tokens`], and so of the descriptors
+/// that one call reports; the next call reports the rest.
 const FEW: usize = 4;
 
 /// Initial content of each entry of an event buffer; the kernel replaces it by an event.

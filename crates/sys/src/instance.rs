@@ -40,7 +40,7 @@ pub struct Instance {
     pub time_namespace: u64,
 }
 
-/// Whether a process lives.
+/// Result of [`Instance::liveness`]: whether a process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// The process exists, or no observation shows that it has ended.

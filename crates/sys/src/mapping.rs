@@ -22,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::fork::ForkGuard;
 
-/// A mapped range of memory.
+/// A shared mapping of the bytes of one descriptor; dropping the value unmaps the range.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -58,9 +58,11 @@ impl Mapping {
             len,
             owner: None,
         };
-        // Huge pages would charge 2 MiB for a region of 192 KiB. A kernel without huge pages
-        // returns EINVAL, which is ignored.
-        let _ = mapping.advise(Advice::LinuxNoHugepage);
+        // A huge page would charge 2 MiB for a few used bytes. A mapping that is smaller than a
+        // huge page gets none. A kernel without huge pages returns EINVAL, which is ignored.
+        if len >= HUGE_PAGE_SIZE_MIN {
+            let _ = mapping.advise(Advice::LinuxNoHugepage);
+        }
         Ok(mapping)
     }
 
@@ -121,5 +123,8 @@ unsafe impl Send for Mapping {}
 // SAFETY: `&self` only yields UnsafeCells, which can only be accessed in an unsafe block of the
 // caller, and numbers that never change.
 unsafe impl Sync for Mapping {}
+
+/// Size in bytes of the smallest huge page that the kernel maps into a process by itself.
+const HUGE_PAGE_SIZE_MIN: usize = 2 << 20;
 
 const INHERITED: &str = "a forked child must not touch the shared memory of its parent";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sealed shared memory as the values that the ring crate reads and writes.
+//! Creates and maps sealed shared memory as `OwnMem` and `PeerMem`, the types through which the
+//! crate partywall-ring writes and reads memory.
 //!
 //! ```text
 //!  create_memory   memfd, allocated and sealed ─▶ OwnMem, and the descriptor to send

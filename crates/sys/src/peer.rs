@@ -202,6 +202,15 @@ pub fn namespaces(pid: i32) -> Namespaces {
     }
 }
 
+/// Reads what [`namespaces`] and [`overflow_uid`] need to know of this process, unless it was read
+/// before. A connector does so while it waits for its peer anyway.
+pub fn prepare() {
+    overflow_uid();
+    if procfs::is_our_own() {
+        procfs::own_namespaces();
+    }
+}
+
 /// The uid that stands for a user without a number in this process's user namespace; 65534 unless
 /// an administrator changed it. The uid is read once: a change takes effect in processes that start
 /// later.

@@ -232,8 +232,8 @@ impl PersistentDirectory {
     }
 }
 
-/// Writes everything that was changed in the file system of `file` to the disk, and returns when it
-/// is on the disk. For many files one such call is cheaper than to sync each of them.
+/// Writes all changes of the file system that holds `file` to the disk, and returns when they are
+/// on the disk. For many files one such call is cheaper than to sync each of them.
 ///
 /// # Errors
 ///

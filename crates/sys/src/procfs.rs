@@ -15,7 +15,7 @@ use crate::fork::{ForkGuard, own_pid};
 
 /// Reads up to [`TEXT_SIZE_MAX`] bytes of the file `path`, which the kernel generates.
 pub(crate) fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(TEXT_SIZE);
     File::open(path)?.take(TEXT_SIZE_MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -131,6 +131,10 @@ impl OwnValues {
 /// Size in bytes of the buffer for the kernel's description of a descriptor. The description of a
 /// pidfd or an eventfd is shorter.
 const FDINFO_SIZE: usize = 1024;
+
+/// Size in bytes of the buffer for a text, which grows if the text is longer. With an empty buffer
+/// the standard library would read the file in many small pieces.
+const TEXT_SIZE: usize = 4096;
 
 /// Upper bound of the bytes read of one file. `/proc/PID/maps` of a large process is shorter.
 const TEXT_SIZE_MAX: u64 = 64 << 20;

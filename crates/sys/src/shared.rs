@@ -302,8 +302,8 @@ impl Pieces {
         Some(Pieces { map, area, number, claimed })
     }
 
-    /// Claims piece `index`; `None` if the piece does not exist or this process has claimed it
-    /// already.
+    /// Claims part `index` of the memory: no other caller in this process gets a reference to that
+    /// part. `None` if the part does not exist, or is claimed at present.
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;

@@ -53,8 +53,8 @@ pub struct FileIdentity {
     inode: u64,
 }
 
-/// What the kernel reports about an open file. The caller compares these facts with its policy
-/// before it accepts a file of the peer.
+/// Properties of an open file, as the kernel reports them. The caller compares these facts with its
+/// policy before it accepts a file of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedFileStat {
     /// The file's identity, valid while any process has the file open or mapped.
@@ -348,7 +348,8 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CL
 /// Length in bytes of the longest name of a memfd, to which the kernel prepends `memfd:`.
 const MEMFD_NAME_BYTES_MAX: usize = 249;
 
-/// Upper bound of the number of names in a path from the allowed directory to the peer's file.
+/// Upper bound of the number of names in a path from the allowed directory to the peer's file. It
+/// bounds the system calls that a peer's path can cause.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

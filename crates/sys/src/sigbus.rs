@@ -225,7 +225,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     })
 }
 
-/// Does with the signal what would have happened without this file's handler.
+/// Gives the signal the effect that it would have without this file's handler. The function calls
+/// the previous handler, ignores the signal, or restores the action that kills the process.
 ///
 /// # Safety
 ///

@@ -40,7 +40,8 @@ use crate::{pass_pidfd, send_queue};
 pub struct Socket {
     fd: OwnedFd,
     family: Family,
-    /// Label of the peer, if the code that made the socket knew the label.
+    /// Label of the peer, its address in readable form, if the code that made the socket knew the
+    /// label.
     label: Option<Arc<str>>,
 }
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `partywall` and `partywall-link` are built on this crate. It reads the number of CPUs and the
-//! CPU quota once, starts no thread and knows no transport. The caller itself blocks its thread,
-//! and before that asks the peer to wake the thread ("arms" it).
+//! CPU quota at most once, starts no thread and knows no transport. The caller itself blocks its
+//! thread, and before that asks the peer to wake the thread ("arms" it).
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 

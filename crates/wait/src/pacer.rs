@@ -46,9 +46,11 @@ const PAUSE_HINTS_MAX: u32 = 128;
 const RECORDS_MIN: u32 = 4;
 /// If a pause yields at least this many records, a longer pause gains nothing.
 const RECORDS_ENOUGH: u32 = 64;
-/// If a wait takes at most this many polls, the record came fast.
+/// If a wait takes at most this many polls, the record came fast: the receiver is faster than its
+/// sender, and a pause may pay off.
 const POLLS_FAST: u32 = 2;
-/// After this many records without a wait, the receiver counts as behind its sender.
+/// After this many records without a wait, the receiver counts as behind its sender: the ring
+/// probably contains further records.
 const RECORDS_BEHIND: u32 = 8;
 const HOLD_OFF_FIRST: u32 = 64;
 const HOLD_OFF_MAX: u32 = 1 << 16;
@@ -57,8 +59,8 @@ impl Pacer {
     /// After this many records without a wait, a receiver counts as behind its sender.
     pub const RECORDS_BEHIND: u32 = RECORDS_BEHIND;
 
-    /// Counts `records` received records in one call. A receiver calls the method before a wait if
-    /// it has counted its records itself since the last wait.
+    /// Counts `records` received records in one call, instead of one call for each. The count tells
+    /// the pacer the rate of records.
     #[inline]
     pub const fn count_records(&mut self, records: u32) {
         self.records = self.records.saturating_add(records);

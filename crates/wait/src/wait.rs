@@ -14,7 +14,7 @@
 //! thread that is armed quietly does not.
 
 use std::hint::spin_loop;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How a thread waits for a record, or for room in the ring.
@@ -25,7 +25,7 @@ pub enum Wait {
     Spin,
     /// Poll for at most the spin budget, then block. The budget grows while polling succeeds and
     /// shrinks to zero while polling fails. On a single CPU or under a CPU quota the budget is
-    /// zero.
+    /// zero, from the third wait of the process that polled in vain.
     #[default]
     Adaptive,
     /// Arm, poll once and block, without spinning first.
@@ -63,11 +63,13 @@ pub struct SpinBudget {
     skip: u32,
     /// Value from which `skip` last counted down; it doubles with each failure of polling.
     skipped: u32,
+    /// Whether spinning may be futile, which a miss decides.
+    is_unchecked: bool,
 }
 
 /// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A spin budget below this time counts as zero.
+/// A spin budget below this time counts as zero: the thread blocks without polling first.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
 /// Maximum number of waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;
@@ -117,12 +119,13 @@ impl Spinner {
 }
 
 impl SpinBudget {
-    /// A budget that starts at `time_max` and never exceeds it. The budget is zero where spinning
-    /// is futile: on one CPU, or under a CPU quota.
+    /// A budget that starts at `time_max` and never exceeds it. The budget is zero where this
+    /// process has found spinning to be futile: on one CPU, or under a CPU quota.
     #[must_use]
     pub fn new(time_max: Duration) -> Self {
-        let time_max = if spinning_is_futile() { Duration::ZERO } else { time_max };
-        Self { time: time_max, time_max, skip: 0, skipped: 0 }
+        let known = FUTILE.get().copied();
+        let time_max = if known == Some(true) { Duration::ZERO } else { time_max };
+        Self { time: time_max, time_max, skip: 0, skipped: 0, is_unchecked: known.is_none() }
     }
 
     /// How long the present wait polls before it blocks, or `None` if it blocks without spinning.
@@ -147,6 +150,11 @@ impl SpinBudget {
 
     /// Records that the budget was used up before polling found anything.
     pub fn miss(&mut self) {
+        if self.is_unchecked {
+            if let Some(is_futile) = futile_after_misses() {
+                self.note_futile(is_futile);
+            }
+        }
         self.time /= 2;
         if self.time < (self.time_max / 4).max(BUDGET_MIN) {
             // After three misses in a row, the next waits block without spinning. The number of
@@ -154,6 +162,14 @@ impl SpinBudget {
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;
+        }
+    }
+
+    /// Notes whether spinning keeps the peer from running. If so, no further wait spins.
+    fn note_futile(&mut self, is_futile: bool) {
+        self.is_unchecked = false;
+        if is_futile {
+            (self.time, self.time_max) = (Duration::ZERO, Duration::ZERO);
         }
     }
 }
@@ -181,7 +197,8 @@ fn poll_by_clock(
         return true;
     }
     let started = now();
-    // The first group of polls is assumed to have taken as long as the second group.
+    // The time is read after each group of polls, not before the first one, to save a read of the
+    // clock. So the first group is assumed to have taken as long as the second.
     let mut first_polls = None;
     loop {
         if poll_times(polls, &mut poll) {
@@ -215,15 +232,36 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
     (budget.subsec_micros() * POLLS_PER_BUDGET_US).max(1)
 }
 
-/// Whether spinning keeps the peer from running. This is so if there is only one CPU, or a CPU
-/// quota that spinning uses up.
-fn spinning_is_futile() -> bool {
-    static FUTILE: OnceLock<bool> = OnceLock::new();
-    *FUTILE.get_or_init(|| {
+/// Returns whether spinning keeps the peer from running: on one CPU, or under a CPU quota that
+/// spinning uses up. The result is `None` until some waits of this process have polled in vain.
+///
+/// The answer takes several files of `/proc` and `/sys`. To read them takes longer than to open a
+/// connection, so a process whose waits are short never does.
+#[cold]
+fn futile_after_misses() -> Option<bool> {
+    if FUTILE.get().is_none() {
+        // A child may be forked while another thread holds the lock, so no thread blocks on it.
+        let mut misses = MISSES.try_lock().ok()?;
+        *misses += 1;
+        if *misses < MISSES_UNCHECKED {
+            return None;
+        }
+    }
+    Some(*FUTILE.get_or_init(|| {
         let has_one_cpu = partywall_sys::cpu::online_cpus().is_ok_and(|cpus| cpus.len() < 2);
         has_one_cpu || partywall_sys::cpu::cpu_quota().is_some()
-    })
+    }))
 }
+
+/// Whether spinning is futile for this process, once it was found out.
+static FUTILE: OnceLock<bool> = OnceLock::new();
+
+/// Number of waits of this process that polled in vain before `FUTILE` was set.
+static MISSES: Mutex<u32> = Mutex::new(0);
+
+/// Number of the wait that has polled in vain and then finds out whether spinning is futile. The
+/// earlier ones spin for at most two budgets together.
+const MISSES_UNCHECKED: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -235,7 +273,9 @@ mod tests {
     }
 
     fn spinner_of(max: Duration) -> Spinner {
-        Spinner { budget: SpinBudget { time: max, time_max: max, skip: 0, skipped: 0 } }
+        let (time, time_max) = (max, max);
+        let budget = SpinBudget { time, time_max, skip: 0, skipped: 0, is_unchecked: false };
+        Spinner { budget }
     }
 
     /// Makes failing polls until `budget` is used up, with a clock that each poll advances by
@@ -312,6 +352,29 @@ mod tests {
             .filter(|_| spinner.spin(Wait::Adaptive, || true) == SpinOutcome::Ready)
             .count();
         assert!(hits >= 1000 - SKIP_MAX as usize, "only {hits} of 1000");
+    }
+
+    #[test]
+    fn budget_is_zero_once_spinning_is_futile() {
+        let mut spinner = spinner();
+        spinner.budget.note_futile(false);
+        assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
+        spinner.budget.note_futile(true);
+        spinner.budget.hit();
+        let none = || -> bool { panic!("polled") };
+        assert_eq!(spinner.spin(Wait::Adaptive, none), SpinOutcome::Exhausted);
+    }
+
+    #[test]
+    fn third_miss_of_the_process_finds_out_whether_spinning_is_futile() {
+        let mut budget = SpinBudget::new(Duration::from_micros(20));
+        for _ in 0..MISSES_UNCHECKED {
+            budget.miss();
+        }
+        let is_futile = *FUTILE.get().unwrap();
+        assert!(!budget.is_unchecked);
+        assert_eq!(budget.time_max.is_zero(), is_futile);
+        assert_eq!(SpinBudget::new(Duration::from_micros(20)).time.is_zero(), is_futile);
     }
 
     #[test]

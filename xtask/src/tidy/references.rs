@@ -174,7 +174,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What is wrong with a link to `target` on the page at `path`; `None` if the link is right.
+/// Why a link to `target` on the page at `path` is wrong; `None` if the link is right.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {

@@ -6,7 +6,8 @@
 //! ```
 //! In the protocol of `shmipc` no frame opens a stream: a server accepts a stream with its first
 //! message. But the benchmark accepts all streams before it sends, and expects them in the order of
-//! opening. The announcements meet both needs.
+//! opening. The announcement, a message of 8 bytes right after opening, makes the server accept the
+//! stream at that time and in that order.
 
 use std::marker::PhantomData;
 
@@ -16,13 +17,14 @@ use partywall_bench::harness::pattern::Touch;
 use partywall_bench::harness::workspace::Setup;
 use partywall_bench::transport::{AsyncEndpoint, Client, Memory, Payload, Server, StreamTransport};
 
-/// A transport with the streams of `T`, each of which is announced.
+/// A transport with the streams of `T`, on each of which the client first sends an announcement.
 pub struct Announced<T>(PhantomData<T>);
 
-/// A client that announces each stream it opens.
+/// A client that sends an announcement on each stream it opens.
 pub struct AnnouncedClient<C>(C);
 
-/// A server that receives the announcement of each stream.
+/// A server that accepts each stream with its announcement, and receives the announcement before
+/// the stream is used.
 pub struct AnnouncedServer<S>(S);
 
 impl<T: StreamTransport> StreamTransport for Announced<T> {
@@ -79,5 +81,6 @@ impl<S: Server> Server for AnnouncedServer<S> {
     }
 }
 
-/// The first message of a stream; its bytes have no meaning.
+/// The announcement: the first message of each stream, which makes the server accept the stream.
+/// Its bytes have no meaning.
 const ANNOUNCEMENT: Payload = Payload { size: 8, touch: Touch::None, sequence: 0 };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A node of the crate `iceoryx2` that no other user of that crate sees.
+//! Makes a node of the crate `iceoryx2` for one measurement, which no other program with that crate
+//! sees.
 //!
 //! ```text
 //! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2
 //! shared memory   /dev/shm/bench-peers-<pid>-…           instead of /dev/shm/iox2_…
 //! ```
-//! All files therefore have names that the run removes at its end. Services are of the kind `ipc`,
-//! the fastest between processes. Payloads are words of 8 bytes. The receiver polls, as in the
-//! benchmark of that crate.
+//! All these names contain the run's name, so the run can find and remove the files at its end.
+//! Services are of the kind `ipc`, the fastest between processes. Payloads are words of 8 bytes.
+//! The receiver polls, as in the benchmark of that crate.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,8 @@ pub fn service_name(setup: &Setup, role: &str) -> Result<ServiceName> {
     ServiceName::new(&name).with_context(|| format!("naming the service {name}"))
 }
 
-/// Number of words in a message of `size` bytes.
+/// Number of 8-byte words in a message of `size` bytes; `iceoryx2` carries the message as a slice
+/// of words.
 pub const fn word_count(size: usize) -> usize {
     size / WORD_BYTES
 }
@@ -74,7 +76,8 @@ fn check(deadline: &mut Option<Instant>) -> Result<()> {
     Ok(())
 }
 
-/// Number of polls between two reads of the clock.
+/// Number of polls between two reads of the clock. A clock read takes longer than a poll, so a read
+/// for each poll would delay the receipt of a message.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 16;
 
 /// Maximum wait for a message; a working peer answers within microseconds.

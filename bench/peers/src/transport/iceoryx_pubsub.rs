@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The crate `iceoryx2`, publish-subscribe: one service per direction.
+//! The transport that measures publish-subscribe of the crate `iceoryx2`, with one service per
+//! direction.
 //!
 //! ```text
 //! parent   publisher  ── request ──►  subscriber   child
@@ -26,7 +27,8 @@ type Loaned = SampleMut<ipc::Service, [u64], ()>;
 /// The transport `iceoryx2-0.10-pubsub`.
 pub struct Pubsub;
 
-/// The end of the child process; its ports exist before the parent connects.
+/// The end of the child process before the parent connects. The child's ports already exist then,
+/// so the parent finds them.
 pub struct PubsubAcceptor(Option<PubsubEndpoint>);
 
 /// One end of a connection: it publishes messages of one direction and subscribes to the other

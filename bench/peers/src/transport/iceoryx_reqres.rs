@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The crate `iceoryx2`, request-response: each message is a request, and its reply is the
-//! response.
+//! The transport that measures request-response of the crate `iceoryx2`: each message is a request,
+//! and its reply is the response.
 //!
 //! ```text
 //! parent   client ── request ──►  server   child
@@ -33,7 +33,8 @@ type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
 /// The transport `iceoryx2-0.10-reqres`.
 pub struct Reqres;
 
-/// The end of the child process; its port exists before the parent connects.
+/// The end of the child process before the parent connects. The child's port already exists then,
+/// so the parent finds it.
 pub struct ReqresAcceptor(Option<ReqresServer>);
 
 /// One end of the connection: that of the parent or that of the child.
@@ -44,7 +45,8 @@ pub enum ReqresEndpoint {
     Server(ReqresServer),
 }
 
-/// The end that sends requests.
+/// The end of the parent process, which sends each message as a request and receives the response
+/// as its reply.
 pub struct ReqresClient {
     // Fields are dropped in the order of declaration: the loaned request before its port, and the
     // port before the node.
@@ -55,7 +57,7 @@ pub struct ReqresClient {
     size: usize,
 }
 
-/// The end that sends responses.
+/// The end of the child process, which receives requests and sends each reply as a response.
 pub struct ReqresServer {
     // Fields are dropped in the order of declaration: the received request before its port, and the
     // port before the node.

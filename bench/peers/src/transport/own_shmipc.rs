@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Partywall in the protocol of `shmipc`: at both ends, and as client of the crate `shmipc`.
+//! Partywall speaks the protocol of `shmipc`, in two transports: one with Partywall at both ends,
+//! one with a Partywall client and a server of the crate `shmipc`.
 //!
 //! ```text
 //! shmipc-ours          our client ─► our server
@@ -169,7 +170,8 @@ fn protocol(cell: Cell, setup: &Setup) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config)?))
 }
 
-/// Number of bytes that the benchmark of `shmipc` adds to each slice.
+/// Number of bytes that the benchmark of `shmipc` adds to the size of each slice class; the same
+/// value makes the memory of both alike.
 const SLICE_MARGIN: u32 = 256;
 
 /// Maximum number of streams at once, which is the largest number that `--streams` accepts.

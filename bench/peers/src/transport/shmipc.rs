@@ -190,8 +190,8 @@ impl AsyncEndpoint for ShmipcStream {
         let closed = self.stream.close().await;
         match self.side {
             Side::Client => closed.context("closing a stream"),
-            // An error is ignored at the server, because the client may have ended the session
-            // already.
+            // At the server an error of closing the stream is ignored, because the client may have
+            // ended the whole session already.
             Side::Server => Ok(()),
         }
     }
@@ -268,7 +268,8 @@ fn benchmark_config<P: Protocol>(cell: Cell, setup: &Setup) -> Result<Config> {
     Ok(config)
 }
 
-/// Number of bytes that the benchmark of `shmipc` adds to each slice.
+/// Number of bytes by which each slice is larger than the message for which it is made, as in the
+/// benchmark of `shmipc`.
 const SLICE_MARGIN: u32 = 256;
 
 /// Pause before a retry when the queue is full, as in the benchmark of `shmipc`.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams of `partywall-shmipc` for the traffic of the conformance tests.
+//! Implements the traits of the conformance traffic (`Client`, `Server`, `Conversation`) with
+//! sessions and streams of `partywall-shmipc`.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream of messages, or of bytes if it goes back to the pool after use.
+/// A stream that carries the traffic: a stream of messages, or a stream of bytes if the stream goes
+/// back to the pool after use.
 pub enum Talk {
     /// A stream of messages; it does not go back to the pool.
     Messages(SendStream, RecvStream),
@@ -112,15 +114,15 @@ impl Receiver for Reading {
     }
 }
 
-/// The client of the traffic: a session manager, from which streams are taken.
+/// The client of the traffic: a pool whose session manager opens and leases the streams.
 pub struct Pool {
     manager: SessionManager,
     puts_back: bool,
 }
 
 impl Pool {
-    /// A pool with a manager that is already connected. If `puts_back`, streams carry bytes, so
-    /// that they can go back to the pool.
+    /// Makes a pool over a manager that is already connected. If `puts_back` is true, streams carry
+    /// bytes instead of messages, because only such streams can go back to the pool.
     pub fn new(manager: SessionManager, puts_back: bool) -> Self {
         Self { manager, puts_back }
     }

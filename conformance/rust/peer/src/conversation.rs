@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and streams of the published crate `shmipc` for the traffic of the conformance tests.
+//! Implements the traits of the conformance traffic (`Client`, `Server`, `Conversation`) with
+//! sessions and streams of the published crate `shmipc`.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream of the published crate.
+/// A stream of the published crate `shmipc`, on which plans and requests are sent and received.
 pub struct Talk {
     stream: Stream,
 }
@@ -82,7 +83,8 @@ impl Receiver for Reading {
     }
 }
 
-/// The client of the traffic: the library's session manager.
+/// The client of the traffic: the session manager of the published crate, from which streams are
+/// taken.
 pub struct Pool<C: TransportConnect> {
     sessions: SessionManager<C>,
 }
@@ -129,7 +131,8 @@ where
     }
 }
 
-/// The server of the traffic: the library's listener.
+/// The server of the traffic: the listener of the published crate, from which sessions and their
+/// streams are accepted.
 pub struct Accepting {
     listener: Listener,
 }

@@ -7,7 +7,7 @@
 //! conformance-peer run   --network unix --address A --map memfd --sizes … --streams … --count …
 //! ```
 //!
-//! The program does *not* change the library's behaviour, with one exception: it has a listener for
+//! The program does *not* change the library's behaviour, with one exception. It has a listener for
 //! TCP of its own, because the library registers a blocking listener, which tokio rejects.
 
 mod conversation;
@@ -82,7 +82,8 @@ async fn run(options: &Options) -> Result<u8> {
     })
 }
 
-/// The default settings of the published crate, changed as the options say.
+/// Returns the default settings of the published crate, with the values that the command line's
+/// options set.
 fn config(options: &Options) -> Config {
     let mut config = Config {
         share_memory_path_prefix: options.prefix.clone(),

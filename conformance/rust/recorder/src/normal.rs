@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded exchange, written as text that is the same in each run.
+//! Converts a recording of the proxy into text that is the same in each run, so that tests can
+//! compare handshakes.
 //!
 //! ```text
 //! client 00 00 00 08 77 58 03 04              one message, or the byte that carries descriptors
@@ -9,8 +10,9 @@
 //! Two parts of a recording are rewritten. In names, the client's process id becomes [`PID`], and
 //! the three lengths that depend on it change as well. Of the wake-ups, only the first in each
 //! direction is kept, at the end, the client's before the server's: their number and order depend
-//! on the scheduler. For the client of `partywall-shmipc` ([`Client::Ours`]) the token before the
-//! process id is removed, and its memfds are written as unsealed.
+//! on the scheduler. For the client of `partywall-shmipc` ([`Client::Ours`]) the random token
+//! before the process id in names is removed, and its memfds are written as unsealed. The text of
+//! its handshake is then equal to that of a published client.
 
 use std::fmt::Write as _;
 
@@ -26,8 +28,8 @@ pub const PID: &str = "4242";
 pub enum Client {
     /// A published peer with this process id.
     Published(u32),
-    /// The client of `partywall-shmipc` with this process id: its names have a token, and its
-    /// memfds are sealed.
+    /// The client of `partywall-shmipc` with this process id: the names of its shared memory
+    /// contain a random token, and its memfds are sealed.
     Ours(u32),
 }
 
@@ -67,8 +69,8 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// Returns the name `name` of shared memory as the text states it: with [`PID`] as the process
-    /// id, and without the token.
+    /// Returns the name `name` of shared memory as the text states it: [`PID`] replaces the process
+    /// id, and the token of `partywall-shmipc` is removed.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");

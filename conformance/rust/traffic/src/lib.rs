@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The traffic of the conformance tests, the same in every program.
+//! The traffic of the conformance tests: the code of client and server that every Rust program of
+//! these tests runs, whichever shmipc library it uses.
 //!
 //! ```text
 //!  client program                                     server program

@@ -22,73 +22,75 @@ pub enum Command {
     Run(Options),
 }
 
-/// How to connect and what to exchange.
+/// The options of `serve` and `run`: how to connect, how to share memory, and which traffic to
+/// exchange.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// The kind of socket
+    /// The kind of socket that connects client and server
     #[arg(long, default_value = "unix")]
     pub network: Network,
-    /// Path of the socket, or host:port
+    /// Path of the Unix socket, or host:port for TCP
     #[arg(long)]
     pub address: String,
-    /// How the memory is shared
+    /// How client and server share memory: by named files, or by descriptors of memfds
     #[arg(long, default_value = "memfd")]
     pub map: Mapping,
-    /// Prefix of the names of shared memory
+    /// Prefix of the names of the shared memory that this program creates
     #[arg(long, default_value_t = default_prefix(), overrides_with = "prefix")]
     pub prefix: String,
-    /// Bytes of the buffer region
+    /// Size of the buffer region in shared memory, in bytes
     #[arg(long, default_value_t = 32 << 20)]
     pub buffer_cap: u32,
-    /// Elements of a queue
+    /// Number of elements of each queue in shared memory
     #[arg(long, default_value_t = 8192)]
     pub queue_cap: u32,
-    /// Slice classes, as size:percent,…
+    /// Sizes of the region's slices in bytes, each with its share of the region, as size:percent,…
     #[arg(long, value_delimiter = ',', value_parser = size_and_percent)]
     pub slices: Vec<(u32, u32)>,
-    /// Sizes of the requests, in turn
+    /// Sizes of the requests in bytes; request i has size i modulo their number
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub sizes: Vec<usize>,
-    /// Who sends
+    /// Which side sends the requests
     #[arg(long, default_value = "echo")]
     pub mode: ModeName,
-    /// Streams at the same time
+    /// Number of streams in use at the same time
     #[arg(long, default_value_t = 1)]
     pub streams: usize,
-    /// Sessions
+    /// Number of sessions that the client opens
     #[arg(long, default_value_t = 1)]
     pub sessions: usize,
-    /// Requests under way in a stream
+    /// Maximum number of requests of a stream that are sent and not yet answered
     #[arg(long, default_value_t = 1)]
     pub pipeline: usize,
-    /// Requests in each stream
+    /// Number of requests in each stream
     #[arg(long, default_value_t = 1)]
     pub count: u64,
-    /// Requests until the stream is put back; 0 for all
+    /// Number of requests after which a stream goes back to the pool; 0 stands for all requests
     #[arg(long, default_value_t = 0)]
     pub lease: u64,
-    /// What the bytes are made from
+    /// Seed from which client and server compute the bytes of all requests
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Read pieces that do not end where requests end
+    /// Read answers in pieces of odd sizes, which do not end where requests end
     #[arg(long)]
     pub ignore_boundaries: bool,
-    /// Take streams from the pool and put them back
+    /// Take streams from the library's pool, and put them back after use
     #[arg(long)]
     pub put_back: bool,
-    /// A region of 1 MiB, which sends much over the socket
+    /// Use a region of 1 MiB, so small that many messages go over the socket
     #[arg(long)]
     pub small_region: bool,
-    /// Go on until stdin ends; --count is that of one round
+    /// Repeat the traffic until stdin ends; --count is then the number of requests of one
+    /// repetition
     #[arg(long)]
     pub until_stdin_ends: bool,
-    /// Seconds after which to give up
+    /// Number of seconds after which the program gives up and fails
     #[arg(long, default_value_t = 120)]
     pub deadline: u64,
 }
 
 impl Options {
-    /// Number of requests after which a stream is put back.
+    /// Number of requests after which a stream goes back to the library's pool of streams.
     pub fn lease(&self) -> u64 {
         if self.lease == 0 { self.count } else { self.lease }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of one request: a sequence of numbers that does not repeat within a request.
+//! The bytes of one request, which client and server compute independently: a sequence of 8-byte
+//! words that does not repeat within a request.
 //!
 //! ```text
 //! state₀ = seed + request · 0x9e3779b97f4a7c15

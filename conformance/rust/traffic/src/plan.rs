@@ -46,7 +46,7 @@ impl Plan {
         self.sizes[(request % self.sizes.len() as u64) as usize]
     }
 
-    /// Encodes the plan as the message that announces its requests.
+    /// Encodes the plan as the message that is sent before its requests.
     pub fn encode(&self) -> Vec<u8> {
         let mut message = MAGIC.to_vec();
         let words = [self.mode as u64, self.seed, self.requests, self.sizes.len() as u64];

@@ -20,7 +20,7 @@ pub struct Report {
     pub streams_open: u64,
     /// Number of requests of which every byte was correct.
     pub requests: u64,
-    /// Number of bytes of the correct requests, in one direction.
+    /// Number of bytes of the correct requests; the bytes of the answers are not counted.
     pub bytes: u64,
     /// Number of uploads that arrived whole before the end of their stream.
     pub uploads_whole: u64,

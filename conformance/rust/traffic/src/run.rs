@@ -96,8 +96,8 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// Runs a lane, which is one of the concurrent users of the pool: it leases streams, one after
-    /// the other.
+    /// Runs a lane, which is one of the concurrent users of the client's pool of streams. The lane
+    /// takes a stream, sends requests, puts the stream back, and takes the next.
     async fn lane(&self, index: usize, stream: C::Stream, seed: u64) -> Result<()> {
         let options = &self.options;
         let sizes = options.sizes.clone();
@@ -146,8 +146,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends the requests of a plan, without waiting for every earlier answer, and checks the
-    /// answers.
+    /// Sends the requests of a plan and checks the server's answers. Up to `--pipeline` requests
+    /// are sent before the answer of the first is awaited.
     async fn echo(&self, stream: C::Stream, plan: &Plan) -> Result<C::Stream> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -222,7 +222,8 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends all requests of a plan, and closes the stream right after the last request.
+    /// Sends a plan and all requests that it announces, and closes the stream right after the last
+    /// request.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -235,7 +236,8 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// Asks the server for its counts until the server has received the end of each upload.
+    /// Asks the server for its counts of uploads until they show that each upload has ended, whole
+    /// or cut short.
     async fn await_uploads(
         &self,
         sender: &mut impl Sender,
@@ -262,7 +264,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Expects all requests of a plan from the server, and then the end of the stream.
+    /// Sends a plan, and expects from the server all requests that the plan announces, and then the
+    /// end of the stream.
     async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -350,7 +353,7 @@ async fn send_ahead<S: Sender>(mut sender: S, plan: Plan, room: Arc<Semaphore>) 
     Ok(sender)
 }
 
-/// Sizes in bytes of the pieces in which answers are read; they are unrelated to the sizes of
-/// requests and slices.
+/// Sizes in bytes of the pieces in which answers are read. They are unrelated to the sizes of
+/// requests and slices, so pieces end at any place within both.
 const ODD_PIECES: [usize; 8] = [1, 7, 4093, 10007, 100_003, 3, 65537, 333];
 const ASKING_PAUSE: Duration = Duration::from_millis(10);

@@ -72,7 +72,8 @@ async fn await_ends(report: &SharedReport) {
     }
 }
 
-/// Performs a hot restart, and serves until the clients have moved to the successor.
+/// Performs a hot restart: makes the clients reconnect to the successor server, and serves their
+/// streams until they have.
 async fn hand_over<S: Server>(server: &mut S, epoch: u64, report: &SharedReport) -> Result<()> {
     let mut restarting = std::pin::pin!(server.hot_restart(epoch));
     loop {
@@ -135,7 +136,8 @@ async fn echo(
     Ok(())
 }
 
-/// Receives the requests of a plan, and counts whether all arrived before the end of the stream.
+/// Receives the requests that a plan announced, and counts the upload as whole if all arrived
+/// before the end of the stream, or else as cut.
 async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport) {
     let mut message = Vec::new();
     for request in 0..plan.requests {
@@ -150,7 +152,7 @@ async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport
     report.with(|report| report.uploads_whole += 1);
 }
 
-/// Sends all requests of a plan; the caller closes the stream right after this call.
+/// Sends all requests that a plan announced; the caller closes the stream right after this call.
 async fn download(sender: &mut impl Sender, plan: &Plan, report: &SharedReport) -> Result<()> {
     let mut message = Vec::new();
     for request in 0..plan.requests {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a program of the conformance tests: its command line, its deadline, its exit code.
+//! Starts a program of the conformance tests: parses its command line, runs its command with a
+//! deadline, and makes its exit code.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -51,7 +51,8 @@ pub trait Conversation: Send + Sized + 'static {
     /// Splits the stream, for a task that sends and a task that receives.
     fn split(self) -> (Self::Sender, Self::Receiver);
 
-    /// Joins both halves of a stream again.
+    /// Joins both halves of a stream again, so that the stream can be put back into the pool or
+    /// closed.
     fn join(sender: Self::Sender, receiver: Self::Receiver) -> Self;
 
     /// Closes the stream in both directions.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures: quantities with their units, spreads of several values, and tables of text.
+//! Text for the benchmark's numbers: quantities with their units, spreads of several values, and
+//! tables.
 
 pub mod quantity;
 pub mod spread;

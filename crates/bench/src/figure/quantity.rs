@@ -152,10 +152,10 @@ fn scaled(number: f64, units: &[(&str, f64)]) -> String {
 const SIZE_UNITS: [(&str, f64); 4] =
     [("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
 
-/// Maximum size in bytes that a flag of the command line accepts.
+/// Maximum size in bytes that a flag of the command line accepts: 1 TiB.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// Maximum time that a flag of the command line accepts.
+/// Maximum time that a flag of the command line accepts: one day.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

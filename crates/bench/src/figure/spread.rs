@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Spread`: the median of several values with the smallest and the largest.
+//! The spread of several measured values: their median, the smallest and the largest. The report
+//! shows it for numbers that were measured in several rounds.
 
 use serde::Serialize;
 
@@ -27,7 +28,8 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// Changes median, smallest and largest value by `change`.
+    /// Returns the spread whose median, smallest and largest value are the results of `change` for
+    /// those of this spread.
     pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
         Self { median: change(self.median), min: change(self.min), max: change(self.max) }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A table of text columns.
+//! A table of text columns, in which the benchmark prints its results.
 //!
 //! The table does *not* know the meaning of its values: `summary.rs`, `detail.rs` and `targets.rs`
 //! fill it.

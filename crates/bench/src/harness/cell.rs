@@ -34,7 +34,7 @@ pub enum Scenario {
     Parallel,
     /// Sessions are opened, used once and closed.
     Connect,
-    /// Sessions carry no messages; the cost of waiting is measured.
+    /// Sessions carry no messages; the CPU time and wake-ups of blocked receivers are measured.
     Idle,
 }
 
@@ -46,13 +46,13 @@ pub struct TransportName(pub &'static str);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitName {
-    /// Poll until the message has arrived; never sleep
+    /// Poll in a loop until the message has arrived, without ever sleeping
     Spin,
     /// Spin for a while, then sleep (the library's default)
     Adaptive,
-    /// Sleep at once
+    /// Sleep at once, until the peer wakes the receiver
     Park,
-    /// Sleep for a fixed period between two polls
+    /// Sleep for a fixed period between two polls; the peer sends no wake-up
     Poll,
 }
 
@@ -78,14 +78,15 @@ pub struct Cell {
     /// separately from the cell, because a `'static` text cannot be deserialised.
     #[serde(skip)]
     pub transport: TransportName,
-    /// The wait strategy of Partywall; `None` for all other transports.
+    /// The way in which Partywall waits for a message; `None` for all other transports.
     pub wait: Option<WaitName>,
     /// The length of a message in bytes.
     pub size: usize,
     /// Number of pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle`,
     /// number of sessions.
     pub streams: usize,
-    /// Number of further streams that are sent to without end and never read (`parallel` only).
+    /// Number of further streams on which the sender never stops and the receiver never reads
+    /// (`parallel` only).
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
@@ -102,7 +103,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell with one stream, two processes, and payloads that are written and verified.
+    /// Makes a cell (combination of parameters) with one stream, two processes, and payloads that
+    /// are written and verified.
     pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
         Self {
             scenario,
@@ -120,17 +122,18 @@ impl Cell {
         }
     }
 
-    /// A cell over Partywall's shared memory with the wait strategy `wait`.
+    /// Makes a cell (combination of parameters) over Partywall's shared memory, with the wait
+    /// strategy `wait`.
     pub const fn shm(scenario: Scenario, size: usize, wait: WaitName) -> Self {
         Self::new(scenario, TransportName::SHM, size).waiting(wait)
     }
 
-    /// A copy of this cell with the wait strategy `wait`.
+    /// Returns a copy of this cell (combination of parameters) with the wait strategy `wait`.
     pub const fn waiting(self, wait: WaitName) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// A copy of this cell with both ends on one CPU.
+    /// Returns a copy of this cell (combination of parameters) with both processes on one CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
@@ -140,22 +143,23 @@ impl Cell {
         self.processes == Processes::TwoOnOneCpu
     }
 
-    /// A copy of this cell with `rate` messages per second.
+    /// Returns a copy of this cell (combination of parameters) with `rate` messages per second.
     pub const fn at_rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
     }
 
-    /// A copy of this cell with `messages` messages on each connection.
+    /// Returns a copy of this cell with `messages` messages on each connection.
     pub const fn with_messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
 
-    /// A copy of this cell with a new client process for each connection.
+    /// Returns a copy of this cell with a new client process for each connection.
     pub const fn fresh(self) -> Self {
         Self { is_fresh: true, ..self }
     }
 
-    /// A copy of this cell with `streams` pairs, streams or sessions.
+    /// Returns a copy of this cell (combination of parameters) with `streams` pairs, streams or
+    /// sessions, whichever its scenario has.
     pub const fn with_streams(self, streams: usize) -> Self {
         Self { streams, ..self }
     }
@@ -180,11 +184,11 @@ impl Scenario {
 impl TransportName {
     /// Partywall over shared memory.
     pub const SHM: Self = Self("shm");
-    /// A link over shared memory.
+    /// A link (stored messages with acknowledgement) whose two ends are connected by shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
-    /// A link over TCP on loopback.
+    /// A link whose two ends are connected by TCP on loopback.
     pub const LINK_TCP: Self = Self("link-tcp");
-    /// A link over a Unix socket.
+    /// A link whose two ends are connected by a Unix socket.
     pub const LINK_UDS: Self = Self("link-uds");
     /// A Unix stream socket.
     pub const UDS: Self = Self("uds");
@@ -192,9 +196,11 @@ impl TransportName {
     pub const TCP: Self = Self("tcp");
     /// Two pipes, one for each direction.
     pub const PIPE: Self = Self("pipe");
-    /// Plain shared memory with one flag word.
+    /// Plain shared memory with one flag word, on which both ends spin: the lower bound for any
+    /// shared-memory transport.
     pub const BASELINE_SPIN: Self = Self("baseline-spin");
-    /// A bare eventfd without payload.
+    /// A bare eventfd without payload: the lower bound for any transport that wakes a sleeping
+    /// process.
     pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
 
     /// The transport's name in tables and in flags.
@@ -204,7 +210,7 @@ impl TransportName {
 }
 
 impl Processes {
-    /// The number of processes that the cell needs.
+    /// The number of processes in which the two ends run: 1 or 2.
     pub const fn count(self) -> usize {
         match self {
             Self::One => 1,

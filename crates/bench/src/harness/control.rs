@@ -70,10 +70,11 @@ pub enum Request {
         /// The number of sessions that the child accepts.
         sessions: usize,
     },
-    /// The child makes one operation on each stream, and replies once the messages of all streams
-    /// have arrived (`parallel` only).
+    /// The child performs one operation on each stream, and replies once the messages of all
+    /// streams have arrived (`parallel` only).
     Gather,
-    /// The child ends the measurement that `Open` began, and waits for the next `Open`.
+    /// The child closes its end of the measurement that `Open` began, and waits for the next
+    /// `Open`.
     Close,
 }
 
@@ -90,7 +91,7 @@ pub enum Reply {
     Connected(Connected),
     /// The child is ready, so the parent may begin the batch.
     Ready,
-    /// The child has finished its part of the batch, with these measurements.
+    /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
     /// The child has failed, and exits.
     Failed {
@@ -99,7 +100,7 @@ pub enum Reply {
     },
 }
 
-/// The measurements that the child made during a batch.
+/// The measurements that the child process made during one batch of operations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     /// CPU time of the child in the batch, in nanoseconds.
@@ -184,7 +185,7 @@ impl Child {
         }
     }
 
-    /// Waits for the child's measurements of the batch.
+    /// Waits until the child has finished its part of the batch; returns the child's measurements.
     pub fn finish(&mut self) -> Result<Done> {
         match self.next_reply()? {
             Reply::Done(done) => Ok(done),
@@ -228,14 +229,14 @@ impl Drop for Child {
     }
 }
 
-/// The child's end of the control pipe.
+/// The child's end of the control pipe, over which the parent sends requests and the child replies.
 pub struct Control {
     requests: Receiver<Request>,
 }
 
 impl Control {
-    /// Reads requests from stdin. At the end of stdin this process removes the parent's files and
-    /// exits.
+    /// Makes the child's end of its pipes to the parent: requests come on stdin. At the end of
+    /// stdin the parent is gone, so this process removes the socket files of the run and exits.
     pub fn from_stdin(program: &'static str) -> Self {
         let parent = std::os::unix::process::parent_id();
         let (sender, requests) = mpsc::channel();
@@ -298,8 +299,10 @@ fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     }
 }
 
-/// Maximum wait for a reply. Mapping a gigabyte may take seconds; the watchdog bounds batches.
+/// Maximum wait for a reply of the child. Mapping a gigabyte may take seconds. The batches
+/// themselves are bounded by the watchdog.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum wait for the child's reason after a failure.
+/// Maximum time for which the parent, after a failure of its own, waits for the child to report the
+/// reason of the failure.
 const FAILURE_TIMEOUT: Duration = Duration::from_millis(500);

@@ -29,7 +29,8 @@ pub struct Footprint {
 pub struct Activity {
     /// Number of times the thread went to sleep: at least once for each system call that blocks.
     pub sleeps: u64,
-    /// CPU time of the thread in nanoseconds. If it does not grow, the thread made no system call.
+    /// CPU time of the thread in nanoseconds. If this number does not grow, the thread made no
+    /// system call.
     pub cpu_ns: u64,
 }
 
@@ -50,7 +51,8 @@ impl Footprint {
         })
     }
 
-    /// The growth since the earlier footprint `before`, divided by the number of sessions.
+    /// The memory and descriptors of one session: the growth since the earlier footprint `before`,
+    /// divided by the number of sessions.
     pub fn since(self, before: Self, sessions: usize) -> SessionCost {
         let per_session =
             |now: u64, before: u64| ratio(now.saturating_sub(before), sessions as u64);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two processes that measure together, without knowledge of any scenario or transport.
+//! The harness of the benchmark: it starts the second process, runs batches in both processes, and
+//! collects the results. It does not know any scenario or transport.
 //!
 //! ```text
 //! parent: Pair ── Child ◄── JSON lines ──► Control :child
 //!           │                                 │
 //!           └── Round (latency, CPU, bytes)   └── Done (the child's share)
 //! ```
-//! `Cell` says what is measured, `Workspace` where files may lie, and `Watchdog` ends a run that
-//! hangs.
+//! A `Cell` is the combination of parameters to measure. `Workspace` holds the directories of the
+//! run's files, and `Watchdog` ends a run that hangs.
 
 pub mod cell;
 pub mod clock;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parent's view of the two processes: batches that both take part in, and their length.
+//! Runs batches of operations in which parent and child process both take part, and calibrates the
+//! number of operations per batch.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use super::control::{Child, Done, Request};
 use super::round::Round;
 use super::watchdog::Watchdog;
 
-/// The child process of a run, and the watchdog over parent and child.
+/// The parent's handles for a run: the child process, and the watchdog, which ends the parent if a
+/// measurement hangs. The child then exits, because its stdin ends.
 pub struct Pair {
     /// The child process, which runs the other end of each connection.
     pub child: Child,
@@ -21,9 +23,9 @@ pub struct Pair {
     pub watchdog: Watchdog,
 }
 
-/// The results of one batch in both processes.
+/// The results of one batch of operations, from both processes.
 pub struct Batch<R> {
-    /// The value that the parent's part of the batch returned.
+    /// The value that the parent's part of the batch, a closure, returned.
     pub value: R,
     /// Elapsed time of the batch from its first operation to its last, in nanoseconds.
     pub elapsed_ns: u64,
@@ -53,7 +55,8 @@ impl<R> Batch<R> {
 }
 
 impl Pair {
-    /// Runs one batch: `body` in this process, while the child serves `request`.
+    /// Runs one batch: calls `body` in this process while the child performs its part, which
+    /// `request` describes.
     pub fn batch<R>(
         &mut self,
         request: &Request,
@@ -81,7 +84,8 @@ impl Pair {
     }
 }
 
-/// Runs `body` in this process alone, without a part of the child.
+/// Runs a batch in which the child takes no part: calls `body` in this process, and measures its
+/// elapsed time and CPU time.
 pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
     let cpu_before_ns = process_cpu_ns();
     let start = Instant::now();
@@ -110,11 +114,11 @@ pub fn calibrate(
     }
 }
 
-/// A batch of the warm-up is the last one if it takes this long, or a tenth of the wanted duration.
+/// Elapsed time at which a batch is long enough to calibrate from. The limit is a tenth of the
+/// wanted duration if that is shorter.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
-/// Numbers of operations of the smallest batch, unless the caller sets another minimum, and of the
-/// largest batch.
+/// Bounds on the number of operations of one batch. The caller may set another minimum.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;
 

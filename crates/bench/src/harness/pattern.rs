@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-/// Whether payload bytes are written and verified (`--touch`).
+/// The values of `--touch`: whether the sender writes payload bytes and the receiver verifies them.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize, clap::ValueEnum,
 )]
@@ -48,7 +48,7 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for Corrupted {}
 
 impl Touch {
-    /// Writes the payload of message `sequence`.
+    /// Writes into `payload` the bytes that belong to message number `sequence`.
     #[inline]
     pub fn fill(self, payload: &mut [u8], sequence: u64) {
         if self == Self::All {
@@ -56,7 +56,7 @@ impl Touch {
         }
     }
 
-    /// Checks the payload of message `sequence`.
+    /// Checks that `payload` has the bytes that belong to message number `sequence`.
     #[inline]
     pub fn verify(self, payload: &[u8], sequence: u64) -> Result<(), Corrupted> {
         if self == Self::None || differences(payload, mix(sequence)) == 0 {
@@ -94,7 +94,7 @@ impl Touch {
         self.fill(rest, sequence);
     }
 
-    /// Checks everything except the head, and returns the head.
+    /// Checks the payload of message `sequence` after its head, and returns the head.
     #[inline]
     pub fn verify_headed(self, payload: &[u8], sequence: u64) -> Result<u64, Corrupted> {
         let Some((first, rest)) = payload.split_first_chunk::<HEAD_SIZE>() else {
@@ -105,7 +105,8 @@ impl Touch {
     }
 }
 
-/// The pattern word of message `sequence` at byte `offset`.
+/// The pattern word of message `sequence` at byte `offset` of the payload, from which the following
+/// words are counted up.
 #[inline]
 fn seed_at(sequence: u64, offset: usize) -> u64 {
     mix(sequence).wrapping_add((offset as u64 / 8).wrapping_mul(STEP))
@@ -157,7 +158,7 @@ fn first_difference(payload: &[u8], seed: u64) -> usize {
     payload.iter().zip(&expected).position(|(byte, right)| byte != right).unwrap_or(payload.len())
 }
 
-/// Length in bytes of the head of a headed payload.
+/// Length in bytes of the head of a payload: a word that the sender chooses, such as a send time.
 pub const HEAD_SIZE: usize = 8;
 
 /// Bit that is set in the sequence number of a reply, so that a reply differs from an echo of the

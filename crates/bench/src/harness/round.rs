@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Round`: the result of one measurement of one cell; rounds of a cell can be pooled.
+//! The result of one measurement of one cell (`Round`). The results of several rounds of a cell can
+//! be added up.
 //!
 //! A cell is one combination of scenario, transport and size. Latencies are recorded in an
 //! HdrHistogram (three significant digits, 1 ns to 100 s). CPU time is that of all threads of both
@@ -26,7 +27,8 @@ pub struct Round {
     pub cpu_parent_ns: u64,
     /// CPU time of the child (the receiver), in nanoseconds.
     pub cpu_child_ns: u64,
-    /// Cost of a session without messages (`connect` and `idle` only).
+    /// Memory, descriptors and CPU time that an open session without messages costs (`connect` and
+    /// `idle` only).
     pub session: Option<SessionCost>,
     /// Memory of a session with many streams (`parallel` over Partywall only).
     pub memory: Option<StreamMemory>,
@@ -74,14 +76,14 @@ impl Carrier {
 /// Memory of a session with many streams on its sending side, right after the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct StreamMemory {
-    /// Shared memory for large messages, in bytes.
+    /// Size of the session's shared memory for large messages, in bytes.
     pub memory_bytes: u64,
     /// The configured maximum of `memory_bytes`.
     pub memory_bytes_max: u64,
     /// Growth of `memory_bytes` while the clock ran; if it is not 0, the time of growing is part of
     /// the measured time.
     pub grown_bytes: u64,
-    /// Large messages that the receiver has not released.
+    /// Number of large messages whose memory the receiver has not released yet.
     pub blocks_in_flight: u64,
     /// Number of sent messages on the streams that are never read.
     pub unread_messages: u64,
@@ -148,8 +150,8 @@ impl Round {
     }
 }
 
-/// Adds up rounds of the same scenario, transport and size to one round; `None` if there are no
-/// rounds.
+/// Adds up several rounds of the same scenario, transport and size into one `Round`; `None` if
+/// there are no rounds.
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {
@@ -188,7 +190,7 @@ pub fn pack(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
 }
 
-/// The histogram from which [`pack`] made `buckets`.
+/// Makes the histogram again from which [`pack`] made `buckets`.
 pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
     let mut histogram = histogram()?;
     for &(value, count) in buckets {

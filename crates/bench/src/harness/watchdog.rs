@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends the program when a measurement hangs, and on SIGINT and SIGTERM. The watchdog first
-//! removes the run's files.
+//! A thread that ends the benchmark when a measurement hangs, and on SIGINT and SIGTERM. Before the
+//! end it removes the run's files.
 //!
 //! A hang is a finding, such as a lost wake-up, so a benchmark must end by itself. The watchdog
 //! does *not* kill the child: the child exits at the end of its stdin.
@@ -14,7 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::workspace;
 
-/// A thread that checks once a second whether the deadline has passed.
+/// The handle of a thread that checks once a second whether the deadline of the present measurement
+/// has passed.
 pub struct Watchdog {
     deadline: Arc<Mutex<Option<Instant>>>,
 }
@@ -77,7 +78,7 @@ async fn watch(program: &str, deadline: &Mutex<Option<Instant>>) -> i32 {
 /// Time between two checks whether the deadline has passed.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// The exit code after a measurement that hung.
+/// The exit code of the program if the watchdog ended it because a measurement hung.
 const EXIT_HUNG: i32 = 3;
 
 /// The exit code after a signal is this number plus the signal's number, as in shells.

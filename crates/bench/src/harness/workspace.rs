@@ -28,20 +28,20 @@ pub struct Workspace {
     run_name: String,
 }
 
-/// Names and sizes that both processes know before they connect.
+/// Names and sizes of one measurement that both processes must know before they connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// A private directory for socket files; removed after the run.
     pub directory: PathBuf,
-    /// A further private directory, on a memory file system if a writable one exists; removed after
-    /// the run.
+    /// A further private directory, for files that should not reach a disk: on a memory file system
+    /// if a writable one exists. It is removed after the run.
     pub memory: PathBuf,
     /// The name of the run, which is unique on this machine. Names of shared memory outside the two
     /// directories begin with it.
     pub run_name: String,
     /// The number of this measurement within the run.
     pub number: u32,
-    /// The wait strategy of Partywall; all other transports block in the kernel.
+    /// The wait strategy of Partywall; `None` for all other transports, which block in the kernel.
     pub wait: Option<WaitName>,
     /// The size of each message of the measurement, in bytes.
     pub size: usize,
@@ -71,7 +71,8 @@ impl Workspace {
         Ok(Self { program, directory, memory, run_name })
     }
 
-    /// The setup of measurement number `number`, which measures `cell`.
+    /// Makes the setup (names and sizes) of measurement number `number` of this run, which measures
+    /// `cell`.
     pub fn setup(&self, number: u32, cell: Cell) -> Setup {
         Setup {
             directory: self.directory.clone(),
@@ -125,7 +126,7 @@ fn owner(program: &str, name: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// A memory file system that most machines have.
+/// The mount point of a memory file system that most machines have.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 #[cfg(test)]

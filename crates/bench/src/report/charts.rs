@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plots of a report, and the cells that each of them shows.
+//! The plots of a report: for each plot, the axes and the measured cells that its lines show.
 //!
 //! ```text
 //! ping-by-size         p50 of the round trip, over the message size
@@ -168,6 +168,6 @@ fn whole_size_name(size: f64) -> String {
     exact_size_name(size.round() as usize)
 }
 
-/// The fractions that `ping-tail` shows: one message in 2, in 10 and so on. One message in 2 is the
-/// median.
+/// The positions on the horizontal axis of the plot `ping-tail`: the slowest message in 2 (the
+/// median), in 10, and so on.
 const TAIL: [u64; 7] = [2, 10, 100, 1_000, 10_000, 100_000, 1_000_000];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of one scenario: a row per cell with the distribution and the ratios.
+//! The result table of one scenario. Each row shows one transport, wait strategy and size, with
+//! percentiles of the latency and ratios to other transports.
 
 use crate::figure::quantity::{bytes_name, decimal_bandwidth_name, ns_name, rate_name};
 use crate::figure::text_table::{TextTable, dash, spread_name};
@@ -38,7 +39,8 @@ pub fn notes(outcomes: &[Outcome]) -> String {
     [sessions(outcomes), streams(outcomes), links(outcomes)].concat()
 }
 
-/// Returns text about `connect` and `idle`: the cost of open sessions without messages.
+/// Returns the notes on `connect` and `idle`: the memory, descriptors and CPU time that an open
+/// session without messages costs.
 fn sessions(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let cell = outcome.cell;
@@ -58,8 +60,8 @@ fn sessions(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// Returns text about `parallel`: the memory of the session, and the rate that streams keep while
-/// other streams are never read.
+/// Returns the notes on `parallel`: the memory of the session, and the share of their rate that
+/// streams keep while other streams are never read.
 fn streams(outcomes: &[Outcome]) -> String {
     let lines = outcomes.iter().filter_map(|outcome| {
         let Cell { unread, streams, .. } = outcome.cell;
@@ -76,8 +78,8 @@ fn streams(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// Returns text about links. It compares a link's time with that of its transport alone, and the
-/// time of both directions together with that of one direction.
+/// Returns the notes on links. They compare a link's time with that of its transport alone, and a
+/// link's time in both directions at once with that in one direction.
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {

@@ -146,7 +146,8 @@ impl Parallel {
     }
 }
 
-/// The share of a core that `cpu_ns` is of the round's elapsed time, rounded to four decimals.
+/// The share of one core that a process used: its CPU time `cpu_ns` divided by the round's elapsed
+/// time, rounded to four decimals.
 fn cores(cpu_ns: u64, round: &Round) -> f64 {
     to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of a run: tables, plots, JSON and one page.
+//! Writes the report of a run: text tables for the terminal, and a directory with JSON, plots and
+//! an HTML page.
 //!
 //! ```text
 //! DIR/results.json   {"machine": {…}, "results": [one object per cell]}
@@ -7,6 +8,7 @@
 //! DIR/*.svg          the plots of the page, each as a file
 //! ```
 
+pub mod bars;
 pub mod charts;
 pub mod detail;
 pub mod json;

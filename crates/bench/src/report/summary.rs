@@ -136,7 +136,8 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     ]
 }
 
-/// Formats a number from the outcomes of `connect` and `idle`.
+/// A function that formats the number of one table row from the outcomes of `connect` and `idle`;
+/// `None` if the number was not measured.
 type ShowSession = fn(connect: &Outcome, idle: &Outcome) -> Option<String>;
 
 const SESSION_ROWS: [(&str, ShowSession); 2] = [

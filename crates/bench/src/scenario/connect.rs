@@ -15,9 +15,9 @@
 //! time over its control pipe, so its start is not part of the time. Otherwise all connections
 //! come from the parent, and the time includes the close.
 //!
-//! The cost of a session is the growth of resident memory, own shared memory and descriptors,
-//! divided by the number of sessions. To measure this cost, 32 sessions are open, each used once.
-//! The larger value of the two processes is reported.
+//! The cost of a session is the growth of resident memory, of shared memory that only this process
+//! writes, and of descriptors, divided by the number of sessions. To measure this cost, 32 sessions
+//! are open, each used once. The larger value of the two processes is reported.
 
 use std::time::{Duration, Instant};
 

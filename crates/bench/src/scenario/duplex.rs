@@ -48,8 +48,9 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
     })
 }
 
-/// Sends and receives `ops` messages, with at most one window sent ahead. `outgoing` and `incoming`
-/// are bits of the sequence numbers that differ per direction.
+/// Sends `ops` messages and receives as many; at most one window of messages is sent before a
+/// message is received. `outgoing` and `incoming` are bits of the sequence numbers that differ per
+/// direction.
 fn exchange(
     cell: Cell,
     endpoint: &mut impl Endpoint,

@@ -5,7 +5,8 @@
 //! parent: (unused)          ─channel A─  thread in receive :child     each sleeping thread is
 //!         thread in receive ─channel B─  (unused)                     observed, then woken
 //! ```
-//! A thread that neither went to sleep again nor used a nanosecond of CPU time made no system call.
+//! An observed thread that neither went to sleep again nor used a nanosecond of CPU time made no
+//! system call during the observation.
 
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
@@ -67,8 +68,8 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     control.serve(|request| {
         let Request::Run { amount } = request else { bail!("idle has no other request than run") };
         let Some(endpoint) = incoming.take() else {
-            // In the second batch both processes have finished their observations, so the peer's
-            // receiver may be woken.
+            // This is the second batch: both processes have finished their observations, so this
+            // message may wake the parent's sleeping receiver, which then ends.
             outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
             outgoing.settle()?;
             return Ok(Done::default());
@@ -108,8 +109,8 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the observed thread sleeps and has been inactive for a while. (On a busy machine the
-/// thread may start late.)
+/// Waits until the observed thread sleeps and its counters have not changed for one `SETTLE`;
+/// returns the counters. (On a busy machine the thread may start late.)
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
     for _ in 0..CHECKS_MAX {
@@ -127,8 +128,9 @@ fn join(sleeper: JoinHandle<Result<()>>) -> Result<()> {
     sleeper.join().map_err(|_| anyhow!("the sleeping thread panicked"))?
 }
 
-/// Pause between two checks whether the thread sleeps; within this time a receiver stops spinning
-/// and sleeps.
+/// Pause between two checks whether the thread sleeps: 100 ms, far longer than an adaptive receiver
+/// spins before it sleeps.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Maximum number of checks whether the thread sleeps; after them the measurement fails.
+/// Maximum number of checks whether the thread sleeps, at one per `SETTLE` 30 seconds in total;
+/// after them the measurement fails.
 const CHECKS_MAX: u32 = 300;

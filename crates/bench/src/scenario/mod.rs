@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scenarios, one per file, each with the parent's and the child's part.
+//! The scenarios of the benchmark, one per file. Each file has the code of the parent process and
+//! that of the child process.
 //!
 //! ```text
 //! Runner::channels::<T>   ping throughput duplex rate   one connection

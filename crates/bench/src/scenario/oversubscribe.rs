@@ -162,8 +162,9 @@ fn burn(stopped: &Receiver<()>) -> u64 {
 const MORE: u64 = 0;
 const LAST: u64 = 1;
 
-/// Duration of the unmeasured exchange before the measurement.
+/// Duration of the exchange before the measurement, whose latencies are not recorded.
 const WARM_UP: Duration = Duration::from_millis(20);
 
-/// Number of computations of a busy thread between two checks of `stopped`.
+/// Number of multiplications of a busy thread between two checks whether it has to stop; it is
+/// large, so that the checks take no noticeable time.
 const BURN_STEPS: u32 = 10_000;

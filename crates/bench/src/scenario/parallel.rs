@@ -77,7 +77,8 @@ pub fn serve<T: StreamTransport>(cell: Cell, setup: &Setup, control: &Control) -
     })
 }
 
-/// The client's ends of all streams. In a run with one process, it also has the server's ends.
+/// The client's ends of all streams of a measurement, and the client itself. In a run with one
+/// process, `Ends` also holds the server's ends.
 ///
 /// The runtime is the last field, so that all other fields are dropped before the runtime ends.
 struct Ends<T: StreamTransport> {
@@ -89,7 +90,8 @@ struct Ends<T: StreamTransport> {
     runtime: Runtime,
 }
 
-/// The server's ends of all streams, in a run with one process.
+/// The server's ends of all streams and the server itself, if they are in the same process as the
+/// client.
 struct Served<T: StreamTransport> {
     side: Side<T::Endpoint>,
     /// Streams that the server has accepted and never receives from.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rate`: messages in one direction at a fixed rate, whether the receiver keeps up or not (open
-//! loop).
+//! `rate`: messages in one direction at a fixed rate. The sender does not slow down for a receiver
+//! that cannot keep up (open loop).
 //!
 //! ```text
 //! intended   t0      t0+p     t0+2p    t0+3p        p = 1 s / rate
@@ -105,6 +105,6 @@ const SPIN_NS: u64 = 100_000;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Number of messages of the warm-up, and the pause between two of these messages.
+/// Number of messages of the warm-up, and the time between two of these messages, in nanoseconds.
 const WARM_UP_OPS: u64 = 20;
 const WARM_UP_PERIOD_NS: u64 = 1_000_000;

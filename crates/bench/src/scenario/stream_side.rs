@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of each stream of `parallel`, and its part in a batch: one task per stream, all at once.
+//! One side of `parallel`: that side's ends of all streams, and its part in a batch, with one task
+//! per stream and all tasks at once.
 //!
 //! ```text
 //! Run { amount }   client   task ×N   (send, receive) × amount
@@ -35,7 +36,8 @@ pub struct Side<E> {
 }
 
 impl<E: AsyncEndpoint> Side<E> {
-    /// One side of all streams, before the first operation.
+    /// Makes one side of `parallel` from that side's ends of all streams, before the first
+    /// operation.
     pub const fn new(cell: Cell, endpoints: Vec<E>) -> Self {
         Self { cell, endpoints, next: 0 }
     }
@@ -61,7 +63,7 @@ impl<E: AsyncEndpoint> Side<E> {
         }
     }
 
-    /// Runs the server's part of a batch.
+    /// Runs the server's part of a batch: on each stream, receives each message and replies to it.
     pub async fn respond(&mut self, request: &Request) -> Result<()> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -202,13 +204,16 @@ async fn reply<E: AsyncEndpoint>(
 /// highest bit marks replies.
 const STREAM_SHIFT: u32 = 40;
 
-/// From this message size in bytes on, each operation is timed.
+/// Message size in bytes from which on each operation is timed: such an operation takes so long
+/// that reading the clock does not matter.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// Of the operations with smaller messages, one in this many is timed.
+/// Of the operations with smaller messages, one in 16 is timed, because reading the clock for each
+/// would slow them.
 const SAMPLE_PERIOD: u64 = 16;
 
-/// Number of latencies per stream for which memory is allocated before the first operation.
+/// Maximum number of latencies per stream for which memory is reserved before the clock starts, so
+/// that recording a latency does not allocate.
 const SAMPLES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

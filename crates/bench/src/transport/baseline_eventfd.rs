@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The baseline of sleeping and waking: one blocking eventfd per direction, without payload.
+//! The transport `baseline-eventfd`, the baseline of sleeping and waking: one blocking eventfd per
+//! direction, without payload.
 //!
-//! No transport that parks can take less time; whatever a transport takes beyond the baseline is
-//! its own cost.
+//! No transport whose receiver sleeps can take less time. The time that a transport takes beyond
+//! this baseline is its own cost.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,10 +16,11 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `baseline-eventfd`.
+/// Makes channels of the transport `baseline-eventfd`: a message is one write to an eventfd,
+/// without payload. No transport that sleeps can be faster.
 pub struct BaselineEventfd;
 
-/// The child's end, which waits for the parent's eventfds.
+/// The end of the child process, which waits for the two eventfds that the parent process sends.
 pub struct EventfdAcceptor(HandoverListener);
 
 /// One end: the eventfd that it writes to, and the eventfd that it reads from.

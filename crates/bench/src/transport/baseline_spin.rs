@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The baseline of shared memory: the payload and one flag word, in one buffer per direction.
+//! The transport `baseline-spin`, the baseline of shared memory: the payload and one flag word, in
+//! one buffer per direction.
 //!
 //! ```text
 //! request (the parent writes)      reply (the child writes)
@@ -29,7 +30,8 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `baseline-spin`.
 pub struct BaselineSpin;
 
-/// The child's end, which receives the parent's buffer and sends its own.
+/// The end of the child process, which receives the descriptor of the parent's buffer and sends
+/// that of its own.
 pub struct SpinAcceptor {
     handover: HandoverListener,
     size: usize,
@@ -113,7 +115,8 @@ impl Endpoint for SpinEndpoint {
     }
 }
 
-/// The offset of the flag, which follows the payload, in the same cache line if both fit.
+/// The offset of the flag in the buffer, in bytes: the first multiple of 8 after the payload. A
+/// short payload and its flag thereby share a cache line.
 const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
@@ -138,8 +141,10 @@ impl Readable for Peer {
 
 const FLAG_SIZE: usize = 8;
 
-/// Number of polls of the flag between two reads of the clock.
+/// Number of polls of the flag between two reads of the clock, which takes longer than a poll and
+/// would delay the receipt.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 20;
 
-/// Maximum time that a reader waits for the flag to change.
+/// Maximum time that a reader waits for the flag to change before it returns an error; a working
+/// peer changes the flag within microseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of an agreed size over a blocking byte stream: Unix sockets, TCP and pipes.
+//! Sends and receives messages of an agreed size over a blocking byte stream: a Unix socket, TCP or
+//! a pipe.
 //!
 //! Each message takes one `write_all` and one `read_exact` on reused buffers, without a length
 //! prefix. Small messages are *not* batched, because Partywall does not batch: it publishes each
@@ -12,7 +13,7 @@ use anyhow::{Context, Result};
 use super::Endpoint;
 use crate::harness::round::Carrier;
 
-/// An endpoint over any blocking stream.
+/// One end of a connection that carries messages of a fixed size over a blocking byte stream.
 pub struct ByteStreamEndpoint<S> {
     stream: S,
     outgoing: Vec<u8>,

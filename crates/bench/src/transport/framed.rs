@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages on an asynchronous byte stream, for `parallel` over sockets.
+//! Sends and receives messages on an asynchronous byte stream, each with a length prefix;
+//! `parallel` uses it over sockets.
 //!
 //! ```text
 //! | length u32, little-endian | payload |     one write, and one read if small, per message
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{AsyncEndpoint, Payload};
 
-/// One end of a stream over any byte stream.
+/// One end of a stream of messages over any asynchronous byte stream, such as a socket.
 pub struct FramedStream<S> {
     stream: S,
     frame: Vec<u8>,

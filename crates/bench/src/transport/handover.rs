@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Passing descriptors between the two processes over a Unix socket, before the measurement.
+//! Passes the descriptors of pipes, eventfds and memory between the two processes over a Unix
+//! socket, before the measurement.
 
 use std::io::IoSlice;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -64,7 +65,8 @@ pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
     received.try_into().map_err(|_| anyhow!("expected {N} descriptors, got {count}"))
 }
 
-/// Length of the listen backlog: connections come from a few threads of one process.
+/// Length of the listen backlog. The few threads of one parent process that connect at once are
+/// fewer.
 const BACKLOG: i32 = 64;
 
 /// Maximum wait for the other process, which connects as soon as it knows the address.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Durable links: each end stores its sent messages in a file and acknowledges received ones.
+//! The transports `link-shm`, `link-uds` and `link-tcp`: durable links, in which each end stores
+//! its sent messages in a file and acknowledges received ones.
 //!
 //! ```text
 //! send      send_with(size): built in place in the log, from which the peer or the kernel reads
@@ -24,7 +25,8 @@ use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::clock::monotonic_ns;
 use crate::harness::workspace::Setup;
 
-/// A link over the carrier `C`.
+/// The transport that measures a link whose ends are connected by the carrier `C`: shared memory, a
+/// Unix socket or TCP.
 pub struct LinkOver<C>(PhantomData<C>);
 
 /// Makes channels of the transport `link-shm`.
@@ -34,9 +36,10 @@ pub type LinkTcp = LinkOver<Tcp>;
 /// Makes channels of the transport `link-uds`.
 pub type LinkUds = LinkOver<Uds>;
 
-/// A kind of connection that carries a link.
+/// The kind of connection that carries a link's records between its two ends.
 pub trait Carrier {
-    /// The transport that both ends require.
+    /// The transport of the library that both ends require, so that no other one is measured by
+    /// accident.
     const POLICY: TransportPolicy;
 
     /// The address at which the server of links listens.
@@ -187,7 +190,8 @@ impl Drop for OwnedDirectory {
 /// Maximum wait for the other process, which connects as soon as it knows the address.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 const RING: u64 = 4 << 20;
-/// Number of large messages that `throughput` may have in flight.
+/// Number of large messages for which the link's memory has room, so that `throughput` has as many
+/// in flight.
 const MESSAGES_IN_FLIGHT: u64 = 8;
 const SLAB_MIN: u64 = 16 << 20;
 const SLAB_UNIT: u64 = 64 << 10;

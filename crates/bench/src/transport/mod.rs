@@ -43,7 +43,7 @@ use crate::harness::workspace::Setup;
 pub trait ChannelTransport {
     /// One end of a connection of the transport.
     type Endpoint: Endpoint;
-    /// The child's end, which listens and accepts connections.
+    /// The end of the child process, which listens and accepts connections.
     type Acceptor: Acceptor<Endpoint = Self::Endpoint>;
 
     /// Binds an address that no other listener uses.
@@ -55,7 +55,7 @@ pub trait ChannelTransport {
 
 /// A listener that has bound an address.
 pub trait Acceptor {
-    /// The accepted end of a connection.
+    /// The end of a connection that the listener returns when it accepts one.
     type Endpoint: Endpoint;
 
     /// The address that the parent connects to.
@@ -65,7 +65,7 @@ pub trait Acceptor {
     fn accept(&mut self) -> Result<Self::Endpoint>;
 }
 
-/// One end of a connection that carries messages both ways.
+/// One end of a connection that carries messages both ways, in the process that measures with it.
 pub trait Endpoint {
     /// Sends one message; `fill` writes its `size` bytes into memory that the transport chooses.
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two blocking pipes with the kernel's default capacity (64 KiB).
+//! The transport `pipe`: two blocking pipes, one per direction, with the kernel's default capacity
+//! (64 KiB).
 //!
 //! ```text
 //! parent: request.write ──► child: request.read       the parent makes both pipes and sends the
@@ -20,7 +21,7 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `pipe`.
 pub struct Pipe;
 
-/// The child's end, which waits for the parent's pipes.
+/// The end of the child process, which waits for the pipe ends that the parent process sends.
 pub struct PipeAcceptor {
     handover: HandoverListener,
     size: usize,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Partywall over shared memory: a blocking channel, and the streams of one session on tokio.
+//! The transport `shm`: Partywall over shared memory, with blocking channels, and with the streams
+//! of one session on tokio for `parallel`.
 //!
 //! ```text
 //! channel   send_with(size): filled in place       recv_ref ─► read in place ─► dropped
@@ -297,15 +298,19 @@ const POLL_PERIOD: Duration = Duration::from_micros(100);
 /// Number of large messages that `throughput` may have in flight.
 const MESSAGES_IN_FLIGHT: u64 = 8;
 
-/// Minimum of the configured memory in bytes, so that the library's default has no influence.
+/// Minimum of the configured shared memory in bytes. It is set explicitly, so that a changed
+/// default of the library does not change the results.
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// The library's default window, repeated here because the report shows it as a bound.
+/// Configured window of each stream in bytes: the library's default, repeated here because the
+/// report shows the window as a bound on unread bytes.
 const STREAM_WINDOW: u64 = 256 << 10;
 
-/// Minimum numbers of streams and of blocks, at least the library's defaults.
+/// The least number of streams, and of memory blocks, that the benchmark configures, however few
+/// streams a run has. Each is at least the library's default.
 const STREAMS_MIN: u32 = 1024;
 const BLOCKS_MIN: u64 = 1024;
 
-/// Number of blocks per stream: twice the one large message of each stream that the warm-up holds.
+/// Number of memory blocks per stream. A block holds one large message; the warm-up holds one
+/// message of each stream, and the factor 2 is a margin.
 const BLOCKS_PER_STREAM: u64 = 2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TCP on loopback with `TCP_NODELAY`: blocking, and on tokio one connection per stream.
+//! The transport `tcp`: TCP on loopback with `TCP_NODELAY`. Channels are blocking connections; for
+//! `parallel` each stream is a connection of its own on tokio.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 

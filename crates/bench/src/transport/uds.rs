@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unix stream sockets with the kernel's default buffers: blocking, and on tokio one connection per
-//! stream.
+//! The transport `uds`: Unix stream sockets with the kernel's default buffers. Channels are
+//! blocking connections; for `parallel` each stream is a connection of its own on tokio.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -122,8 +122,8 @@ impl Client for UdsClient {
         for _ in 0..CONNECTS_MAX {
             match asynchronous::UnixStream::connect(&self.path).await {
                 Ok(stream) => return FramedStream::new(stream, self.size),
-                // The backlog of the socket is full, because the server accepts more slowly than
-                // the client connects.
+                // The listen backlog of the server's socket is full, because the server accepts
+                // more slowly than the client connects. The client tries again after a pause.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(CONNECT_PAUSE).await;
                 }

@@ -25,7 +25,8 @@ pub struct Arguments {
     channel: ChannelOptions,
     #[command(flatten)]
     pipe: PipeOptions,
-    /// Time to retry while there is no listener
+    /// For how long to try again if no listener is at ADDRESS yet; without this flag, one attempt
+    /// is made
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     retry: Option<Duration>,
 }
@@ -60,8 +61,8 @@ pub fn connect_with_retry(
     }
 }
 
-/// Advice to append to the error of a connect; empty if no listener may appear later, or if `retry`
-/// is set already.
+/// Returns the advice to use `--retry`, to append to the error of a connect. It is empty if waiting
+/// cannot help, or if `retry` is set already.
 pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
     match error {
         ConnectError::System(error) => hint_of(error, retry),
@@ -69,8 +70,8 @@ pub fn hint(error: &ConnectError, retry: Option<Duration>) -> &'static str {
     }
 }
 
-/// Advice to append to a connect error of `partywall-sys`; empty if no listener may appear later,
-/// or if `retry` is set already.
+/// Returns the advice to use `--retry`, to append to a connect error of `partywall-sys`. It is
+/// empty if waiting cannot help, or if `retry` is set already.
 pub fn hint_of(error: &partywall_sys::ConnectError, retry: Option<Duration>) -> &'static str {
     if retry.is_none() && may_appear(error) { "; --retry 5s waits until it is there" } else { "" }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Input`: stdin, waited for together with the death of the peer.
+//! The stdin of `listen` and `connect` (`Input`), with a wait that also ends when the peer's
+//! process dies.
 //!
 //! ```text
 //!   stdin has bytes, or ended   ─▶ Readable     even if the peer has died: sending reports that
@@ -21,7 +22,7 @@ pub struct Input {
     peer: Option<PidFd>,
 }
 
-/// The result of [`Input::wait`].
+/// The reason why [`Input::wait`] returned: stdin can be read, or the peer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Stdin has bytes, or has ended.
@@ -33,8 +34,8 @@ pub enum Next {
 impl Input {
     /// An input that reads `file`, whose bytes are sent to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
-        // By now the pid may belong to another process. Then the peer is dead already, so a later
-        // result `Dead` is true all the same.
+        // The peer may have died, and its pid may belong to another process by now. A later result
+        // `Dead`, about the other process, is true all the same, because the peer is dead.
         let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
         Self { file, peer }
     }

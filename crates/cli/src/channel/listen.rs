@@ -28,7 +28,7 @@ pub struct Arguments {
     listen: ListenOptions,
     #[command(flatten)]
     pipe: PipeOptions,
-    /// Longest wait for a connection [default: no limit]
+    /// Longest time to wait for a connection; after it, the command fails [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
     /// Do not print the address and the peer on stderr
@@ -58,7 +58,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     pipe::run(channel, &arguments.pipe)
 }
 
-/// Accepts the first connection. When the call returns, the address is free again.
+/// Accepts the first connection, and closes the listener. When the call returns, another process
+/// can listen at the address.
 fn accept(arguments: &Arguments, caught: &Caught) -> Result<Channel, String> {
     let config = arguments.listen.apply(arguments.channel.config());
     let mut listener =

@@ -36,7 +36,7 @@ use partywall_bench::figure::quantity::parse_size;
 /// The flags that `listen` and `connect` have in common for carrying bytes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PipeOptions {
-    /// Largest message, in bytes of stdin
+    /// Largest number of bytes of stdin that are sent as one message
     #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_size)]
     block: u64,
     /// At the end, print bytes and rate of each direction and the transport on stderr
@@ -45,7 +45,7 @@ pub struct PipeOptions {
 }
 
 impl PipeOptions {
-    /// Rejects a `--block` that is larger than the longest message.
+    /// Returns an error if `--block` is larger than the longest message that `--memory` allows.
     pub fn check(&self, channel: &ChannelOptions) -> Result<()> {
         let (block, memory) = (self.block, channel.memory);
         ensure!(
@@ -74,8 +74,8 @@ pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     Ok(exit.into())
 }
 
-/// The two running threads: one sends stdin to the peer, the other writes received messages to
-/// stdout.
+/// The two running threads of `listen` or `connect`. One sends stdin to the peer, and the other
+/// writes received messages to stdout.
 struct Joined {
     events: mpsc::Receiver<Ended>,
     counters: Arc<Counters>,
@@ -95,7 +95,7 @@ struct Ended {
     how: Result<(), Broken>,
 }
 
-/// The reason why a direction did not end in good order.
+/// The reason why one direction, from stdin or to stdout, did not end in good order.
 struct Broken {
     exit: Exit,
     reason: String,
@@ -267,5 +267,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Number of bytes up to which a read is copied into a short message.
+/// Number of bytes up to which the result of one read of stdin is copied and sent as a short
+/// message. Longer reads go into reserved shared memory.
 const SMALL_MAX: usize = 1024;

@@ -79,7 +79,7 @@ impl Summary {
     }
 }
 
-/// How far a peer is trusted and, if it is not, why.
+/// Returns as text whether the library trusts the peer and, if it does not, the reason.
 pub fn trust_of(peer: &Peer) -> String {
     let trust = format!("{:?}", peer.trust).to_lowercase();
     peer.distrust.map_or_else(|| trust.clone(), |why| format!("{trust} ({why})"))

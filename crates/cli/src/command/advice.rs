@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the library in the words of the command: they name a flag instead of a setting.
+//! Texts for errors of the library that name a setting: the command prints them with the name of
+//! its flag instead.
 //!
 //! ```text
 //!   Config::memory_max  --memory     Config::allow_remote       --allow-remote

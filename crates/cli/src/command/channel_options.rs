@@ -20,10 +20,10 @@ pub struct ChannelOptions {
     /// ms between polls)
     #[arg(long, value_name = "WAIT", default_value = "adaptive", value_parser = parse_wait)]
     pub wait: Wait,
-    /// Largest shared memory that each side allocates for large messages
+    /// Maximum size of the shared memory that each side allocates for large messages
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     pub memory: u64,
-    /// Longest time for the handshake of one connection
+    /// Longest time that the handshake of one connection may take; after it, the connection fails
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     pub handshake_timeout: Duration,
 }
@@ -67,7 +67,8 @@ impl ChannelOptions {
 }
 
 impl ListenOptions {
-    /// Adds these flags to `config`. The listener will print refused connections on stderr.
+    /// Returns `config` with the settings of these flags, and with a callback that prints each
+    /// refused connection on stderr.
     pub fn apply(&self, config: Config) -> Config {
         config
             .socket_mode(self.mode)

@@ -13,7 +13,7 @@ use partywall::{Closed, ConnectError, Fault, RecvError, SendError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// The command ended in good order.
+    /// The command did all of its work, and each direction ended in good order.
     Done = 0,
     /// The arguments were wrong, or this process or machine failed.
     Failure = 1,
@@ -35,7 +35,7 @@ pub enum Exit {
     RepeatPossible = 10,
 }
 
-/// The exit codes of the commands with a channel, for `--help`.
+/// The explanation of exit codes in the help of the commands that open a channel.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  both directions ended in good order
@@ -46,7 +46,7 @@ Exit codes:
   6  the reader of the output is gone, or the output could not be written
   130, 143  ended by Ctrl-C (SIGINT) or by SIGTERM; the socket file is removed";
 
-/// The exit codes of `link send` and `link recv`, for `--help`.
+/// The explanation of exit codes in the help of `link send` and `link recv`.
 pub const LINK_EXIT_CODES: &str = "\
 Exit codes:
   0  send: all messages are acknowledged; recv --once: the sender has finished, and all is written
@@ -71,7 +71,8 @@ impl From<Exit> for ExitCode {
 }
 
 impl From<&Closed> for Exit {
-    /// The exit of a command whose receiver has ended: only `Finished` is in good order.
+    /// Returns the exit code of a command whose peer has ended: only `Finished` is an end in good
+    /// order.
     fn from(closed: &Closed) -> Self {
         match closed {
             Closed::Finished => Self::Done,
@@ -100,8 +101,8 @@ impl From<&RecvError> for Exit {
 }
 
 impl From<&SendError> for Exit {
-    /// The exit of a command whose send failed: no end is in good order, because the command had
-    /// more to send.
+    /// Returns the exit code of a command whose send failed. No end of the peer is in good order
+    /// then, because the command had more to send.
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Closed(_) => Self::PeerDied,

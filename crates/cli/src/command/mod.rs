@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What several commands share: flags of a channel, exit codes, signals and the texts of errors.
+//! Code that several commands share: flags of a channel, exit codes, signals and the texts of
+//! errors.
 
 pub mod access;
 pub mod advice;

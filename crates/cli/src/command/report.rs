@@ -13,9 +13,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// The exit code if the inspected object is damaged.
+/// The exit code if the inspected file or shared memory is damaged.
 pub const UNSOUND: u8 = 1;
-/// The exit code if no object could be inspected; wrong usage has it, too.
+/// The exit code if the file or process to inspect could not be read. Wrong usage of the command
+/// has the same code.
 pub const UNREADABLE: u8 = 2;
 
 /// The exit code of an inspection; an error is printed, and its code is [`UNREADABLE`].

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGINT and SIGTERM while a listener has a socket file to remove.
+//! Catches SIGINT and SIGTERM while a listener has a socket file, so that the command can remove
+//! the file before it ends.
 //!
 //! ```text
 //!   caught     signal ─▶ a byte in its pipe ─▶ the poller drops the listener, exits 128 + signal
@@ -29,8 +30,9 @@ impl Caught {
     pub fn catch() -> io::Result<Self> {
         let is_released = Arc::new(AtomicBool::new(false));
         let catch_one = |(signal, _)| {
-            // Handlers run in the order of registration: after the release, the default effect
-            // comes first and ends the process.
+            // Handlers run in the order of registration. Once `is_released` is set, this first
+            // handler applies the signal's default effect, which ends the process before the second
+            // handler runs.
             flag::register_conditional_default(signal, Arc::clone(&is_released))?;
             let (ours, notified) = UnixStream::pair()?;
             ours.set_nonblocking(true)?;

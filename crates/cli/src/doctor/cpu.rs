@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of the processors: their number, the quota of CPU time, and whether spinning pays.
+//! Checks of the CPUs for `partywall doctor`: their number, the quota of CPU time, and whether
+//! spinning for a message pays.
 
 use partywall_sys::cpu;
 
@@ -35,7 +36,8 @@ fn quota_of(quota: Option<f64>) -> Finding {
     }
 }
 
-/// A finding on whether the library spins under `Wait::Adaptive`.
+/// The finding on whether the library spins under `Wait::Adaptive`. It does not with a single CPU,
+/// which the peer needs, nor under a CPU quota, which spinning would use up.
 fn spinning(allowed: usize, quota: Option<f64>) -> Finding {
     let subject = "spinning";
     match (allowed, quota) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Finding`: the result of one check, with its severity and advice.
+//! The result of one check of `partywall doctor` (`Finding`), with its severity and advice.
 
 use serde::Serialize;
 

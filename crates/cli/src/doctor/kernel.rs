@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of the kernel: its version, and each feature by a trial.
+//! Checks of the kernel for `partywall doctor`: its version, and each feature that Partywall uses,
+//! by a trial.
 
 use partywall_sys::limits;
 use partywall_sys::probe::{Feature, probe};
 
 use super::finding::{Finding, Severity};
 
-/// Checks which features the kernel has.
+/// Checks the version of the kernel and which of the features that Partywall uses the kernel has.
 pub fn check() -> Vec<Finding> {
     let mut findings = vec![version()];
     findings.extend(Feature::ALL.into_iter().map(feature));
@@ -45,7 +46,7 @@ fn remedy(feature: Feature) -> &'static str {
         Feature::SealableMemfd => "allow memfd_create and fcntl(F_ADD_SEALS) in the seccomp filter",
         Feature::NoExecSeal => "none needed: memfds work without it; Linux 6.3 has it",
         Feature::FutureWriteSeal => "upgrade to Linux 5.1 or newer",
-        Feature::Region => "see the memory limits below; a region takes 192 KiB of shared memory",
+        Feature::Region => "see the memory limits below; a region takes 128 KiB of shared memory",
         Feature::PidFd => "upgrade to Linux 5.3, or allow pidfd_open in the seccomp filter",
         Feature::EventFd => "allow eventfd2 in the seccomp filter, or raise `ulimit -n`",
         Feature::Credentials => "allow sendmsg with SCM_CREDENTIALS in the sandbox",
@@ -67,5 +68,5 @@ fn noexec() -> Finding {
     }
 }
 
-/// Version (major, minor) of the first kernel with all required features.
+/// Version (major, minor) of the first Linux kernel with all features that Partywall needs.
 const VERSION_MIN: (u32, u32) = (5, 3);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of memory: limits of memory, files and mappings.
+//! Checks of memory for `partywall doctor`: free memory, and the limits on memory, files and
+//! mappings.
 
 use partywall_sys::{cgroup, limits};
 
@@ -139,8 +140,10 @@ fn remove_ipc(removes: Option<bool>) -> Finding {
 /// The default of `Config::memory_max`, in bytes.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 
-/// Memory that both sides of one channel may take together, in bytes.
+/// Memory that both sides of one channel may take together by default, in bytes. If less is free,
+/// `doctor` gives advice.
 const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
 
-/// Memory that one side of an idle channel takes, in bytes.
-const REGION_BYTES: u64 = 192 << 10;
+/// Size of the region that one side of an idle channel creates, in bytes. With a lower limit on the
+/// size of files, no channel can use shared memory.
+const REGION_BYTES: u64 = 128 << 10;

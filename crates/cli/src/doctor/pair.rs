@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of a real channel within this process: its transport, a message, and its cost.
+//! Checks for `partywall doctor` with a real channel whose two ends are in this process: its
+//! transport, a message in each direction, and its cost.
 //!
 //! The cost is the number of descriptors and mappings that the channel adds, measured in this
 //! build.
@@ -153,8 +154,8 @@ fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel
     listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// The numbers of descriptors that this process has open, and of memfds that it has mapped. Their
-/// growth shows what a channel costs.
+/// The number of descriptors that this process has open, and the number of memfds that it has
+/// mapped. The growth of both numbers shows what a channel costs.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,
@@ -194,18 +195,20 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The error is ignored: at worst an empty directory stays.
+        // The error is ignored: at worst an empty directory stays in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Longest time that a check may take.
+/// Longest time that one step of the check, such as connecting or receiving, may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of one accept, before the thread checks again whether the client has failed.
 const ACCEPT_STEP: Duration = Duration::from_millis(100);
 
-/// Number of descriptors that a program needs besides those of its channels.
+/// Estimated number of descriptors that a program needs besides those of its channels. It is
+/// subtracted before the possible channels are counted.
 const SPARE: u64 = 16;
 
-/// Number of channels below which a limit of this machine is worth a note.
+/// If a limit of this machine allows fewer channels than this in one process, `doctor` reports it
+/// with advice.
 const CHANNELS_WANTED: u64 = 100;

@@ -25,7 +25,7 @@ use crate::channel::connect::{
 use crate::command::advice::InFlags;
 use crate::command::exit::Exit;
 
-/// The sending direction of a connection.
+/// The sending direction of a client's connection to an echo server.
 pub enum EchoSender {
     /// Sends on a Partywall channel.
     Channel(Box<Sender>),
@@ -33,7 +33,7 @@ pub enum EchoSender {
     Plain(Box<dyn Write + Send>),
 }
 
-/// The receiving direction of a connection.
+/// The receiving direction of a client's connection to an echo server.
 pub enum EchoReceiver {
     /// Receives from a Partywall channel.
     Channel(Box<Receiver>),
@@ -51,7 +51,7 @@ pub struct Connection {
     pub transport: String,
 }
 
-/// Why an experiment failed.
+/// The reason why sending messages to an echo server, or receiving the echoes, failed.
 #[derive(Debug)]
 pub struct EchoError {
     /// The exit code with which the command ends.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Endpoint`: an address, and whether its protocol is Partywall or plain lines.
+//! An address on the command line of `echo` (`Endpoint`), and whether its protocol is Partywall or
+//! lines over a plain socket.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +17,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// A copy of this endpoint; its protocol is plain lines if it was before, or if `all` is true.
+    /// Returns a copy of this endpoint. The copy's protocol is plain lines if this endpoint's
+    /// protocol is, or if `all` (the flag --plain) is true.
     pub fn plain_if(&self, all: bool) -> Self {
         Self { address: self.address.clone(), is_plain: self.is_plain || all }
     }

@@ -139,8 +139,10 @@ impl PlainClient {
     }
 }
 
-/// Number of bytes that one read and one write carry at most.
+/// Size in bytes of the buffer in which a plain client's bytes are echoed: the most that one read
+/// and one write carry.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Number of connections that may wait to be accepted.
+/// Length of the listen backlog: number of plain clients that may be connected and wait to be
+/// accepted.
 const BACKLOG: i32 = 128;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Outcome`: counts and times of one endpoint, and the table that compares several.
+//! The outcome of `echo run` for one endpoint, with counts and times, and the table that compares
+//! the outcomes of several endpoints.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use partywall_bench::figure::quantity::{
     bandwidth_name, counted, per_second, rate_name, time_name,
 };
 
-/// Counts and times of one endpoint.
+/// The counts and times that `echo run` measured with one endpoint.
 pub struct Outcome {
     /// The endpoint whose echoes were measured.
     pub endpoint: Endpoint,

@@ -9,7 +9,7 @@
 
 use anyhow::{Result, bail};
 
-/// The payloads of all messages of an experiment.
+/// The payloads of all messages that `echo run` sends.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Each message has this text.

@@ -31,25 +31,26 @@ pub struct Arguments {
     /// socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     connect: Vec<Endpoint>,
-    /// Messages to send to each address, such as 500, 10k or 1m
+    /// Number of messages to send to each address, such as 500, 10k or 1m
     #[arg(long, short = 'n', value_name = "N", default_value = "10k", value_parser = parse_count)]
     count: u64,
-    /// The text of each message
+    /// Send this text as the payload of each message
     #[arg(long, value_name = "TEXT", conflicts_with = "size")]
     message: Option<String>,
-    /// Size of numbered messages
+    /// Size in bytes of each message; without --message, messages are numbered letters of this size
     #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_size)]
     size: u64,
-    /// Largest number of messages in flight
+    /// Largest number of messages in flight: sent, but not yet echoed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pipeline: u32,
-    /// Use plain lines for all addresses
+    /// Use lines over a plain socket for all addresses, as if each began with plain:
     #[arg(long)]
     plain: bool,
-    /// Time to retry while there is no listener
+    /// For how long to try again if no listener is at an address yet; without this flag, one
+    /// attempt is made
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     retry: Option<Duration>,
-    /// Longest wait for an echo
+    /// Longest time to wait for one echo; after it, the measurement of the address fails
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     timeout: Duration,
     #[command(flatten)]
@@ -69,8 +70,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
                 outcomes.push(outcome);
             }
             Err(EchoError { exit, reason }) => {
-                // The error must name the address, because there are several; it is added if the
-                // reason lacks it.
+                // Several addresses are measured, so the error must name its address. The address
+                // is added if the reason does not contain it.
                 if reason.contains(&endpoint.address.to_string()) {
                     eprintln!("partywall: {reason}");
                 } else {
@@ -115,7 +116,7 @@ fn measure(
     })
 }
 
-/// The messages that are sent to every endpoint.
+/// The messages that `echo run` sends to every endpoint, and the limits of the measurement.
 struct Experiment {
     count: u64,
     payload: Payload,
@@ -146,8 +147,8 @@ impl Experiment {
         Ok((sent, round_trips))
     }
 
-    /// Sends with up to `window` messages in flight: the bounded queue of their send times limits
-    /// them.
+    /// Sends with up to `window` messages in flight. The sending thread puts the send time of each
+    /// message into a queue of `window` entries, and waits while the queue is full.
     fn stream(
         &self,
         mut sender: EchoSender,

@@ -7,8 +7,8 @@
 //!                      ▲ doorbell                 │ counters
 //!   main ── waits for --for, --count, or a signal ┘
 //! ```
-//! A signal ends the server as --for does, but without waiting for clients. The socket files are
-//! removed.
+//! A signal ends the server as the end of --for does, but without waiting for clients to leave. In
+//! both cases the socket files are removed.
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -39,16 +39,17 @@ pub struct Arguments {
     /// socket
     #[arg(long, value_name = "ADDRESS", num_args = 1.., required = true)]
     listen: Vec<Endpoint>,
-    /// Use plain lines at all addresses
+    /// Use lines over a plain socket at all addresses, as if each began with plain:
     #[arg(long)]
     plain: bool,
-    /// Largest number of clients at once; further ones wait
+    /// Largest number of clients served at once; further clients wait until another has left
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     clients: u32,
-    /// End after this time
+    /// End the server after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
-    /// End after this many messages of all clients, such as 500, 10k or 1m
+    /// End the server after this many echoed messages, counted over all clients, such as 500, 10k
+    /// or 1m
     #[arg(long, short = 'n', value_name = "N", value_parser = parse_count)]
     count: Option<u64>,
     #[command(flatten)]
@@ -57,7 +58,8 @@ pub struct Arguments {
     listen_options: ListenOptions,
 }
 
-/// Serves until --for, --count or a signal ends the service.
+/// Serves until the time of --for has passed, the messages of --count are echoed, or a signal
+/// arrives.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let config = arguments.listen_options.apply(arguments.channel.config());
     let service = Arc::new(Service {
@@ -114,7 +116,8 @@ fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
     Ok(())
 }
 
-/// A thread that accepts at one address, and the doorbell that ends the thread.
+/// A thread that accepts clients at one address, and the doorbell by which another thread makes it
+/// end.
 struct Acceptor {
     doorbell: Arc<Doorbell>,
     thread: JoinHandle<()>,
@@ -142,8 +145,8 @@ impl Acceptor {
 /// Accepts clients at one address until `doorbell` is notified.
 fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Service>) {
     while service.wait_for_place() {
-        // The thread accepts all pending clients before it waits, because the descriptor reports
-        // only new events.
+        // The thread accepts all pending clients before it waits, because the listener's descriptor
+        // reports only new events, and not clients that were pending before.
         let client = match listener.try_accept() {
             Ok(Some(client)) => client,
             Ok(None) => {
@@ -262,7 +265,8 @@ impl Service {
         self.end();
     }
 
-    /// Ends the service: its threads accept no further client.
+    /// Ends the service: the accepting threads accept no further client, and the main thread stops
+    /// waiting.
     fn end(&self) {
         self.counters().is_done = true;
         self.changed.notify_all();
@@ -308,7 +312,7 @@ impl Service {
     }
 }
 
-/// Longest time that the ended service waits for clients to leave.
+/// Longest time that the ended server waits for its clients to read the last echoes and leave.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Pause after a failed accept, for example if no descriptor is left.

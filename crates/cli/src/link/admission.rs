@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Admission`: which sender may attach to `recv`.
+//! The rules by which `partywall link recv` decides which sender may attach (`Admission`).
 //!
 //! ```text
 //!   ATTACH ─▶ does it name the link of `recv`?

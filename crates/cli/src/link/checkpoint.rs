@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Checkpoint`: a small file next to that of a link, with the offset in the input or output,
-//! written before each batch. The checkpoint makes `--exactly-once` possible.
+//! The checkpoint of `--exactly-once`: a small file next to the link's file. Before each batch of
+//! messages, `send` or `recv` writes to it the offset of that batch in the input or output.
 //!
 //! ```text
 //!  send   ….in                                       recv   ….out
@@ -20,10 +20,10 @@
 //!   after 3   position > that of the entry the output is kept
 //! ```
 //!
-//! One store in the link's own file decides. The entry only says which offset of the input or
-//! output belongs to that decision, so at no instant is a batch in both files or in neither. No
-//! other process may send or acknowledge in between: none can while the link is open, and `send`
-//! and `recv` open it first.
+//! One store in the link's own file decides whether a batch is sent or acknowledged. The entry only
+//! says which offset of the input or output belongs to that decision, so at no instant is a batch
+//! in both files or in neither. No other process may send or acknowledge in between: none can while
+//! the link is open, and `send` and `recv` open it first.
 //!
 //! ```text
 //!  file (mode 600)
@@ -82,7 +82,7 @@ pub struct Identity {
     crc: u32,
 }
 
-/// An open checkpoint file and its newest entry.
+/// A checkpoint file that is open, with the newest of its two entries.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -312,11 +312,12 @@ fn crc_of(file: &File, len: u64) -> Result<u32> {
     Ok(partywall_layout::link::record::blob_crc(bytes))
 }
 
-/// The magic at the start of a checkpoint file.
+/// The first eight bytes of every checkpoint file, by which other files are rejected.
 const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
-/// Upper bound of the bytes at the beginning of a file that belong to its identity.
+/// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
+/// They distinguish a file that was replaced in place.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;
@@ -385,8 +386,8 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[index] ^= 4;
             fs::write(&path, &bytes).unwrap();
-            // Damage of the older entry changes nothing; damage of the newer entry or of the header
-            // must be an error.
+            // Expected result: damage of the older entry changes nothing, and damage of the newer
+            // entry or of the header is an error.
             match Checkpoint::open(&path, Kind::In, &other) {
                 Ok(found) => assert_eq!(found.unwrap().entry(), entry(2), "byte {index}"),
                 Err(error) => assert!(format!("{error:#}").contains("remove it"), "{error:#}"),

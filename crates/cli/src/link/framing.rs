@@ -18,7 +18,7 @@ use std::ops::Range;
 pub enum Framing {
     /// One message per line
     Lines,
-    /// 4 bytes, little-endian, with the length of the following message
+    /// Before each message its length, as 4 bytes in little-endian order
     Length,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Malformed {
 }
 
 impl Splitter {
-    /// A splitter for input that begins at byte `offset`.
+    /// Makes a splitter for input of which the first `offset` bytes were taken before.
     pub fn new(framing: Framing, offset: u64, message_max: usize) -> Self {
         let buffer = Vec::new();
         Self {
@@ -184,7 +184,8 @@ impl Splitter {
     }
 }
 
-/// Number of bytes that one read of the input takes at most.
+/// Maximum number of bytes that one read of the input takes; the buffer has at least this much free
+/// space before each read.
 const READ_BYTES: usize = 64 << 10;
 const PREFIX_BYTES: usize = 4;
 const LINE_END: u8 = b'\n';

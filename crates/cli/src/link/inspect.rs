@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect`: owner, age and positions of each link, and damaged files.
+//! `partywall link inspect`: prints the owner, age and positions of each link in a directory, and
+//! the damaged files.
 //!
 //! A damaged file is printed among the other files, with the reason, and sets the exit code.
 
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use partywall_link::{Found, Inspection, OwnerStatus, inspect};
+use partywall_link::{Found, Inspection, OwnerStatus, StorageError, inspect};
 
 use crate::command::report::{self, UNSOUND, ago, hex};
 
@@ -18,16 +19,16 @@ use super::json;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
-    /// Directory of the links
+    /// Directory with the files of the links
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Only links of the end with this name
+    /// Show only links whose own end has this name
     #[arg(long, value_name = "A")]
     name: Option<String>,
-    /// Only links whose peer has this name
+    /// Show only links whose peer has this name
     #[arg(long, value_name = "B")]
     peer: Option<String>,
-    /// Only links of this name
+    /// Show only links with this name
     #[arg(long, value_name = "L")]
     link: Option<String>,
     /// Print one JSON object
@@ -80,10 +81,18 @@ fn text(found: &[Found]) -> String {
     for one in found {
         let _ = match &one.inspection {
             Ok(inspection) => link(&mut text, one, inspection),
-            Err(error) => writeln!(text, "{}: damaged or foreign\n  {error}\n", one.path.display()),
+            Err(error) => refused(&mut text, one, error),
         };
     }
     text
+}
+
+/// Adds a file that is refused, with the names of its link if its header is readable.
+fn refused(text: &mut String, found: &Found, error: &StorageError) -> std::fmt::Result {
+    if let Some(key) = &found.key {
+        write!(text, "{:?} with {:?}, link {:?}: ", key.local(), key.remote(), key.link())?;
+    }
+    writeln!(text, "{}: damaged, foreign, or of another version\n  {error}\n", found.path.display())
 }
 
 fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::Result {

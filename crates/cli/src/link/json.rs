@@ -37,7 +37,8 @@ struct Whole<'a> {
 #[derive(Serialize)]
 struct Unusable {
     file: String,
-    /// The number of the broken rule (SPEC 13.6); `null` if the file could not be read.
+    /// The number of the rule of SPEC 13.6 that the damaged file breaks; `null` if the file could
+    /// not be read.
     fault: Option<u32>,
     why: String,
 }

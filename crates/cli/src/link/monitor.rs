@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Monitor`: drives a link while the command has no other work, prints events, and applies time
-//! limits.
+//! The monitor of `link send` and `link recv`: it drives the link while the command waits, prints
+//! the link's events, and applies the time limits.
 //!
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
@@ -19,7 +19,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use crate::command::exit::Exit;
 
-/// The reason why a command ends.
+/// The reason why `link send` or `link recv` ends before its work is done.
 #[derive(Debug)]
 pub struct Ended {
     /// The exit code with which the command ends.
@@ -35,7 +35,8 @@ pub struct Monitor {
     timeout: Option<Duration>,
     last_progress: Instant,
     was_attached: bool,
-    /// The time since when the peer has refused each connection, and the reason that it gave last.
+    /// Since when the peer has refused each attempt to connect, and the reason that it gave last;
+    /// `None` if the last attempt was not refused.
     refused: Option<(Instant, String)>,
     last_reason: String,
     /// Whether the peer closed its end in good order and has not attached since then.
@@ -128,7 +129,7 @@ impl Monitor {
         self.last_progress = Instant::now();
     }
 
-    /// Whether the peer has attached at least once.
+    /// Whether the peer has attached to the link at least once since the monitor was made.
     pub fn was_attached(&self) -> bool {
         self.was_attached
     }
@@ -154,11 +155,12 @@ impl Monitor {
         self.wake_at = moment;
     }
 
-    /// Waits and drives the group. Returns on events of a link, if one of `also` is ready, or if
-    /// [`update`](Self::update) is due; the result says whether one of `also` is ready.
+    /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
+    /// one of the descriptors `also` is ready, or if [`update`](Self::update) is due. The result
+    /// says whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
-        // If the link has read the bytes of an event already, its descriptor does not become
-        // readable for them again.
+        // The link may have read the bytes of an event from its descriptor already. The descriptor
+        // does not become readable for these bytes again, so `wait` must not block.
         let has_events = self.group.try_poll()? > 0;
         let deadline = if has_events { Some(Instant::now()) } else { self.deadline() };
         let group = PollFd::new(&self.group, PollFlags::IN);
@@ -264,9 +266,9 @@ impl Monitor {
     }
 }
 
-/// The first words of the reason if the peer refused; they distinguish a refusal from a missing
-/// peer.
+/// The first words of the library's text for a connection that the peer refused. They distinguish a
+/// refusal from a peer that cannot be reached.
 const REFUSED: &str = "the peer refused";
-/// How long refusals are tolerated. A refusal because of a killed owner soon ends, while one
-/// because of a wrong name or secret does not.
+/// How long the peer may refuse connections before the command ends. A refusal because the link's
+/// former owner was just killed soon ends; one because of a wrong name or secret does not.
 const REFUSED_MAX: Duration = Duration::from_secs(2);

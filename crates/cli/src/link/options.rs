@@ -20,10 +20,10 @@ pub struct EndOptions {
     /// Directory that keeps the link, so that it survives kill -9; it must be yours, with mode 700
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Keep nothing: unacknowledged messages are lost when this process ends
+    /// Keep the link in memory only: unacknowledged messages are lost when this process ends
     #[arg(long, conflicts_with = "dir")]
     pub volatile: bool,
-    /// Name of this end
+    /// Name of this end of the link, by which the peer knows it
     #[arg(long, value_name = "A")]
     pub name: String,
     /// Name of the link; a pair of ends may have several
@@ -38,13 +38,14 @@ pub struct EndOptions {
     /// After a kill, each message comes exactly once; needs --dir and a file
     #[arg(long)]
     pub exactly_once: bool,
-    /// File with the secret of both ends; only its owner may read it
+    /// File with the secret that both ends must have; only its owner may have permission to read it
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// What to do with a file of the link that was not closed before a reboot
+    /// What to do with a file of the link that its owner had not closed before the machine rebooted
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = AfterRebootFlag::Refuse)]
     pub after_reboot: AfterRebootFlag,
-    /// Longest time without progress [default: no limit]
+    /// Longest time without progress, such as an acknowledgement or a received message; after it,
+    /// the command fails [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
     /// At the end, print bytes, messages and rate on stderr
@@ -58,9 +59,10 @@ pub struct EndOptions {
 /// The values of --after-reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AfterRebootFlag {
-    /// End with an error that says what the file proves
+    /// End with an error that says which messages are whole, and leave the file unchanged
     Refuse,
-    /// Go on with the messages that the file proves; print that others may be lost or come again
+    /// Go on with the messages that are whole by their checksums; print that other messages may be
+    /// lost or come again
     AdoptProven,
 }
 
@@ -126,7 +128,7 @@ pub fn is_same(given: &[u8], secret: &[u8]) -> bool {
     std::hint::black_box(different) == 0 && given.len() == secret.len()
 }
 
-/// Length of the longest secret in bytes: the limit of a login.
+/// Length of the longest secret in bytes: the link's protocol carries no longer one in a login.
 const SECRET_MAX: u64 = 4096;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Output`: the stdout or the file that `recv` writes to.
+//! The output of `partywall link recv`: stdout, or the file of --out.
 //!
 //! ```text
 //!   --out FILE   former content │ the present batch
@@ -56,8 +56,9 @@ impl Output {
         self.length
     }
 
-    /// Ends a line that a killed process wrote in part, so that the next message begins a new line.
-    /// The command calls this function only without --exactly-once.
+    /// Writes a newline if the file ends with a part of a line, which a killed process wrote. The
+    /// next message thereby begins a new line. With --exactly-once the command does not call this
+    /// function, because the checkpoint removes such a part.
     pub fn end_partial_line(&mut self, framing: Framing) -> Result<()> {
         if self.length == 0 {
             return Ok(());

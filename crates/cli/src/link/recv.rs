@@ -7,11 +7,11 @@
 //!     └── waits: link │ SIGINT, SIGTERM │ --timeout     --once: sender finished ─▶ exit 0
 //! ```
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct under one more condition: between the
-//! entry and the acknowledgement no connection may begin, because it could bring another stream.
-//! None begins, because no code drives the link in between. A connection that began while a batch
-//! was gathered makes the acknowledgement fail. Then the batch is removed from the output, and the
-//! sender sends it again.
+//! `checkpoint.rs` explains why `--exactly-once` is correct. In `recv` one more condition must
+//! hold: between the checkpoint entry and the acknowledgement no connection begins, because it
+//! could bring another stream. It holds, because no code drives the link in between. A connection
+//! that began while a batch was gathered makes the acknowledgement fail. Then the batch is removed
+//! from the output, and the sender sends it again.
 //!
 //! `--once` ends when the sender has left in good order and all its messages are written. A
 //! receiver that starts later finds the sender's last state in the record of `sender_record.rs`. If
@@ -55,7 +55,7 @@ pub struct Arguments {
     /// File to append to [default: stdout]
     #[arg(long = "out", value_name = "FILE")]
     output: Option<PathBuf>,
-    /// End when the sender has finished and all is written
+    /// End when the sender has finished and all its messages are written
     #[arg(long)]
     once: bool,
     /// Over TCP, admit any process that claims to be the peer, without --token-file
@@ -117,10 +117,15 @@ fn receive(
 ) -> Result<(), Ended> {
     let Some(link) = waiting.first(arguments, server, admission)? else { return Ok(()) };
     let started = Instant::now();
-    let ended = Receiving::begin(arguments, &link, output).and_then(|mut receiving| {
-        let ended = receiving.run(waiting);
-        receiving.sync().and(ended)
-    });
+    let (ended, is_synced) = match Receiving::begin(arguments, &link, output) {
+        Ok(mut receiving) => {
+            let ended = receiving.run(waiting);
+            let synced = receiving.sync();
+            let is_synced = synced.is_ok();
+            (ended.and(synced), is_synced)
+        }
+        Err(ended) => (Err(ended), false),
+    };
     if arguments.end.stats {
         eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
@@ -128,15 +133,16 @@ fn receive(
     // connection; a file that was not written to the disk is refused after a reboot.
     match &ended {
         Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
-        // The output may lack acknowledged messages after a power loss, so the link's file is not
-        // closed either: after a reboot it is refused.
-        Err(ended) if ended.exit == Exit::OutputClosed => drop(link),
-        Err(_) => drop(link.detach()),
+        Err(_) if is_synced => drop(link.detach()),
+        // After a power loss the output may lack messages that this run, or a killed one before it,
+        // has acknowledged. So the link's file is not closed either: after a reboot it is refused.
+        Err(_) => drop(link),
     }
     ended
 }
 
-/// The parts with which the command waits for events of the link and for signals at the same time.
+/// The objects with which the command waits for events of the link and for signals at the same
+/// time.
 struct Waiting<'a> {
     caught: &'a Caught,
     monitor: Monitor,
@@ -397,13 +403,15 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// Maximum number of messages in a batch.
+/// Maximum number of messages that are written to the output and acknowledged together (a batch).
 const BATCH_MESSAGES: usize = 64;
 /// Maximum number of bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Size in bytes of the receiver's own ring; it is small, because the receiver sends no messages.
+/// Size in bytes of the ring for messages from the receiver to the sender. It is small, because
+/// `recv` sends no messages.
 const OWN_RING_BYTES: u64 = 4096;
-/// Longest time to wait until the peer has received the last acknowledgement.
+/// Longest time that the command waits at its end until the peer has received the last
+/// acknowledgement.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that `--once` waits for a sender that attached in an earlier run.
 const RETURN_MAX: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ use partywall_link::{Adopted, Evidence, Key, QuarantineSnapshot, Reset, adopt, i
 
 use crate::command::report::{self, UNSOUND};
 
-/// Names the end of a link to repair.
+/// The flags that name the end of a link to repair.
 #[derive(Clone, Debug, clap::Args)]
 struct Which {
     /// File of the link, as errors and `link inspect` print it; instead of --dir and names
@@ -47,7 +47,8 @@ pub struct AdoptArguments {
     which: Which,
 }
 
-/// Drop the unsent messages of one end of a link, and begin a new stream
+/// Drop the messages of one end of a link that have no known acknowledgement, and begin a new
+/// stream
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = RESET)]
 pub struct ResetArguments {
@@ -64,7 +65,8 @@ pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     }))
 }
 
-/// Runs `link reset`, which drops unsent messages and begins a new stream.
+/// Runs `link reset`, which drops the messages without a known acknowledgement and begins a new
+/// stream.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
     report::conclude(which.end().and_then(|(dir, key)| {

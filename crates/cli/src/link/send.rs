@@ -12,10 +12,11 @@
 //! still closes the link's file, so that a reboot does not make it doubtful. The command catches no
 //! signals, so a signal ends the process immediately.
 //!
-//! `checkpoint.rs` shows that `--exactly-once` is correct.
+//! The module doc of `checkpoint.rs` explains why `--exactly-once` is correct.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
+use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ pub struct Arguments {
     /// File to read [default: stdin]
     #[arg(long = "in", value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Begin this epoch; undelivered messages of the former one are dropped and reported
+    /// Begin the epoch with this number; undelivered messages of the former epoch are dropped and
+    /// reported
     #[arg(long, value_name = "N")]
     epoch: Option<u64>,
     /// Size of the ring for small messages, for a new link
@@ -89,10 +91,15 @@ fn send_all(
     mut monitor: Monitor,
 ) -> Result<Exit, Ended> {
     let started = Instant::now();
-    let ended = Sending::begin(arguments, &link, input, &mut monitor).and_then(|mut sending| {
-        let ended = sending.run().map_err(|ended| sending.with_kept_input(ended));
-        ended.and(sending.sync())
-    });
+    let (ended, is_synced) = match Sending::begin(arguments, &link, input, &mut monitor) {
+        Ok(mut sending) => {
+            let ended = sending.run().map_err(|ended| sending.with_kept_input(ended));
+            let synced = sending.sync();
+            let is_synced = synced.is_ok();
+            (ended.and(synced), is_synced)
+        }
+        Err(ended) => (Err(ended), !arguments.end.exactly_once),
+    };
     if arguments.end.stats {
         eprint!("{}", totals("sent", &link.stats(), started.elapsed()));
     }
@@ -107,8 +114,13 @@ fn send_all(
         Err(ended) => {
             // The link is detached and not closed, because LEAVE would present the sent part as the
             // whole input. The error is ignored: a file that is not on the disk is refused after a
-            // reboot.
-            let _ = link.detach();
+            // reboot. If the checkpoint may not be on the disk, the link's file must be refused,
+            // too, so it is left as by a kill.
+            if is_synced {
+                let _ = link.detach();
+            } else {
+                mem::forget(link);
+            }
             Err(ended)
         }
     }
@@ -316,8 +328,8 @@ impl<'a> Sending<'a> {
         self.monitor.update(self.link, waits_for_peer)
     }
 
-    /// Waits until all messages are acknowledged, and the peer has attached, so that LEAVE can be
-    /// sent.
+    /// Waits until all messages are acknowledged. Also waits until the peer has attached, because
+    /// the frame LEAVE, which says that the input is complete, needs a connection.
     fn wait_acked(&mut self) -> Result<(), Ended> {
         let mut left = u64::MAX;
         loop {
@@ -410,7 +422,7 @@ fn not_sent(error: SendError) -> Ended {
 const BATCH_MESSAGES: usize = 64;
 /// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Longest time to wait until the peer has received LEAVE.
+/// Longest time that the command waits at its end until the peer has received the frame LEAVE.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `SenderRecord`: a small file next to that of a link, which says whether the link's sender has
-//! finished.
+//! The sender record: a small file next to the receiver's link file, which says whether the link's
+//! sender has finished.
 //!
 //! ```text
 //!   (no file) ── attached ─▶ "attached" ── peer left, all written ─▶ "finished" ── attached ─▶ …
 //! ```
 //! The link's file does not store that the peer has left. After a restart `recv --once` reads that
 //! from this record, so that it does not wait for a sender that has finished. Without --dir the
-//! record is not stored, because a receiver without --dir cannot be restarted.
+//! record is not stored, because a restarted receiver without --dir does not continue the former
+//! link.
 //!
 //! Invariant: "attached" is in the file before the first message of a connection is acknowledged.
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Chunk`: the size of the next read, derived from the last one.
+//! The size of the proxy's next read from a plain socket (`Chunk`), derived from how much the last
+//! read filled.
 //!
 //! ```text
 //!            filled                filled              filled
@@ -10,7 +11,7 @@
 //! so no block stays reserved while no bytes arrive. Long reads go directly into shared memory,
 //! from which the peer reads them.
 
-/// The size of the next read, as a step in the list of sizes.
+/// The size of the next read, as an index into the list of sizes: 1, 4, 16 and 64 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     step: usize,
@@ -34,7 +35,8 @@ impl Chunk {
     }
 }
 
-/// Number of bytes up to which a read goes through the ring; it equals `Config::inline_max`.
+/// Number of bytes up to which the bytes of a read are copied into the ring instead of a block of
+/// shared memory. The session's `Config::inline_max` has the same value.
 pub const SHORT_BYTES: usize = 1024;
 
 const LONG_BYTES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];

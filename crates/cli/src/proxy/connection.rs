@@ -49,14 +49,15 @@ struct Joined {
     plain: Plain,
     send: SendStream,
     recv: RecvStream,
-    /// The code of the RESET for the peer; `None` if both directions ended in good order.
+    /// The code with which the stream to the other proxy is reset; `None` if both directions ended
+    /// in good order.
     reset_code: Option<u32>,
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // A reset affects only directions that are still open; a direction that has ended stays
-        // ended.
+        // The reset below affects only directions that are still open. A direction that has ended
+        // in good order stays so.
         if let Some(code) = self.reset_code {
             self.send.reset(code);
             self.plain.reset_on_close();
@@ -70,9 +71,9 @@ impl Drop for Joined {
 enum End {
     /// Both directions were closed in good order.
     InOrder,
-    /// The plain socket failed or was reset.
+    /// The plain socket failed, or its program reset it.
     PlainReset,
-    /// The peer reset the stream, with this code.
+    /// The other proxy reset the stream, with this code.
     PeerReset(u32),
     /// The session has ended, or the proxy ends; the code states which of the two.
     CutOff(u32),
@@ -140,8 +141,8 @@ async fn both_ways(
     }
 }
 
-/// Returns how a connection ended whose last direction was from the stream to the plain socket;
-/// that direction ended with `ended`.
+/// Returns how a connection ended. Its direction from the stream to the plain socket ended last,
+/// with `ended`.
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
         to_plain::Ended::Finished | to_plain::Ended::ReadsNoMore => End::InOrder,
@@ -191,5 +192,6 @@ fn count(end: End, shared: &Shared) {
     }
 }
 
-/// Time that a program has to read the bytes that arrived before the reset.
+/// Time that the program at the plain socket has to read the bytes that arrived before a reset;
+/// after it, the proxy resets the socket.
 const REST_TIMEOUT: Duration = Duration::from_secs(1);

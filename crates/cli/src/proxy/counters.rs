@@ -19,7 +19,8 @@ pub struct Counters {
 pub struct Values {
     /// Number of connections that began: accepted plain sockets or streams.
     pub connections: u64,
-    /// Number of open connections, including those that wait for the other proxy.
+    /// Number of open connections, including connections for which the proxy still waits for a
+    /// stream or a plain socket.
     pub open: u64,
     /// Largest number of connections that were open at the same time.
     pub open_max: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entry: each accepted plain socket becomes a stream of the session with the other proxy.
+//! The entry proxy: it accepts plain sockets, and opens a stream for each of them on the session
+//! with the other proxy.
 //!
 //! ```text
 //!   permit ─▶ accept ─▶ open a stream, within --connect-timeout ─▶ carry
@@ -29,7 +30,7 @@ pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<
 
 async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &Arc<Shared>) {
     loop {
-        // No code closes the semaphore, so acquiring cannot fail.
+        // No code closes the semaphore of permits, so acquiring a permit cannot fail.
         let Ok(permit) = Arc::clone(&shared.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(plain) => {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exit: each stream that the other proxy opens becomes a plain socket to the target.
+//! The exit proxy: it accepts the streams that the other proxy opens, and connects a plain socket
+//! to the target for each of them.
 //!
 //! ```text
 //!   accept sessions ─▶ accept streams of each ─▶ per stream: permit, connect in time ─▶ carry
@@ -31,7 +32,7 @@ pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>)
 async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc<Shared>) {
     let sessions = Arc::new(Semaphore::new(SESSIONS_MAX));
     loop {
-        // No code closes the semaphore, so acquiring cannot fail.
+        // No code closes the semaphore of permits, so acquiring a permit cannot fail.
         let Ok(permit) = Arc::clone(&sessions).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(session) => {
@@ -119,12 +120,13 @@ async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     stream.reset(code);
 }
 
-/// Waits for a permit, and then connects a plain socket to the target.
+/// Waits for a permit, of which there is one for each connection of --connections, and then
+/// connects a plain socket to the target.
 async fn reach<'a>(
     target: &Address,
     shared: &'a Shared,
 ) -> std::io::Result<(Plain, Option<tokio::sync::SemaphorePermit<'a>>)> {
-    // No code closes the semaphore, so acquiring cannot fail.
+    // No code closes the semaphore of permits, so acquiring a permit cannot fail.
     let permit = shared.places.acquire().await.ok();
     Ok((Plain::connect(target).await?, permit))
 }

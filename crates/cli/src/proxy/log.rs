@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output of the proxy on stderr. A caller never waits, because a full pipe must not stop a
-//! connection.
+//! The proxy's log, which a thread of its own writes to stderr. A caller never waits for it,
+//! because a full pipe on stderr must not stop a connection.
 //!
 //! ```text
 //!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
@@ -34,7 +34,7 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<String>,
-    /// Number of lines that were dropped since a line was last queued.
+    /// Number of lines that were dropped, because the queue was full, since a line was last queued.
     missing: u64,
     /// The last printed line, which `print` does not repeat.
     last: String,
@@ -146,7 +146,8 @@ impl Queue {
     }
 }
 
-/// Upper bound of the lines that wait to be written.
+/// Upper bound of the lines that wait to be written. It bounds the memory of the log while stderr
+/// is not read; further lines are dropped and counted.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -155,7 +156,8 @@ mod tests {
     use std::io;
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-    /// A slow output: it passes on one line at a time, and then blocks until the test reads it.
+    /// A slow output for tests: it passes on one line at a time, and blocks until the test has read
+    /// that line.
     struct Slow(SyncSender<String>);
 
     impl Write for Slow {

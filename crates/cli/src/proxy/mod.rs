@@ -60,19 +60,22 @@ pub struct Arguments {
     /// programs without Partywall
     #[arg(long, value_name = "ADDRESS")]
     listen: Endpoint,
-    /// Address that accepted connections lead to, in the same notation
+    /// Address that accepted connections lead to, such as unix:/run/app.sock, or
+    /// plain:tcp:127.0.0.1:80 for a program without Partywall
     #[arg(long, value_name = "ADDRESS")]
     to: Endpoint,
-    /// Largest number of connections at once; further ones wait
+    /// Largest number of connections carried at once; further connections wait until another has
+    /// ended
     #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     connections: u32,
-    /// Longest time to connect, also while the other proxy is not running
+    /// Longest time to establish a connection, even if the other proxy is not running; after it,
+    /// the connection fails
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     connect_timeout: Duration,
-    /// Time that open connections have left after SIGINT or SIGTERM
+    /// Time that open connections have to end after SIGINT or SIGTERM; after it, they are reset
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     drain: Duration,
-    /// Unread bytes of one connection at which its sender has to wait
+    /// Number of unread bytes of one connection at which its sender has to wait
     #[arg(long, value_name = "SIZE", default_value = "256k", value_parser = parse_size)]
     window: u64,
     /// Number of threads that carry bytes
@@ -111,8 +114,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let runtime = runtime.context("starting the threads failed")?;
     let exit = runtime.block_on(proxy(arguments, route));
-    // The kernel still delivers bytes that were sent. The shutdown does not wait for pending name
-    // lookups.
+    // Bytes that were written to sockets are not lost, because the kernel still delivers them. The
+    // time limit keeps pending name lookups, which block a thread, from delaying the end.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     exit
 }
@@ -168,7 +171,7 @@ async fn finish(
     }
 }
 
-/// Binds the listener, and starts the tasks that accept and connect.
+/// Binds the listener, and starts the tasks of an entry or an exit proxy, which accept and connect.
 fn start(
     arguments: &Arguments,
     route: Route,
@@ -226,7 +229,8 @@ async fn report(every: Duration, shared: Arc<Shared>) {
     }
 }
 
-/// Longest time to wait for the last records of a session, and for the last lines on stderr.
+/// Longest time that the ending proxy waits for the last records of a session, and for the last
+/// lines on stderr.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
@@ -257,15 +261,17 @@ Exit codes:
 
 // Codes of the RESET by which a proxy gives up a stream (SPEC 11.3).
 
-/// The plain socket was reset, or failed.
+/// RESET code: the plain socket was reset by its program, or failed.
 const RESET: u32 = 1;
-/// The target of the plain socket could not be reached.
+/// RESET code: the exit proxy could not connect a plain socket to its target.
 const UNREACHABLE: u32 = 2;
-/// Connecting took longer than `--connect-timeout`, perhaps because `--connections` were open.
+/// RESET code: connecting to the target took longer than `--connect-timeout`, perhaps because as
+/// many connections as `--connections` allows were open.
 const LATE: u32 = 3;
-/// The proxy ends, and `--drain` has passed.
+/// RESET code: the proxy ends, and the time of `--drain` has passed.
 const ENDING: u32 = 4;
-/// The program at the plain socket reads no more, but may still write.
+/// Code with which a stream's receiving direction is stopped: the program at the plain socket reads
+/// no more, but may still write.
 const READS_NO_MORE: u32 = 5;
 
 /// The text for the RESET code of a connection that was never established.

@@ -40,8 +40,8 @@ impl Plain {
         };
         loop {
             match UnixStream::connect(&path).await {
-                // No event reports that the backlog has room, so the loop tries again. The caller
-                // of `connect` bounds the time.
+                // No event reports that the listener's backlog has room, so the loop tries again
+                // after a pause. The caller of `connect` bounds the total time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }
@@ -69,10 +69,11 @@ impl Plain {
         }
     }
 
-    /// Makes the close of the socket a reset, if it is a TCP socket.
+    /// Makes the later close of the socket send a reset (RST), if the socket is TCP. On a Unix
+    /// socket the call does nothing.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
-            // The error is ignored: setting the option fails only on a broken socket.
+            // The error is ignored: setting `SO_LINGER` fails only on a broken socket.
             #[allow(
                 deprecated,
                 reason = "zero never blocks; set_zero_linger asks for a newer tokio"
@@ -82,13 +83,13 @@ impl Plain {
     }
 }
 
-/// The direction from the program to the proxy.
+/// The reading direction of a plain socket: bytes from the program to the proxy.
 pub enum PlainReader<'a> {
     Tcp(tcp::ReadHalf<'a>),
     Unix(unix::ReadHalf<'a>),
 }
 
-/// The direction from the proxy to the program.
+/// The writing direction of a plain socket: bytes from the proxy to the program.
 pub enum PlainWriter<'a> {
     Tcp(tcp::WriteHalf<'a>),
     Unix(unix::WriteHalf<'a>),
@@ -241,7 +242,8 @@ impl Accepting {
     }
 }
 
-/// Number of connections that may wait to be accepted; the system may allow fewer.
+/// Length of the listen backlog: number of connections that may wait until the proxy accepts them.
+/// The system may allow fewer.
 const BACKLOG: i32 = 1024;
 
 /// Pause between two attempts while the backlog of a Unix listener is full.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Route`: which side of the proxy is plain, and which uses Partywall.
+//! The route of a proxy: which of its two addresses is for plain sockets, and which for a Partywall
+//! session.
 //!
 //! ```text
 //!   --listen             --to                 plain side

@@ -6,8 +6,8 @@
 //!      ▲  └─ fails ─────────▶ back-off: 10 ms, 20 ms, … 1 s ◀─┘
 //!      └──────────────────────────┘
 //! ```
-//! While there is no session, new connections wait for the next one. If the peer of a session
-//! drains, the session keeps its connections.
+//! While there is no session, new connections wait for the next session. If the other proxy drains,
+//! its session keeps the open connections, and new connections use the next session.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::command::advice::InFlags;
 use super::ENDING;
 use super::shared::Shared;
 
-/// A handle that opens streams on the current session.
+/// A handle with which connections open streams on the current session with the other proxy.
 #[derive(Clone, Debug)]
 pub struct SharedSession(watch::Receiver<Option<Session>>);
 
@@ -63,7 +63,8 @@ impl SharedSession {
 }
 
 impl Supervisor {
-    /// Keeps a session connected until the proxy ends.
+    /// Connects a session with the other proxy, and a new one whenever it has ended, until this
+    /// proxy ends.
     pub async fn run(self, shared: Arc<Shared>) {
         select! {
             () = self.reconnect(&shared) => {}

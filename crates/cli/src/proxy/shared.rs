@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Shared`: the state that all connections of a proxy share.
+//! The state that all connections of a proxy share: limits, counters, log and stage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Shared {
     pub counters: Counters,
     /// A receiver for the current stage of the proxy.
     pub stages: Stages,
-    /// One permit for each connection that may be open.
+    /// One permit for each connection that may be open, as many as `--connections` says.
     pub places: Arc<Semaphore>,
     /// Longest time to connect a plain socket to the target, or to open a stream for an accepted
     /// socket.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stages of a proxy: running, draining, ending.
+//! The stages of a proxy's life: running, draining (open connections continue, new ones are not
+//! accepted), ending.
 //!
 //! ```text
 //!   Running ── signal ──▶ Draining ── no open connection, or --drain over ──▶ Ending ──▶ exit 0
@@ -12,7 +13,7 @@ use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// The stage of a proxy on its way to its end.
+/// The stage of a proxy's life; the stages follow each other in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// The proxy accepts connections.
@@ -23,12 +24,12 @@ pub enum Stage {
     Ending,
 }
 
-/// A receiver that follows the stage of the proxy.
+/// A handle with which tasks wait until the proxy has reached a stage.
 #[derive(Clone, Debug)]
 pub struct Stages(watch::Receiver<Stage>);
 
 impl Stages {
-    /// A receiver at the first stage, and the sender that sets the next stages.
+    /// Makes a handle at the first stage, and the sender that sets the later stages.
     pub fn new() -> (watch::Sender<Stage>, Self) {
         let (sender, receiver) = watch::channel(Stage::Running);
         (sender, Self(receiver))

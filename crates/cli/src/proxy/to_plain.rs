@@ -17,14 +17,15 @@ use tokio::select;
 use super::counters::Counters;
 use super::plain::PlainWriter;
 
-/// How the direction to the plain socket ended.
+/// How one direction of a connection, from the stream to the plain socket, ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// The peer has finished; the plain socket is shut down for writing.
+    /// The other proxy has finished its direction of the stream; the plain socket is shut down for
+    /// writing.
     Finished,
     /// The plain socket has failed or was reset.
     Broken,
-    /// The program reads no more; it may still write.
+    /// The program at the plain socket reads no more, but may still write.
     ReadsNoMore,
     /// The peer reset the stream, with this code.
     Reset(u32),
@@ -74,7 +75,8 @@ async fn copy_all(
     }
 }
 
-/// Receives the messages that are queued already.
+/// Receives into `batch` the messages that have arrived already, without waiting, until the batch
+/// is complete.
 fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
@@ -132,8 +134,9 @@ impl From<StreamRecvError> for Ended {
     }
 }
 
-/// Upper bound of the messages in one vectored write.
+/// Maximum number of messages that are written with one vectored write.
 const BATCH_MESSAGES: usize = 16;
 
-/// Number of bytes at which a batch is complete.
+/// Number of bytes of queued messages at which a batch is complete and is written. It bounds the
+/// memory that the peer's messages occupy in one batch.
 const BATCH_BYTES: usize = 256 << 10;

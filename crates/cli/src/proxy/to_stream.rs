@@ -23,14 +23,15 @@ use super::chunk::{Chunk, SHORT_BYTES};
 use super::counters::Counters;
 use super::plain::PlainReader;
 
-/// How the direction from the plain socket ended.
+/// How one direction of a connection, from the plain socket to the stream, ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// The program has finished; the caller closes the stream.
+    /// The program has shut down its writing direction; the caller finishes the stream's sending
+    /// direction.
     Finished,
     /// The plain socket has failed or was reset.
     Broken,
-    /// The peer stopped the stream, with this code.
+    /// The other proxy receives no more of this stream; the value is its code.
     Stopped(u32),
     /// The session of the stream has ended.
     Over,
@@ -59,7 +60,8 @@ pub async fn copy(
     }
 }
 
-/// Reads into a buffer on the stack, and sends the bytes through the ring.
+/// Reads up to 1 KiB from the plain socket into a buffer on the stack, and sends the bytes through
+/// the ring.
 async fn copy_short(reader: &mut PlainReader<'_>, send: &mut SendStream) -> Result<usize, Ended> {
     let mut short = [0; SHORT_BYTES];
     let count = select! {
@@ -73,7 +75,8 @@ async fn copy_short(reader: &mut PlainReader<'_>, send: &mut SendStream) -> Resu
     Ok(count)
 }
 
-/// Reads directly into shared memory, from which the peer reads the bytes.
+/// Reads from the plain socket directly into reserved shared memory, from which the other proxy
+/// reads the bytes.
 async fn copy_long(
     reader: &mut PlainReader<'_>,
     send: &mut SendStream,
@@ -155,6 +158,6 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// A reserved block is too large for a read that fills less than one part in `WASTE_MAX` of the
-/// block.
+/// If a read fills less than a quarter of its reserved block of shared memory, the rest of the
+/// block would be wasted. So the bytes are copied, and the block is freed.
 const WASTE_MAX: usize = 4;

@@ -6,9 +6,9 @@
 //!    ▲        └───── fault, and a process may change it ──┐         ▲
 //!    └───────────── a few times ──────────────────────────┴─────────┘ faults that all copies have
 //! ```
-//! A copy of memory that changes mixes several moments: a fault that is not in the next copy was a
-//! change in progress. Slices in no list and in no queue have leaked if no process has the region
-//! open. Otherwise a process may hold them.
+//! A process may change the memory while it is copied, so a copy mixes several moments. A fault
+//! that is not in the next copy was a change in progress. Slices in no list and in no queue have
+//! leaked if no process has the region open. Otherwise a process may hold them.
 
 use super::memory::Memory;
 use super::pair::{Group, pair};
@@ -137,7 +137,8 @@ impl Dump {
         self.groups.iter().flat_map(|(_, report)| report.broken.iter().cloned()).collect()
     }
 
-    /// Number of slices of a group that have leaked: no process can free them.
+    /// Number of slices of a group that have leaked. They are in no list and no queue, and no
+    /// process has the region open, so none can free them.
     pub fn leaked(&self, report: &Report) -> usize {
         if self.is_live() { 0 } else { report.unaccounted().count() }
     }
@@ -206,9 +207,10 @@ impl Dump {
     }
 }
 
-/// Largest number of copies made of memory that changes. A sound copy is the last one.
+/// Largest number of copies that are made of memory that a process may change. A copy without a
+/// fault ends the copying.
 const COPIES_MAX: u32 = 5;
-/// Pause between two copies of the inspected memory.
+/// Pause between two copies of the inspected memory, in which a process can complete a change.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const HELP: &str = "\

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the files of a family: the regions of one connection, in the directory of a given file.
+//! Finds the files with the shmipc regions of one connection, which have names in common (a
+//! family), in the directory of a given file.
 //!
 //! ```text
 //!   …_buffer  ─▶ itself, and …_queue_0, …_queue_1 next to it, or those of --queue
@@ -14,8 +15,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Reads the file at `path` and the other files of its family; also returns the identities of these
-/// files.
+/// Reads the file at `path` and the other files of its family, the regions of the same connection.
+/// Also returns the identities of these files.
 ///
 /// # Errors
 ///
@@ -62,8 +63,8 @@ fn read(path: &Path, files: &mut HashSet<Identity>) -> Result<Memory> {
     Ok(Memory { source: name.clone(), name, bytes })
 }
 
-/// Paths of the other files in the family of the file at `path`: the regions of the same
-/// connection, found by name.
+/// Paths of the other files in the directory that by their names are regions of the same connection
+/// as the file at `path`.
 fn kin_of(path: &Path) -> Vec<PathBuf> {
     let Some(own) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let directory = match path.parent() {
@@ -84,5 +85,6 @@ fn kin_of(path: &Path) -> Vec<PathBuf> {
     kin
 }
 
-/// Upper bound of the queues of one buffer region; a pool has fewer sessions.
+/// Upper bound of the number of further files that are read for one connection. A buffer region has
+/// one queue file for each session of a pool, and a pool has fewer sessions.
 const KIN_MAX: usize = 1024;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A dump as JSON, with all slices and elements; the output as text shows only the first of many.
+//! The output of `shmipc dump --json`: all slices and queue elements. The output as text shows only
+//! the first of many.
 
 use super::dump::Dump;
 use super::pair::Group;
@@ -31,7 +32,8 @@ struct Whole<'a> {
     version: &'static str,
     sound: bool,
     processes: &'a [u32],
-    /// Whether the memory changed while it was copied.
+    /// Whether a process changed the memory while it was copied, so that faults of single copies
+    /// may be changes in progress.
     moves: bool,
     regions: Vec<BufferRegion<'a>>,
     unrecognised: Vec<Unusable<'a>>,

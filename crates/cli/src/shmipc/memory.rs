@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Memory`: a copy of a file or memfd, and the kind of region that it holds.
+//! A copy of a file or memfd (`Memory`), and the kind of shmipc region that the copy holds: a
+//! buffer region or a queue region.
 //!
 //! ```text
 //!   name    /dev/shm/shmipc_4242_buffer    /dev/shm/shmipc_4242_queue_0
 //!           └──────── family ──┘           └──────── family ──┘
 //! ```
 //!
-//! The contents decide the kind, never the name. The buffer region is tried first, because its
-//! first bytes could pass for a very short queue.
+//! The contents of the copy decide the kind, never the name. The buffer region is tried first,
+//! because its first bytes could pass for a very short queue.
 
 use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 
@@ -29,14 +30,14 @@ pub enum Kind {
     Buffers,
     /// The memory holds a queue region, with a queue in each direction.
     Queues,
-    /// Neither kind, with the reason why the memory is no buffer region.
+    /// The memory holds neither kind of region; the value is the reason why it is no buffer region.
     Neither(String),
 }
 
 impl Memory {
-    /// A memory that was copied from a mapping. A mapping consists of whole pages, so it may be
-    /// longer than the region. A queue region is cut to its own size, because its second queue
-    /// begins at the middle.
+    /// Makes a `Memory` from bytes that were copied from a mapping. A mapping consists of whole
+    /// pages, so it may be longer than the region. A queue region is cut to its own size, because
+    /// its second queue begins at the middle.
     pub fn of_mapping(name: String, source: String, bytes: Vec<u8>) -> Self {
         let mut memory = Self { name, source, bytes };
         let is_neither = matches!(memory.kind(), Kind::Neither(_));
@@ -124,7 +125,8 @@ pub const LAYOUT: QueueLayout = QueueLayout::NATIVE;
 const ELEMENT_BYTES: u64 = 12;
 /// Size in bytes of the header before the elements of each queue.
 const HEADER_BYTES: u64 = 24;
-/// Largest page size of any system, in bytes.
+/// Largest page size of any Linux system, in bytes. It bounds the bytes that may follow a region in
+/// its last page.
 const PAGE_BYTES_MOST: usize = 65_536;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc`: for programs that use shmipc, with any library.
+//! `partywall shmipc`: inspects the shared memory of programs that use the shmipc protocol, with
+//! any library.
 //!
 //! ```text
 //!   dump   FILE ─ find.rs ────┐

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `Group`: a buffer region with the queues that refer to it, and the report on them.
+//! Groups copied regions by connection: each `Group` is a buffer region with the queues that refer
+//! to it. The file also makes the report on a group.
 //!
 //! ```text
 //!   …_buffer ◀── …_queue_0, …_queue_1        one family: the regions of one connection
@@ -52,7 +53,8 @@ pub fn pair(memories: Vec<Memory>) -> (Vec<Group>, Vec<(Memory, String)>) {
 }
 
 impl Group {
-    /// Inspects the content of the group. Without a buffer region, the report has no lists.
+    /// Checks the regions of the group; returns a report on lists, queues and slices. Without a
+    /// buffer region, the report has no lists.
     pub fn inspect(&self) -> Result<Report> {
         let queues: Vec<&[u8]> = self.queues.iter().map(|queue| &*queue.bytes).collect();
         let Some(buffers) = &self.buffers else { return inspect_without_buffers(&queues) };
@@ -66,8 +68,8 @@ impl Group {
     }
 }
 
-/// Checks queues against an empty buffer region, so that only faults of the queues themselves
-/// count.
+/// Checks queues whose buffer region is missing. The check needs a buffer region, so an empty one
+/// takes its place; faults that come from its emptiness are left out of the report.
 fn inspect_without_buffers(queues: &[&[u8]]) -> Result<Report> {
     let (backing, map) = Backing::create_memfd("/empty", EMPTY_BYTES)?;
     BufferRegion::create(map, &EMPTY_CLASSES).context("making an empty region")?;

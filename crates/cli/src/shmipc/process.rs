@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the regions of a process, and the processes that have a region, in /proc.
+//! Finds in /proc the shmipc regions that a process has open or mapped, and the processes that have
+//! a given region.
 //!
 //! ```text
 //!   /proc/PID/fd/N    ─▶ memfd:shmipc…, /dev/shm/…, …_buffer, …_queue_N ─▶ read via fd/N

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Runs `partywall bench` with short measurements.
+/// Runs `partywall bench` with these arguments; returns its output and exit status.
 fn bench(arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_partywall");
     Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
@@ -95,7 +95,8 @@ fn link_files_are_removed_after_the_run() {
     }
 }
 
-/// The process ids of the children that the first thread of a process started.
+/// The process ids of the children that the first thread of process `pid` started, as `/proc` lists
+/// them.
 fn children_of(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     listed.unwrap_or_default().split_whitespace().flat_map(str::parse).collect()
@@ -110,8 +111,8 @@ fn link() {
     };
     for scenario in ["ping", "throughput", "duplex"] {
         for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
-            // Plain sockets have no duplex scenario with large messages, because both ends would
-            // block in send.
+            // Expected result: no line for `duplex` with large messages over plain sockets, because
+            // both ends would block in send.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),

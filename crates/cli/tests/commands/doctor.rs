@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 use program::{Running, run, text};
 use serde_json::Value;
 
-/// Runs `doctor` in a shell after the command `limit`, which lowers a resource limit.
+/// Runs `doctor` in a shell after the shell command `limit`, such as `ulimit -f 100`, which lowers
+/// a resource limit.
 fn doctor_with(limit: &str, arguments: &str) -> Output {
     let script = format!("ulimit -c 0; {limit}; exec \"$0\" doctor {arguments}");
     let mut command = Command::new("sh");

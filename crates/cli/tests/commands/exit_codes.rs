@@ -20,7 +20,8 @@ const PEER_DIED: i32 = 4;
 const PROTOCOL: i32 = 5;
 const OUTPUT_CLOSED: i32 = 6;
 
-/// Runs the command, and asserts its exit code and a part of its error text.
+/// Runs `partywall` with these arguments, and asserts its exit code and that its error text
+/// contains `says`.
 fn ends(arguments: &[&str], code: i32, says: &str) {
     let output = run(arguments);
     let errors = text(&output.stderr);
@@ -220,8 +221,8 @@ fn changed_bytes_are_5() {
     assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
-/// Role of a faulty relay between two commands: copies bytes from one socket to the other, but
-/// changes the bytes that arrive together with `SPOIL`.
+/// One direction of a faulty relay between two commands. It copies bytes from one socket to the
+/// other, but inverts all bytes of a read that contains the text `SPOIL`.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -241,7 +242,8 @@ fn closed_output_is_6_and_the_sender_sees_a_dead_peer() {
     each(|mut listen, mut connect| {
         drop(listen.stdout());
         let mut input = connect.0.stdin.take().unwrap();
-        // The error is ignored, because the process may end before it has read all bytes.
+        // The error of the write is ignored, because the command may end before it has read all
+        // bytes of its stdin.
         let _ = input.write_all(&[7; 1_000_000]);
         assert_eq!(listen.process.code(), OUTPUT_CLOSED);
         assert_eq!(connect.code(), PEER_DIED);

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text, wait_until};
 
-/// Address family and options of each transport.
+/// For each transport, the address family and the value of `--transport`.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
 /// Calls `test` once for each transport, with its name and a running `listen` and `connect` whose
@@ -29,7 +29,8 @@ fn each(mut test: impl FnMut(&str, Listening, Running)) {
     }
 }
 
-/// One process sends a question and closes its direction; the other process sends a long reply.
+/// One process sends a question and closes its sending direction; the other process then sends a
+/// long reply, which must arrive whole.
 fn ask_and_answer(name: &str, asking: &mut Running, answering: &mut Running) {
     let mut input = asking.0.stdin.take().unwrap();
     input.write_all(b"question").unwrap();
@@ -88,8 +89,8 @@ fn conversation_is_carried_line_by_line() {
     });
 }
 
-/// Whether the thread that writes to stdout has ended, because the process received the end of the
-/// peer's bytes.
+/// Whether the process `pid` has received the end of the peer's bytes: its thread `stdout`, which
+/// writes received bytes, has then ended.
 fn has_received_the_end(pid: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process of ours");
     let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));

@@ -116,8 +116,11 @@ fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
     let hostile = spec("hostile/identity-version.bin");
     let mut damaged = OwnMap::create("partywall-region", 64 << 10).unwrap();
     damaged.as_mut_slice()[..8192].copy_from_slice(&fs::read(hostile).unwrap());
+    // An empty region is one that a listener has made in advance.
+    let _empty = OwnMap::create("partywall-region", 64 << 10).unwrap();
     let (code, whole) = json(&std::process::id().to_string());
     assert_eq!(code, UNSOUND, "{whole}");
+    assert_eq!(whole["damaged"].as_array().unwrap().len(), 1, "{whole}");
     assert!(whole["damaged"][0]["why"].as_str().unwrap().contains("version"), "{whole}");
     // Both ends of the channel are in this process, so each connection has both regions.
     let connections = whole["connections"].as_array().unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc dump` of live, abandoned, damaged and foreign memory.
+//! `partywall shmipc dump` reports on memory in use, left by a killed process, damaged, or of other
+//! programs.
 
 use crate::program;
 
@@ -14,10 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SOUND: i32 = 0;
 const UNSOUND: i32 = 1;
 const UNREADABLE: i32 = 2;
-/// The environment variable that makes this test program a server in the given directory.
+/// The environment variable that makes this test program, started again by a test, a shmipc server.
+/// Its value is the server's directory.
 const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
 
-/// A lock that each test takes, because `dump` inspects this whole process.
+/// Takes a lock, so that one test runs at a time: `dump` inspects this whole process, and would
+/// find the regions of other tests.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,8 +31,8 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A session whose two ends are in this process, with one message that the receiver has not
-/// received.
+/// A shmipc session for tests of `dump`. Both ends are in this process, and one sent message is
+/// never received, so its slice stays in use.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -127,8 +130,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// The body of a child process that has only the server's end: the child has mappings of memfds,
-/// but no descriptors of them.
+/// Runs only in the child process that a test starts: a shmipc server. It has mappings of the
+/// client's memfds, but no descriptors of them.
 #[test]
 fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
@@ -149,8 +152,8 @@ fn a_server_is_looked_into(mapping: MemMapType, read_from: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "shmipc_dump::child_process_serves"]).env(SERVES_IN, place);
     let server = Running::start(command.stdin(Stdio::null()).stdout(Stdio::null()));
-    // Input: the default queue_cap, with which the size of the queue region is no multiple of a
-    // page.
+    // Input: the default queue_cap. With it the size of the queue region is no multiple of a page,
+    // so the mapping is longer than the region.
     let config = Config::default().mem_map_type(mapping);
     let config = config.share_memory_path_prefix(format!("{place}/regions"));
     let protocol = Arc::new(Shmipc::new(config).unwrap());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `--stats` has singular and plural, and the same units everywhere.
+//! The output of `--stats` uses singular and plural correctly, and the same units in each command.
 
 use crate::program;
 

@@ -12,7 +12,8 @@ use program::{Running, TIMEOUT};
 use std::fs;
 use std::time::Instant;
 
-/// The two processes of a link, which are restarted after each kill.
+/// The `link send` and `link recv` processes of one link, each of which is restarted after it was
+/// killed.
 struct Both<'a> {
     ground: &'a Ground,
     sending: Vec<&'a str>,
@@ -66,8 +67,8 @@ impl<'a> Both<'a> {
                 return;
             }
             match chance.below(3) {
-                // In this case the kill comes between the start of the process and its first
-                // message.
+                // A short random pause, after which the kill comes between the start of the process
+                // and its first message.
                 0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
                 _ => self.until_grown(chance.below(grown_max)),
             }
@@ -85,7 +86,7 @@ impl<'a> Both<'a> {
         panic!("it was too fast: only {} kills", self.kills);
     }
 
-    /// Lets sender and receiver run to the end without a kill.
+    /// Lets sender and receiver run until all messages are transferred, without another kill.
     fn end(mut self) {
         // A process that has exited already is restarted, because the other process waits for it.
         self.kill(true);

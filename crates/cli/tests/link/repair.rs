@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file restored from a copy causes quarantine. `partywall link adopt` and `reset` end it, and
-//! print the consequences before they act.
+//! If an end's file was restored from an older copy, the two ends contradict each other, and the
+//! link is in quarantine. `partywall link adopt` and `reset` end it, and print the consequences
+//! before they act.
 
 use crate::linked;
 use crate::program;
@@ -38,8 +39,8 @@ fn quarantined_keeping(kept: &str) -> Ground {
     ground
 }
 
-/// Sends a message while there is no receiver, so that the message stays unsent in the sender's
-/// file.
+/// Runs `link send` for a message while there is no receiver, so that the message stays in the
+/// sender's file without an acknowledgement.
 fn keep(ground: &Ground, message: &str) {
     let input = ground.write("kept", message);
     let output = run(&ground.alice(&["--in", &input, "--timeout", "200ms"]));
@@ -69,8 +70,8 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // Expected result: the output has the fourth message only if the sender stored it before it
-    // noticed the quarantine.
+    // Expected result: the output has the message 4 only if the sender stored it in its file before
+    // it noticed the quarantine.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
     // Expected result: the next owner of the sender's file does not send earlier messages again.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
@@ -121,7 +122,7 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
     // The test waits with `inspect`, which never owns the file. An early `reset` would become the
-    // owner, and would fence the receiver that starts at the same time.
+    // owner, and the receiver that starts at the same time would end as fenced.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

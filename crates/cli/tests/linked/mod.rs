@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding: `partywall link send` and `recv` as processes, in a private directory.
+//! Helpers for the tests of `partywall link`: they run `link send` and `link recv` as processes on
+//! one link, in a private directory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use crate::program::{Running, partywall, run, text};
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A directory for links and other files, on a memory file system if possible.
+/// The directories and the address of one link under test. The directories are on a memory file
+/// system if possible.
 pub struct Ground {
     pub directory: tempfile::TempDir,
     /// The directory that holds the link files of both ends.
@@ -45,13 +47,14 @@ impl Ground {
         text(&fs::read(self.path(name)).unwrap())
     }
 
-    /// The arguments of the sender, whose name is alice.
+    /// The arguments of a `link send` from the end alice to the end bob, followed by `more`.
     pub fn alice<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "send", "--name", "alice", "--peer", "bob", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap()], more].concat()
     }
 
-    /// The arguments of the receiver, whose name is bob.
+    /// The arguments of a `link recv` of the end bob, which receives from the end alice, followed
+    /// by `more`.
     pub fn bob<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "recv", "--name", "bob", "--peer", "alice", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap(), "--allow-anonymous"], more].concat()
@@ -84,8 +87,8 @@ impl Ground {
             Running::start(&mut partywall(&self.bob(&[receiving, &["--once"]].concat())));
         let sender =
             partywall(&self.alice(&[&["--in", &input], sending].concat())).spawn().unwrap();
-        // The receiver's output is read in a thread, because an unread pipe would block both
-        // processes.
+        // A thread reads the receiver's output while the test waits for the sender, because an
+        // unread pipe would block both processes.
         let receiver = std::thread::spawn(|| receiver.finish());
         let (sender, receiver) = (Running(sender).finish(), receiver.join().unwrap());
         Carried {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding: the program under test as a child process that never outlives the test.
+//! Helpers that run the program `partywall` as a child process, which never outlives the test.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -44,7 +44,8 @@ impl Running {
         self.wait().code().expect("no signal")
     }
 
-    /// Waits for the end of the process; returns the status and all output.
+    /// Waits for the end of the process; returns its exit status and all that it printed on stdout
+    /// and stderr.
     pub fn finish(mut self) -> Output {
         let stdout = self.0.stdout.take().map(drain);
         let stderr = self.0.stderr.take().map(drain);
@@ -67,7 +68,7 @@ impl Drop for Running {
 pub struct Listening {
     pub process: Running,
     pub address: String,
-    /// The rest of stderr, after the line with the address.
+    /// The command's stderr, of which the line with the address was read.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -86,7 +87,8 @@ impl Listening {
     }
 }
 
-/// Reads the next line of `from`, and returns the address that the line announces.
+/// Reads the next line of `from`, in which a listening command prints its address, and returns that
+/// address.
 pub fn announced(from: &mut impl BufRead) -> String {
     let mut line = String::new();
     from.read_line(&mut line).expect("readable");
@@ -94,7 +96,7 @@ pub fn announced(from: &mut impl BufRead) -> String {
     address.unwrap_or_else(|| panic!("no address in {line:?}")).trim_end().to_owned()
 }
 
-/// Waits until the condition holds; panics with `what` after the time-out.
+/// Waits until the condition `is_so` holds; panics with the text `what` after [`TIMEOUT`].
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {

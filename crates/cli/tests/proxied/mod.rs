@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding: two proxies with shared memory between them, and plain programs at both ends.
+//! Helpers for the tests of `partywall proxy`: two proxies with shared memory between them, and
+//! programs with plain sockets at both ends.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
@@ -17,7 +18,7 @@ pub struct Proxy {
     pub process: Running,
     /// The address of the proxy's listener.
     pub address: String,
-    /// The rest of stderr, after the line with the address.
+    /// The proxy's stderr, of which the line with the address was read.
     pub stderr: BufReader<ChildStderr>,
 }
 
@@ -50,7 +51,8 @@ pub fn signal(process: &Running, name: &str) {
     assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
 }
 
-/// The entry proxy and the exit proxy, and the directory of their sockets.
+/// Two running proxies: the entry proxy accepts plain sockets, and the exit proxy connects to the
+/// server. The directory holds their socket files.
 pub struct Pair {
     pub directory: tempfile::TempDir,
     pub entry: Proxy,
@@ -108,7 +110,7 @@ pub fn address_of(listener: &TcpListener) -> String {
     format!("tcp:{}", listener.local_addr().unwrap())
 }
 
-/// A plain socket, TCP or Unix.
+/// A plain socket, TCP or Unix, so that helpers work with both kinds.
 pub trait Socket: Read + Write + Send + Sized + 'static {
     fn duplicate(&self) -> Self;
     fn end(&self);
@@ -217,7 +219,7 @@ pub fn reset(socket: TcpStream) {
     drop(socket);
 }
 
-/// Waits until the condition holds; panics with `what` after the time-out.
+/// Waits until the condition `is_so` holds; panics with the text `what` after `TIMEOUT`.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that does not read blocks only its own peer.
+//! A program that does not read from its connection through two proxies blocks only the writer at
+//! the other end, and no other connection.
 
 use crate::proxied;
 
@@ -10,7 +11,8 @@ use std::thread;
 
 use proxied::{Pair, pattern};
 
-/// A pair of proxies between two Unix sockets, whose kernel buffers are small.
+/// A running pair of proxies with Unix sockets at both plain ends. The kernel buffers of Unix
+/// sockets are small, so writers block soon.
 struct Fixture {
     _directory: tempfile::TempDir,
     _pair: Pair,

@@ -80,7 +80,8 @@ fn end_of_one_direction_leaves_the_other_open() {
     answering.join().unwrap();
     assert!(got == answer);
 
-    // In this connection the server closes its writing direction before the client closes its own.
+    // In the following connection the server closes its writing direction before the client closes
+    // its own.
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"welcome").unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of a proxy that is killed, restarted, or stopped by a signal.
+//! If a proxy is killed, its connections are reset. After a signal it drains them first. A proxy
+//! that is started again carries later connections.
 
 use crate::program;
 use crate::proxied;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A proxy whose stderr is not read continues to carry, and ends.
+//! A proxy whose stderr is full and not read continues to carry connections, and still ends after
+//! SIGTERM.
 
 use crate::program;
 use crate::proxied;
@@ -42,7 +43,8 @@ impl Fixture {
         Self { _directory: directory, exit, entry, front, stderr, filling }
     }
 
-    /// Asserts that the proxy carries a connection.
+    /// Asserts that the entry proxy still accepts a connection and carries its bytes in both
+    /// directions.
     fn carries(&self) {
         let mut client = None;
         wait_until("the entry listens", || {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client of calls over a stream.
+//! The client of calls over a stream: it sends each call with an id, and passes each answer to the
+//! call with the answer's id.
 //!
 //! ```text
 //!   call ─▶ wait for slot ─▶ turn to send ─▶ sent ─▶ answered     two tasks: `read` passes
@@ -37,7 +38,8 @@ struct Tasks {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<CallTable>,
-    /// The sending direction. Calls take turns, so that they are sent in the order of their ids.
+    /// The sending direction of the stream, with a lock. A call holds the lock from choosing its id
+    /// until it is sent, so calls are sent in the order of their ids.
     send: Turns<SendStream>,
     slots: Arc<Semaphore>,
     /// Wakes the task `cancel` when a call is cancelled, or when the last clone of the client is
@@ -48,22 +50,23 @@ struct Shared {
 #[derive(Debug)]
 struct CallTable {
     pending: Pending<Waiter>,
-    /// Cancelled calls whose CANCEL is pending. Each call keeps its slot, so the number of slots
-    /// bounds the list.
+    /// Cancelled calls whose CANCEL is not sent yet, each with its slot, of which there are
+    /// `in_flight_max`. So the number of slots bounds the list.
     cancels: Vec<(u64, OwnedSemaphorePermit)>,
     over: Option<Lost>,
     is_closing: bool,
 }
 
-/// A call that waits for its answer.
+/// A call that waits for its answer: the channel that wakes its future, and the call's slot, which
+/// limits the calls in flight.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<Result<Message, CallError>>,
     slot: OwnedSemaphorePermit,
 }
 
-/// The entry of a waiting call in the table of the client. The call's future owns the ticket; when
-/// it drops the ticket, the entry is removed.
+/// A guard of a waiting call's entry in the client's table. The future of the call owns the guard;
+/// when the future drops it, the entry is removed.
 struct Ticket<'a> {
     shared: &'a Shared,
     id: u64,
@@ -113,8 +116,9 @@ impl Client {
         self.call_until(payload, None).await
     }
 
-    /// As [`call`](Self::call), but waits only until `deadline`. Waiting for a slot and for room
-    /// counts too. The server gets the deadline, and drops the handler when the deadline passes.
+    /// As [`call`](Self::call), but waits only until `deadline`. The time includes waiting until
+    /// fewer calls are in flight, and for room in the ring. The server gets the deadline, and drops
+    /// the handler when the deadline passes.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if the deadline passed, and the errors of
@@ -216,7 +220,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fails every waiting call, because no more answers will arrive.
+    /// Makes every waiting call fail with `lost`, because no more answers will arrive.
     fn end(&self, lost: &Lost) {
         let mut table = self.table();
         table.over = Some(lost.clone());

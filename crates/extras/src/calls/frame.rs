@@ -49,7 +49,7 @@ pub(crate) enum Frame {
     Error { id: u64, code: u32 },
 }
 
-/// The header of a message as it is in memory.
+/// The bytes of a message's header, as they are in the message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Header {

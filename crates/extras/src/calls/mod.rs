@@ -39,8 +39,8 @@
 //! # What is copied
 //!
 //! A payload is copied once, into the memory where the peer reads it. The receiver gets the message
-//! without its header. A large message is a view, as on streams, and its payload begins at a
-//! multiple of 16.
+//! without its header. A large message is read where the peer wrote it, as on streams, and its
+//! payload begins at a multiple of 16.
 //!
 //! # Giving up
 //!
@@ -113,11 +113,11 @@ impl CallsConfig {
     }
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer; [`Client::call`] returns it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The handler returned a failure.
+    /// The server's handler of the call returned a failure.
     #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
     Failed {
         /// The error code that the handler chose.
@@ -175,7 +175,8 @@ impl From<StreamSendError> for CallError {
     }
 }
 
-/// Longest message in bytes that is assembled on the stack.
+/// Longest message in bytes, header included, that is assembled in a buffer on the stack and sent
+/// as a copy.
 const SHORT_MAX: usize = 512;
 
 /// Sends a header and its payload as one message, whole or not at all.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls of a client that wait for an answer (CALLS 3).
+//! The table of a client's calls that wait for an answer, by call id (CALLS 3).
 //!
 //! ```text
 //!   begin ─▶ waiting ── answer ──▶ removed
@@ -36,7 +36,7 @@ pub(crate) enum Left<W> {
     /// The server has received the call: send CANCEL, and keep the waiter's slot until CANCEL is
     /// sent.
     Cancel(W),
-    /// The client has nothing to do: the call was answered, or never sent.
+    /// The client has nothing to send: the call was answered, or never sent.
     Nothing,
 }
 
@@ -51,7 +51,8 @@ impl<W> Pending<W> {
         self.last
     }
 
-    /// Adds a call that is about to be sent. Returns the id of the new call.
+    /// Adds a call that is about to be sent, with the waiter that will get its answer. Returns the
+    /// id of the new call.
     pub(crate) fn begin(&mut self, waiter: W) -> u64 {
         let id = self.one_way();
         self.waiting.insert(id, Waiting { waiter, was_sent: false });
@@ -75,7 +76,7 @@ impl<W> Pending<W> {
         Ok(self.waiting.remove(&id).map(|waiting| waiting.waiter))
     }
 
-    /// Removes a call whose future was dropped.
+    /// Removes a call whose future was dropped. Returns whether the client has to send CANCEL.
     pub(crate) fn leave(&mut self, id: u64) -> Left<W> {
         match self.waiting.remove(&id) {
             Some(Waiting { waiter, was_sent: true }) => Left::Cancel(waiter),
@@ -83,7 +84,8 @@ impl<W> Pending<W> {
         }
     }
 
-    /// Removes and returns all waiters, because no more answers will arrive.
+    /// Removes all calls and returns their waiters, so that the client can make them fail: no more
+    /// answers will arrive.
     pub(crate) fn end(&mut self) -> Vec<W> {
         self.waiting.drain().map(|(_, waiting)| waiting.waiter).collect()
     }

@@ -68,7 +68,8 @@ pub enum ServeError {
 }
 
 impl Request {
-    /// Returns the payload as it arrived. A large payload is a view of the client's memory.
+    /// Returns the payload as it arrived. A large payload is not copied: the message refers to the
+    /// client's memory until it is dropped.
     #[must_use]
     pub fn into_message(self) -> Message {
         self.payload
@@ -251,7 +252,8 @@ where
         self.calls.started(id, abort);
     }
 
-    /// Handles the end of a handler's task, and runs the next waiting call.
+    /// Handles the end of a handler's task: runs the next waiting call, and sends the error ABORTED
+    /// to the client if the handler panicked.
     async fn done(
         &mut self,
         done: Result<(Id, Result<(), StreamSendError>), JoinError>,

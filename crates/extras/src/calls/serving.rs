@@ -39,8 +39,8 @@ pub enum CallViolation {
         /// The id of the call according to the header.
         id: u64,
     },
-    /// A frame arrived that only the local role, client or server, may send. Both sides are
-    /// clients, or both are servers.
+    /// The peer sent a frame that only a side with the local role, client or server, may send. So
+    /// both sides are clients, or both are servers.
     #[error(
         "the frame with id {id} is not allowed from the peer: are both sides clients, or servers?"
     )]

@@ -13,7 +13,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The header of a message, which precedes the payload.
+/// The header with which each message of a lossy sender begins, before the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Header {
@@ -22,7 +22,7 @@ pub(super) struct Header {
     lost: U64,
 }
 
-/// The meaning of a message from the sender.
+/// The meaning of a message that the lossy sender sent: a record, or a report of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// The message is a record. The value is the number of records lost before it.

@@ -67,7 +67,7 @@ pub struct LossyStats {
     pub drops: Drops,
 }
 
-/// A queued record, and the number of records that were lost directly before it.
+/// A queued record, with the number of records that were dropped directly before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) bytes: Vec<u8>,
@@ -229,7 +229,8 @@ impl LossyQueue {
         self.lost += lost;
     }
 
-    /// Counts as sent a record that the caller sent without the lock, after `take_lost`.
+    /// Counts as sent a new record that the caller sent without the lock. The caller took the
+    /// losses for its header with `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
@@ -256,8 +257,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the agent: it receives each record by number, and learns of each loss exactly
-    /// once.
+    /// A model of the agent for the test below: it receives records by number, and checks that each
+    /// loss is reported exactly once.
     #[derive(Default)]
     struct Agent {
         received: Vec<u64>,

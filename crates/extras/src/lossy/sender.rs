@@ -110,14 +110,16 @@ struct State {
     is_over: bool,
 }
 
-/// Longest wait for a deadline. The wait is bounded because `Instant` cannot represent every later
-/// time.
+/// Longest wait: one year. A longer wait is cut to a year, because adding it to the present time
+/// could exceed the range of `Instant` and panic.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Most queued records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// Most attempts to send while another thread's flush uses the channel.
+/// Most attempts to send one record while another thread's flush uses the channel. After them, the
+/// record counts as one without room.
 const BUSY_ATTEMPTS: u32 = 100;
-/// Largest capacity in bytes that `scratch` keeps between two records.
+/// Largest capacity in bytes that the buffer `scratch` keeps between two records, so that one long
+/// record does not occupy memory for ever.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 impl LossySender {
@@ -250,7 +252,8 @@ impl Shared {
         sent
     }
 
-    /// Sends the records that were queued before this call.
+    /// Sends the records that were queued before this call, one at a time and without the lock;
+    /// waits for room until `deadline`.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
         let mut state = self.await_other_flush(deadline)?;
         let count = state.queue.queued();

@@ -44,7 +44,8 @@ async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(TIMEOUT, future).await.expect("in time")
 }
 
-/// Held by a handler: sends an event if the handler is dropped before it ends.
+/// A guard that a handler holds: if the handler is dropped before it ends, the guard sends an
+/// event, which the test awaits.
 struct Dropped(Option<mpsc::UnboundedSender<&'static str>>);
 
 impl Drop for Dropped {
@@ -56,7 +57,7 @@ impl Drop for Dropped {
 }
 
 /// Starts a server whose handlers never answer. Each handler sends an event when it begins and when
-/// it is dropped.
+/// it is dropped, so that a test sees when calls are cancelled.
 fn serve_for_ever(
     stream: Stream,
     config: CallsConfig,

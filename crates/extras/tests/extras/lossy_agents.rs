@@ -21,7 +21,8 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
 }
 
-/// Role of a second process: an agent, or an application that logs until it is killed.
+/// The role of the second process, which a test starts: an agent, or an application that logs until
+/// it is killed.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -80,7 +81,7 @@ fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     (agent, listener.accept_deadline(within(TIMEOUT)).unwrap())
 }
 
-/// Logs records with numbers from `next` until `enough` returns true.
+/// Logs records that contain rising numbers, beginning with `next`, until `enough` returns true.
 fn log_until(
     log: &LossySender,
     next: &mut u64,

@@ -12,8 +12,8 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
 /// The crc32c of `first` and each part of `rest`, as if they were contiguous.
 #[inline]
 pub(super) fn crc32c_of(first: &[u8], rest: &[&[u8]]) -> u32 {
-    // Short parts are copied into one aligned buffer: a call of the checksum costs more than the
-    // copy.
+    // Short parts are copied into one aligned buffer and checksummed in one call, because a call
+    // for each part costs more than the copy.
     let mut gathered = Gathered([0; GATHERED_BYTES]);
     if first.len() > GATHERED_BYTES {
         return crc32c_in_turns(first, rest);

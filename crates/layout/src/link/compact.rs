@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A compact record of a link, without a prefix: a message of 48 bytes takes one slot (SPEC 14.2).
+//! The compact form of a link's record. It lacks the prefix of 24 bytes with which the payload of
+//! other records begins. So a message of 48 bytes takes one slot of the ring (SPEC 14.2).
 //!
 //! ```text
 //!  byte 0        8      12     16
@@ -14,8 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - Records that differ only in their tags differ in their crc: a 32-bit crc detects every change
-//!   within 32 bits.
+//! - Records that differ only in their tags differ in their crc, because a 32-bit crc detects every
+//!   change within 32 bits. A tag is 32 bits made from the id of the record's stream.
 
 use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_compact;
@@ -126,8 +127,8 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // The random generator xorshift32 never yields 0, so `other` always differs from the
-            // tag 0 of `this`.
+            // `this` has tag 0 (a tag is made from the stream's id). The generator xorshift32 never
+            // yields 0, so the tag of `other` always differs.
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The position up to which the owner has consumed its peer's stream (SPEC 13.5).
+//! The consumed position in a link's file: up to there the file's owner has consumed its peer's
+//! stream (SPEC 13.5).
 //!
 //! ```text
 //!   slot of record n      sequence  stream  consumed  digest  seal   the newest position
@@ -39,7 +40,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct ConsumedRecord {
     /// Number of this record, from 1. Each later record of the file has a higher number.
     pub sequence: U64,
-    /// Id of the consumed stream; 0 until the owner consumes the first message.
+    /// Id of the stream that the owner consumes; 0 until it has consumed the first message.
     pub stream: U64,
     /// The position up to which the owner had consumed the stream when the owner wrote this record.
     pub consumed: U64,
@@ -115,8 +116,8 @@ const fn parity(word: u64) -> u16 {
     (word ^ word >> 16 ^ word >> 32) as u16 ^ PARITY
 }
 
-/// The constant to which the four parts of a word combine. Neither of its bytes is 0, so no change
-/// of a single byte makes a word of 0 valid.
+/// The constant to which the four 16-bit parts of a valid `since` word combine by exclusive or.
+/// Neither of its bytes is 0, so no change of a single byte makes a word of 0 valid.
 const PARITY: u16 = 0x5a96;
 /// The largest number of ring bytes that one `since` word can express.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
@@ -198,7 +199,7 @@ pub fn check(control_page: &[u8]) -> Result<Consumed, FileFault> {
     Consumed::new(record, u64::from_le_bytes(*since.ok_or(FileFault::ConsumedDamaged)?))
 }
 
-/// Offset in the control page of the slot with this index.
+/// Offset in the control page of the slot with this index, 0 or 1, in bytes.
 #[must_use]
 #[inline]
 pub const fn slot_offset(index: usize) -> u64 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A frame, by which two ends of a link attach, decide and acknowledge: its header, and the kinds
-//! of body (SPEC 15).
+//! A frame between the two ends of a link: its header, and the kinds of body (SPEC 15). By frames
+//! the ends attach, decide how each direction resumes, and acknowledge messages.
 //!
 //! ```text
 //!  0               8            12      16
@@ -49,9 +49,9 @@ pub const FRAME_VERSION_MAX: u16 = 1;
 
 /// Size of a frame's header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 16;
-/// Upper bound of the application data in an ATTACH or ATTACHED, in bytes.
+/// Upper bound of the login, the application's data in an ATTACH or ATTACHED, in bytes.
 pub const LOGIN_BYTES_MAX: usize = 4096;
-/// Upper bound of the text in a REFUSE, in bytes.
+/// Upper bound of the text in a REFUSE, in bytes. The text is for an operator.
 pub const REFUSAL_TEXT_MAX: usize = 255;
 /// Upper bound of the body of any frame, in bytes.
 pub const FRAME_BODY_MAX: usize = size_of::<AttachFields>() + 3 * NAME_BYTES_MAX + LOGIN_BYTES_MAX;
@@ -72,7 +72,8 @@ pub enum FrameKind {
     Begin = 5,
     /// ACK: the sender of the frame reports messages that its application has acknowledged.
     Ack = 6,
-    /// LEAVE: the sender of the frame closes its end of the link for now.
+    /// LEAVE: the sender of the frame closes its end of the link in good order; it may attach again
+    /// later.
     Leave = 7,
     /// SHARE: the client has mapped the server's memory, so records after this frame do not use the
     /// socket.

@@ -20,10 +20,11 @@ pub const LINK_MAGIC: [u8; 8] = *b"PWLINK\x00\x01";
 /// The version of the file format that this crate describes.
 pub const LINK_VERSION: u32 = 1;
 
-/// Length of the longest name in bytes.
+/// Length in bytes of the longest name of an end or a link: its length is stored in one byte.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The fields of the header that hold a name, in their order.
+/// The names of the header fields that hold a name of the link, in their order; error texts use
+/// them.
 pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
 /// Hash of the rules of this file format. A file with another hash is not opened, even if its
@@ -79,11 +80,13 @@ pub struct LinkHeader {
     pub ring_offset: U64,
     /// Size of the record ring in bytes.
     pub ring_size: U64,
-    /// Offset of the release ring in the file, in bytes.
+    /// Offset in bytes of the release ring, in which the owner returns the ids of the peer's
+    /// blocks.
     pub release_offset: U64,
-    /// Number of entries in the release ring, eight bytes each.
+    /// Number of entries in the release ring, eight bytes each. The peer never has more blocks in
+    /// flight.
     pub peer_blocks_max: U64,
-    /// Offset of the slab in the file, in bytes.
+    /// Offset in bytes of the slab, the memory for messages too large for the ring.
     pub slab_offset: U64,
     /// Size of the slab in bytes; may be 0.
     pub slab_size: U64,
@@ -159,7 +162,7 @@ impl LinkHeader {
         Some(header.sealed())
     }
 
-    /// Returns the header with its checksum set.
+    /// Returns the header with its field `crc` set to the checksum of all other fields.
     #[must_use]
     pub fn sealed(mut self) -> Self {
         let crc = self.checksum();
@@ -184,6 +187,17 @@ impl LinkHeader {
         let bytes = self.as_bytes();
         crc32c(&bytes[..bytes.len() - size_of::<U32>()])
     }
+}
+
+/// Returns the header of a file of any layout of this version, if its checksum is right. The header
+/// page is the same in all of them, so the names can be read even if the file is refused.
+#[must_use]
+pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
+    let (header, _) = LinkHeader::read_from_prefix(pages).ok()?;
+    let is_ours = pages.starts_with(&LINK_MAGIC) && header.version.get() == LINK_VERSION;
+    let is_whole = header.crc.get() == header.checksum();
+    let is_named = (0..NAME_FIELDS.len()).all(|index| header.name(index).is_some());
+    (is_ours && is_whole && is_named).then_some(header)
 }
 
 /// Checks the header of a file of `file_bytes` (SPEC 13.6). If `names` is given, the file must be
@@ -247,11 +261,12 @@ pub struct LinkGeometry {
     pub ring_offset: u64,
     /// Size of the record ring in bytes.
     pub ring: RingSize,
-    /// Offset of the release ring in the file, in bytes.
+    /// Offset in bytes of the release ring, in which the owner returns the ids of the peer's
+    /// blocks.
     pub release_offset: u64,
     /// Number of entries in the release ring: a power of two.
     pub peer_blocks_max: u64,
-    /// Offset of the slab in the file, in bytes.
+    /// Offset in bytes of the slab, the memory for messages too large for the ring.
     pub slab_offset: u64,
     /// Size of the slab in bytes; may be 0.
     pub slab_bytes: u64,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The current or last owner of a link's file (SPEC 13.3).
+//! The owner record of a link's file: which process has the file open, or had it open last (SPEC
+//! 13.3).
 //!
 //! Boot id, process id and start time identify one process: the kernel reuses a process id, but
-//! never with the same start time. The caller finds out whether the process lives.
+//! never with the same start time. This file does not check whether that process lives.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;
@@ -11,7 +12,7 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// One slot of the owner page.
+/// The owner record: one of the two slots of the owner page in a link's file.
 ///
 /// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
@@ -24,11 +25,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct OwnerRecord {
-    /// Number of this record, from 1. Each later record of the file has a higher number.
+    /// Sequence number of this owner record, from 1. Each later owner record of the file has a
+    /// higher number.
     pub sequence: U64,
     /// Number of owners that have opened the file; 0 in the record of a new file.
     pub incarnation: U64,
-    /// When the owner took the file, in nanoseconds since 1970. The value is for an operator.
+    /// Time at which the owner opened the file, in nanoseconds since 1970. Only operators use it.
     pub since_ns: U64,
     /// Start time of the owner's process, in clock ticks since boot.
     pub start_ticks: U64,
@@ -40,7 +42,7 @@ pub struct OwnerRecord {
     pub time_namespace: U64,
     /// Process id of the owner.
     pub pid: U32,
-    /// 1 once the owner has closed the file in order, otherwise 0.
+    /// 1 once the owner has given up the file in order, otherwise 0.
     pub left: U32,
     /// The contents of the file when this owner closed it; all fields are 0 if the owner has not
     /// closed the file.
@@ -80,11 +82,12 @@ pub struct OwnerRecord {
 )]
 #[repr(C)]
 pub struct Closing {
-    /// The position at which the sent stream ended.
+    /// The position after the last record of the stream that the owner sent.
     pub tail: U64,
-    /// The position up to which the received stream was consumed.
+    /// The position up to which the owner had consumed the stream that it received.
     pub consumed: U64,
-    /// The sequence number of the newest state image in the file.
+    /// The sequence number of the newest state image: the last stored set of the file's state
+    /// fields.
     pub state_sequence: U64,
     /// The record digest at `tail`: the crc of the record that ends at that position.
     pub tail_digest: U32,
@@ -98,8 +101,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether the owner closed the file in order. An owner closes the file only after everything
-    /// that it stored has been synced to the disk.
+    /// Whether this record says that the owner closed the file in order. An owner closes the file
+    /// only after everything that it stored has been synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1
@@ -183,7 +186,8 @@ impl Slot for OwnerRecord {
 /// Checks the owner page and returns the newest owner record.
 ///
 /// # Errors
-/// Either [`FileFault::OwnerDamaged`] or [`FileFault::Contradiction`].
+/// [`FileFault::OwnerDamaged`] if damage hides which slot is the newest;
+/// [`FileFault::Contradiction`] if fields of the newest record contradict each other.
 pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     let [first, second] = slots(page, size_of::<OwnerRecord>()).ok_or(FileFault::OwnerDamaged)?;
     let record: OwnerRecord = in_force(first, second).ok_or(FileFault::OwnerDamaged)?;
@@ -209,12 +213,14 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     Ok(record)
 }
 
-/// The two slots of a page, each with `size` bytes.
+/// The two slots of a page, `size` bytes each: at its start, and at [`PAGE_SLOT_STRIDE`]. `None` if
+/// the page is too short.
 pub(super) fn slots(page: &[u8], size: usize) -> Option<[&[u8]; 2]> {
     let stride = usize::try_from(PAGE_SLOT_STRIDE).ok()?;
     Some([page.get(..size)?, page.get(stride..stride + size)?])
 }
 
 /// Upper bound of [`OwnerRecord::incarnation`]: opening a file every microsecond reaches it after a
-/// hundred thousand years. Each incarnation is also the offset of a lock, which must not overflow.
+/// hundred thousand years. An owner locks the byte of its file at the offset of its incarnation,
+/// and a file's offsets have 63 bits.
 pub const INCARNATION_MAX: u64 = 1 << 62;

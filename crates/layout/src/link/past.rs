@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two streams of the previous epoch, in a side's file and on the wire (SPEC 12.4, 13.4, 15.2).
+//! The two streams of a link's previous epoch, as a side's file and its frames hold them (SPEC
+//! 12.4, 13.4, 15.2).
 //!
 //! ```text
 //!  0  flags   8  epoch   16  sending stream   24  base   32  acked   40  tail
 //!  48  receiving stream   56  consumed
 //! ```
 //!
-//! This file does not decide how the two ends settle the previous epoch.
+//! This file does not decide which messages of the previous epoch each side reports as undelivered.
 
 use crate::record_ring::SLOT_BYTES;
 use zerocopy::little_endian::U64;
@@ -29,16 +30,16 @@ pub struct Previous {
     pub flags: U64,
     /// The number of the previous epoch.
     pub epoch: U64,
-    /// The stream that this side sent in the previous epoch.
+    /// Id of the stream that this side sent in the previous epoch; 0 if there was none.
     pub sending_stream: U64,
-    /// Always equal to `acked`: the receiver of a stream that has ended never asks for records
-    /// below `acked`.
+    /// The position of the first record that this side still keeps. It always equals `acked`: the
+    /// receiver of a stream that has ended never asks for records below `acked`.
     pub base: U64,
     /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub acked: U64,
-    /// The position at which the sent stream ended.
+    /// The position after the last record of the sent stream.
     pub tail: U64,
-    /// The stream that this side consumed in the previous epoch.
+    /// Id of the stream that this side consumed in the previous epoch; 0 if there was none.
     pub receiving_stream: U64,
     /// The position up to which this side consumed the received stream.
     pub consumed: U64,
@@ -46,7 +47,8 @@ pub struct Previous {
 
 /// Flag of [`Previous::flags`]: there is a previous epoch.
 pub const PREVIOUS_THERE: u64 = 1;
-/// Flag of [`Previous::flags`]: the reports about the previous epoch have been stored.
+/// Flag of [`Previous::flags`]: this side has stored its reports of the messages that the end of
+/// the previous epoch left undelivered.
 pub const PREVIOUS_SETTLED: u64 = 2;
 
 const _: () = {
@@ -61,22 +63,22 @@ const _: () = {
 };
 
 impl Previous {
-    /// Whether the fields describe a previous epoch, because there is one.
+    /// Whether there is a previous epoch, which the fields describe; otherwise all of them are 0.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.flags.get() & PREVIOUS_THERE != 0
     }
 
-    /// Whether the reports about the previous epoch have been stored.
+    /// Whether this side has stored its reports about the previous epoch.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.flags.get() & PREVIOUS_SETTLED != 0
     }
 
-    /// Checks that these streams can precede the state of a side that is in `epoch`.
+    /// Checks that this summary of a previous epoch is possible at a side that is now in `epoch`.
     ///
     /// # Errors
-    /// The broken rule, and the value found.
+    /// A text that names the broken rule, and the value that breaks it.
     pub fn check(&self, epoch: u64) -> Result<(), (&'static str, u64)> {
         let flags = self.flags.get();
         if flags == 0 {
@@ -113,7 +115,7 @@ impl Previous {
     }
 }
 
-/// Whether a record can begin or end at `position`.
+/// Whether a record can begin or end at `position`: only at multiples of a slot.
 pub(super) fn is_position(position: U64) -> bool {
     position.get() % SLOT_BYTES == 0
 }

@@ -12,9 +12,9 @@
 //!       | word0  | len  | crc  | the message of a compact record; `compact.rs`
 //! ```
 //!
-//! A record has the same bytes in a sender's ring, in its file, and on a socket. This file does not
-//! know who owns a record, what it means, or which record follows it. Bytes are checked in place: a
-//! caller that reads memory which another process may change copies them first.
+//! This file does not know which end owns a record, what its message means, or which record
+//! follows. It checks bytes in place: a caller copies them first if another process may change
+//! them.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,7 @@ use core::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Size of a [`LinkPrefix`] in bytes.
+/// Size in bytes of a [`LinkPrefix`], with which the payload of each DATA and BLOB record begins.
 pub const PREFIX_BYTES: u64 = 24;
 /// Size in bytes of the payload of a BLOB record: prefix and [`LinkBlob`].
 pub const BLOB_PAYLOAD_BYTES: u64 = PREFIX_BYTES + 16;
@@ -51,16 +51,16 @@ pub struct LinkPrefix {
     /// The crc32c of the header and of the payload after this field. The crc is also the record
     /// digest at the position where the record ends.
     pub crc: U32,
-    /// The crc32c of the BLOB's bytes in the slab; 0 in DATA.
+    /// The crc32c of the message's bytes in the slab; 0 in a DATA record, which contains its
+    /// message.
     pub blob_crc: U32,
-    /// The position up to which the sender of the record had consumed the stream of the other
-    /// direction.
+    /// The position up to which the sender of the record had consumed the stream that it receives.
     pub ack_pos: U64,
     /// The record digest at the position `ack_pos`: the crc of the record that ends at that
     /// position.
     pub ack_digest: U32,
-    /// The [`tag`] of the acknowledged stream. If the sender of the record knows no such stream,
-    /// the tag, `ack_pos` and `ack_digest` are 0.
+    /// The [`tag`] of the acknowledged stream. If the sender of the record receives no stream, the
+    /// tag, `ack_pos` and `ack_digest` are 0.
     pub ack_tag: U32,
 }
 
@@ -95,7 +95,8 @@ const _: () = {
     assert!(HEADER_BYTES + BLOB_PAYLOAD_BYTES <= SLOT_BYTES, "a BLOB record takes one slot");
 };
 
-/// The value of the `stream` field in the header of each record of `stream`: never 0.
+/// The tag of `stream`, never 0: it is the `stream` field in the header of each DATA and BLOB
+/// record. A wrong tag reveals a record of another stream.
 #[must_use]
 #[inline]
 pub const fn tag(stream: u64) -> u32 {
@@ -110,8 +111,8 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes)
 }
 
-/// An acknowledgement: the position up to which the sender of a record had consumed the stream of
-/// the other direction. All fields are 0 if the sender knows no such stream.
+/// An acknowledgement: the position up to which the sender of a record had consumed the stream that
+/// it receives. All fields are 0 if it receives none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// The position up to which the record acknowledges the stream.
@@ -123,8 +124,8 @@ pub struct Ack {
 }
 
 impl LinkPrefix {
-    /// The prefix of the record of `kind` at `position`, with its crc. `body` is the payload after
-    /// the prefix, in parts.
+    /// Returns the prefix of a record of `kind` at `position`, with the crc of the whole record.
+    /// The parts of `body` together are the payload after the prefix.
     ///
     /// # Panics
     ///
@@ -153,7 +154,8 @@ impl LinkPrefix {
         prefix
     }
 
-    /// The acknowledgement of the other direction that this prefix carries.
+    /// The acknowledgement that this prefix carries: how far the record's sender has consumed the
+    /// stream that it receives.
     #[must_use]
     pub const fn ack(&self) -> Ack {
         Ack { position: self.ack_pos.get(), digest: self.ack_digest.get(), tag: self.ack_tag.get() }
@@ -169,27 +171,28 @@ fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32
     crc32c_of(&fixed, body)
 }
 
-/// Size in bytes of the checksummed part that every DATA and BLOB record has.
+/// Size in bytes of the part that the crc covers in every DATA and BLOB record: the header, and the
+/// prefix after its crc.
 const FIXED: usize = HEADER + size_of::<LinkPrefix>() - CRC_BYTES;
 
-/// Size of the crc field in bytes; the crc covers the payload after that field.
+/// Size in bytes of the field [`LinkPrefix::crc`]. The crc covers the payload after that field.
 const CRC_BYTES: usize = 4;
 
-/// A record that has been checked completely.
+/// A record of a link whose header, checksum and body have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkRecord<'a> {
     /// The header of the record.
     pub header: RecordHeader,
     /// The record digest at the position where the record ends; 0 for a PAD, which has none.
     pub digest: u32,
-    /// The acknowledgement of the other direction that the record carries; none in a compact
-    /// record.
+    /// The acknowledgement that the record carries for the stream of the opposite direction; none
+    /// in a compact record.
     pub ack: Ack,
     /// The content of the record.
     pub body: Body<'a>,
 }
 
-/// The content of a link's record.
+/// The content of a link's record: a message, the place of a message, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// The message of a DATA or compact record.
@@ -204,17 +207,18 @@ pub enum Body<'a> {
         /// The crc32c of the message's bytes.
         crc: u32,
     },
-    /// A PAD has no content; the next record is at the start of the ring.
+    /// A PAD fills the ring up to its end and has no content. The next record is at the ring's
+    /// start.
     Pad,
 }
 
 impl<'a> LinkRecord<'a> {
-    /// Checks a header of two words; `Ok(None)` if no record was published at `position`. `size` is
-    /// that of the sender's ring.
+    /// Checks the two words `first` and `second` of the header at `position`, in a ring of `size`
+    /// whose stream has this `tag`. Returns `Ok(None)` if no record was published there.
     ///
     /// # Errors
     ///
-    /// A [`RecordFault`] for every broken rule except those about the payload.
+    /// The [`RecordFault`] of the rule that the header breaks. The payload is not checked.
     #[inline]
     pub fn check_header(
         position: Position,
@@ -244,13 +248,13 @@ impl<'a> LinkRecord<'a> {
         Ok(Some(header))
     }
 
-    /// Checks the record at the start of `bytes`, which may be longer than the record; `Ok(None)`
-    /// if the first word is 0. Of a PAD only the header is checked. The caller checks the bytes
-    /// that a BLOB refers to.
+    /// Checks the record at the start of `bytes`, which may be longer than the record. Returns
+    /// `Ok(None)` if the first word is 0. Of a PAD only the header is checked. The caller checks
+    /// the bytes that a BLOB refers to.
     ///
     /// # Errors
     ///
-    /// A [`RecordFault`], the first rule that the record breaks.
+    /// The [`RecordFault`] of the first rule that the record breaks.
     pub fn check(
         position: Position,
         tag: u32,
@@ -295,7 +299,7 @@ impl<'a> LinkRecord<'a> {
         Ok(Self { header, digest: found, ack: Ack::default(), body: Body::Message(message) })
     }
 
-    /// Number of bytes of the record on a socket, without those that a BLOB refers to.
+    /// Number of bytes of the record on a socket: header and payload, without a BLOB's message.
     #[must_use]
     #[inline]
     pub const fn wire_bytes(&self) -> u64 {
@@ -303,7 +307,8 @@ impl<'a> LinkRecord<'a> {
     }
 }
 
-/// Number of bytes on a socket of a record with this header. A PAD is sent as its header alone.
+/// Number of bytes that a record with this header takes on a socket: header and payload. A socket
+/// carries only the header of a PAD.
 #[must_use]
 #[inline]
 pub const fn wire_bytes(header: &RecordHeader) -> u64 {
@@ -324,9 +329,9 @@ pub const fn body_offset(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a record at `position` may be compact. At the start of the ring a compact record is not
-/// allowed. A record of an earlier stream may still be there, and only a tag, which compact records
-/// lack, shows that (SPEC 14.4).
+/// Whether a record at `position` may be compact: anywhere but at the start of the ring. A record
+/// of an earlier stream may still lie there, and only a tag, which compact records lack, reveals it
+/// (SPEC 14.4).
 #[must_use]
 #[inline]
 pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
@@ -359,7 +364,7 @@ const HEADER: usize = HEADER_BYTES as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {
-    /// The header breaks a rule that holds in every ring.
+    /// The header breaks a rule that holds in the record rings of channels, sessions and links.
     Header(Violation),
     /// The record has a kind that links do not have, or that is not allowed at the record's
     /// position.
@@ -367,11 +372,11 @@ pub enum RecordFault {
         /// The number of the record's kind.
         kind: u8,
     },
-    /// The record belongs to another stream, or is a PAD with a tag.
+    /// The record belongs to another stream, or is a PAD whose tag is not 0.
     Tag {
         /// The tag in the record's header.
         found: u32,
-        /// The tag of the stream that was expected.
+        /// The tag that the record should have: that of the stream, or 0 in a PAD.
         expected: u32,
     },
     /// The length is invalid for the record's kind.
@@ -379,7 +384,7 @@ pub enum RecordFault {
         /// The payload length in the record's header, in bytes.
         len: u32,
     },
-    /// The given bytes end before the record does.
+    /// The bytes given to the check end before the record does.
     Cut,
     /// The checksum is wrong: the record differs from the one that its sender wrote.
     Crc {
@@ -388,14 +393,15 @@ pub enum RecordFault {
         /// The crc computed from the record's bytes.
         expected: u32,
     },
-    /// The record acknowledges a position that no receiver can have consumed.
+    /// The acknowledgement in the record is impossible: its tag is 0, its position is no multiple
+    /// of a slot, or it has a digest at position 0.
     Ack,
     /// The body of a BLOB is invalid, or a DATA record has a `blob_crc`.
     Blob,
 }
 
 impl RecordFault {
-    /// The stable number of the fault, for logs and for other languages.
+    /// The number of the fault, which never changes, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

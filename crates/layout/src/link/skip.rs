@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A range of positions that a receiver skipped without consuming it (SPEC 12.3). The receiver's
-//! file, the sender's file and frames hold it in the same bytes.
+//! A skip: a range of a link's stream that its receiver passed over without consuming it (SPEC
+//! 12.3). The receiver's file, the sender's file and frames hold a skip in the same bytes.
 //!
 //! ```text
 //!  0  epoch   8  of   16  into   24  from   32  to   40  resume
@@ -12,7 +12,8 @@ use super::past::{ensure, is_position};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A skipped range; all fields are 0 if the receiver has skipped nothing.
+/// A range of positions that a receiver skipped. All fields are 0 if the receiver has skipped
+/// nothing.
 ///
 /// Each field after its offset in bytes:
 /// ```text
@@ -57,7 +58,7 @@ impl SkipFields {
     /// Checks that the fields of the skip do not contradict each other.
     ///
     /// # Errors
-    /// The broken rule, and the value found.
+    /// A text that names the broken rule, and the value that breaks it.
     pub fn check(&self) -> Result<(), (&'static str, u64)> {
         if !self.is_there() {
             let is_empty = self.as_bytes().iter().all(|byte| *byte == 0);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pair of slots: an image that is replaced as a whole, or not at all (SPEC 13.2).
+//! A pair of slots in a link's file (SPEC 13.2). Each slot holds one image: a complete set of
+//! fields. An update writes the next image into the other slot, so it takes effect as a whole or
+//! not at all.
 //!
 //! ```text
 //!  slot    ┌ sequence ┬ rest of the body ──────┬ seal ┐  seal = crc32c(body) << 32 | low sequence
@@ -23,13 +25,14 @@ use super::checksum::crc32c;
 use crate::seeded_fault;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The content of a slot: the sequence first, the seal last.
+/// The content of one slot of a pair: it begins with its sequence number and ends with its seal, a
+/// checksum that is stored last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
-    /// The sequence number of this image in the slot.
+    /// The sequence number of this image; the slot holds it in its first eight bytes.
     fn sequence(&self) -> u64;
 
-    /// Returns the image with its seal set. The caller stores the body first, and the seal as the
-    /// last store.
+    /// Returns the bytes of the image with the right seal. The caller writes the body into the slot
+    /// first, and the seal by the last store.
     #[must_use]
     #[inline]
     fn sealed(self) -> Self {
@@ -42,15 +45,16 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     }
 }
 
-/// Index of the slot, 0 or 1, that holds the image with this sequence number.
+/// Index of the slot of a pair that holds the image with this sequence number: 0 for odd numbers, 1
+/// for even ones.
 #[must_use]
 #[inline]
 pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// Returns the newest image in a pair of slots of the same size. `None` if damage makes it
-/// uncertain which image is the newest.
+/// Returns the newest valid image in a pair of slots of the same size. Returns `None` if damage
+/// makes it uncertain which image is the newest.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
@@ -64,11 +68,11 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// What the bytes of one slot show: a valid image, an interrupted update, or damage. [`in_force`]
-/// compares the values of both slots to find the newest image.
+/// State of one slot: it holds a valid image, an interrupted update, or damage. [`in_force`]
+/// compares the states of both slots to find the newest image.
 struct SlotState {
-    /// The sequence number of the slot's image, if the image is valid and in the slot where it
-    /// belongs.
+    /// The sequence number of the slot's image, if its seal is right and its number belongs in this
+    /// slot.
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,
@@ -85,10 +89,10 @@ impl SlotState {
         Some(Self { whole, sealed_sequence: low(stored), is_body_sealed })
     }
 
-    /// Whether an interrupted update left this slot while `in_force` was the newest image. Such a
-    /// slot has the seal of the image before `in_force`, and that seal does not match the body. (A
-    /// body that matches its checksum but has the wrong sequence in the seal is no interrupted
-    /// update.)
+    /// Whether an interrupted update left this slot while the image with the number `in_force` was
+    /// the newest. Such a slot has the seal of the image before, and that seal does not match the
+    /// body. (A body that matches its checksum but has the wrong sequence in the seal is no
+    /// interrupted update.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
         is_older || seeded_fault("link_rot_is_unfinished")

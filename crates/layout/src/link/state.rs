@@ -15,12 +15,12 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Upper bound of the reports that a state holds.
+/// Maximum number of unacknowledged reports that a state holds.
 pub const REPORTS_MAX: usize = 16;
-/// Upper bound of the earlier owners whose delivered position a state holds.
+/// Maximum number of earlier owners of the file whose delivered position a state holds.
 pub const DELIVERED_MAX: usize = 16;
 
-/// One slot of the state page.
+/// The state image: one of the two slots of the state page in a link's file.
 ///
 /// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
@@ -66,9 +66,9 @@ pub struct StateImage {
     pub quarantine: U32,
     /// The highest incarnation of the peer that has attached; 0 if no peer has.
     pub peer_incarnation: U64,
-    /// The store id of the peer; 0 if no peer has attached.
+    /// The store id of the peer, the random number of its file; 0 if no peer has attached.
     pub peer_store_id: [u8; 16],
-    /// The streams of the previous epoch.
+    /// The sent and the received stream of the previous epoch, with their positions.
     pub previous: Previous,
     /// Reports that the application has not acknowledged yet.
     pub reports: [Report; REPORTS_MAX],
@@ -87,7 +87,7 @@ pub struct StateImage {
     pub delivered: [U64; DELIVERED_MAX],
     /// A reserved field, always 0.
     pub zeros: [u8; 1000],
-    /// The seal, which ends the slot; see [`Slot`].
+    /// The seal, stored last: the checksum, and the low half of the sequence number; see [`Slot`].
     pub seal: U64,
 }
 
@@ -122,7 +122,8 @@ pub struct Report {
 pub const REPORT_RECEIVING: u32 = 1;
 /// Flag of [`Report::flags`]: the range `from` to `to` may be larger than what was lost.
 pub const REPORT_INEXACT: u32 = 2;
-/// Flag of [`Report::flags`], only with [`REPORT_INEXACT`]: the end of the range is unknown.
+/// Flag of [`Report::flags`], only with [`REPORT_INEXACT`]: the end of the range is unknown, and is
+/// at least `to`.
 pub const REPORT_OPEN: u32 = 4;
 
 /// The highest value of [`Report::kind`].
@@ -167,20 +168,20 @@ const _: () = {
 };
 
 impl StateImage {
-    /// The state of a new file, without epoch and streams.
+    /// The state of a new file: its epoch is 0, and it has no streams.
     #[must_use]
     pub fn new() -> Self {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
     }
 
-    /// The valid entries of the field `reports`.
+    /// The first `report_count` entries of the field `reports`, which are the valid ones.
     #[must_use]
     pub fn reports(&self) -> &[Report] {
         let count = usize::try_from(self.report_count.get()).unwrap_or(usize::MAX);
         &self.reports[..count.min(REPORTS_MAX)]
     }
 
-    /// The valid positions in the field `delivered`.
+    /// The first `delivered_count` positions of the field `delivered`, which are the valid ones.
     #[must_use]
     pub fn delivered(&self) -> &[U64] {
         let count = usize::try_from(self.delivered_count.get()).unwrap_or(usize::MAX);
@@ -297,7 +298,8 @@ fn ensure(holds: bool, what: &'static str, found: u64) -> Result<(), FileFault> 
 /// Checks the state page and returns the newest state.
 ///
 /// # Errors
-/// Either [`FileFault::StateDamaged`] or [`FileFault::Contradiction`].
+/// [`FileFault::StateDamaged`] if damage hides which slot is the newest;
+/// [`FileFault::Contradiction`] if fields of the newest state contradict each other.
 pub fn check(page: &[u8]) -> Result<StateImage, FileFault> {
     let [first, second] = slots(page, size_of::<StateImage>()).ok_or(FileFault::StateDamaged)?;
     let state: StateImage = in_force(first, second).ok_or(FileFault::StateDamaged)?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For any bytes that a peer may send or store, the checks of this crate return a value or a
-//! violation.
+//! Tests that the checks of this crate never panic: for any bytes that a peer may send or store,
+//! they return a value or a violation.
 //!
-//! A xorshift generator makes the same cases in each run; the fuzz targets in `fuzz/` explore more.
+//! A random number generator with a fixed seed makes the same cases in each run; the fuzz targets
+//! in `fuzz/` explore more.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -178,7 +179,8 @@ fn damaged_images_do_not_panic() {
     let images: Vec<_> = golden::images().into_iter().chain(hostile::images()).collect();
     for case in 0..CASES as usize {
         let image = &images[case % images.len()];
-        // Only every 16th case takes a long socket stream, because such a stream is mostly payload.
+        // Only every 16th case damages a long socket stream: it is mostly payload, which no check
+        // reads.
         if image.bytes.len() > 8192 && case % 16 != 0 {
             continue;
         }

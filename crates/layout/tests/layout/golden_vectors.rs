@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The golden vectors in the specification are those that the generator makes. For each of them,
-//! the reader returns the content that its row of the index states.
+//! Tests that the golden vectors, the valid images in the specification's folder, are those that
+//! the generator makes. For each vector, the reader returns the content that its row of INDEX.md
+//! states.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

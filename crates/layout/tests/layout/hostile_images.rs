@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every hostile image in the specification is refused, for the reason that its row of the index
-//! gives.
+//! Tests that the reader refuses every hostile image, the bytes of a peer that breaks a rule, with
+//! the code that the image's row of INDEX.md gives.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -35,7 +35,7 @@ fn every_image_is_refused_with_its_code() {
         }
     }
     // The rules with the codes 8, 9 and 10 are about words of the control page and the release
-    // ring, of which there are no images.
+    // ring. No image contains these words.
     let all: BTreeSet<u32> = (1..=15).filter(|code| !(8..=10).contains(code)).collect();
     assert_eq!(codes, all, "each violation has an image");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link files are read as the table in the specification says, and no change of a single byte
-//! restores an older image.
+//! Tests that link files are read as their table in the specification says. No change of a single
+//! byte makes a reader accept an older owner record, state or consumed record.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -53,8 +53,8 @@ fn file_name_is_hash_of_names_and_lengths() {
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// Checks the `pages` of a link file. Returns the valid header, owner, state and consumed position
-/// that a new owner would use.
+/// Checks the `pages` of a link file. Returns the header, owner, state and consumed position that a
+/// process would use if it opened the file now.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }

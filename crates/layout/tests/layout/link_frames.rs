@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link frames are read as the table in the specification says, and every change of a single byte
-//! is detected.
+//! Tests that link frames are read as their table in the specification says, and that every change
+//! of a single byte is detected.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

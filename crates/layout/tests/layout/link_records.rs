@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link records are read as the table in the specification says, and a record with one changed byte
-//! is refused.
+//! Tests that link records are read as their table in the specification says, and that a record
+//! with one changed byte is refused.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -82,8 +82,8 @@ fn tag_is_never_zero() {
     assert_eq!(tag(0x0000_0001_0000_0002), 3);
 }
 
-/// Rule: a valid compact record with the tag of another stream, which that stream may have left in
-/// the slot, is refused.
+/// Rule: a compact record that is valid but for the tag of another stream is refused. An earlier
+/// stream may have left such a record in the slot.
 #[test]
 fn compact_record_of_other_tag_is_refused() {
     let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the layout against golden vectors, hostile images and arbitrary bytes.
+//! Tests of this crate's checks against golden vectors (valid images), hostile images (invalid
+//! ones) and arbitrary bytes.
 
 #[allow(dead_code, reason = "the example that makes the vectors uses the rest")]
 #[path = "../vectors/mod.rs"]

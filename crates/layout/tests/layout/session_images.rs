@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session images in the specification are those that the generator makes. For each of them,
-//! the reader returns the content that its row of the index states.
+//! Tests that the session images, records of one side of a session, are those that the generator
+//! makes. For each image, the reader returns the content that its row of INDEX.md states.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

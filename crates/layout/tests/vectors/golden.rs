@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images that every implementation must understand, each with one line that states its content.
+//! The golden vectors: images that every implementation must understand. An image is the content of
+//! one file: a frame, a region, a ring or a socket stream. One line states what a reader finds in
+//! it.
 //!
-//! The lines are written by hand from SPEC.md, not produced by the reader.
+//! These lines are written by hand from SPEC.md, not produced by the reader.
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, identity, pattern};
@@ -21,7 +23,7 @@ image is the whole ring. In `expected`, records are `position kind content`, sep
 payload is its text, or its length and the sum of its bytes.
 ";
 
-/// Returns all golden vectors, in the order of their rows in the index.
+/// Returns all golden vectors (valid images), in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
     images.extend(offers());
@@ -175,11 +177,12 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// Image of a ring with a PAD. At the position where the next record must begin lies old payload
-/// that looks like a record; the reader must not read it.
+/// Image of a ring with a PAD. Where the next record must begin lies payload of an earlier lap that
+/// looks like a record. The reader must not take it for one.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
-    // The payload of the first lap spells the first word of a DATA record at position 4096 + 320.
+    // The payload of the first lap contains the first word of a DATA record at position 4096 + 320,
+    // where the reader looks for the next record.
     let mut forged = pattern(900);
     let word = partywall_layout::record_ring::word0(partywall_layout::Position(4416), Kind::Data);
     forged[320 - 16..][..8].copy_from_slice(&word.to_le_bytes());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images that every implementation must refuse, each with the code of the rule that it breaks.
+//! The hostile images: bytes of a peer, or of a region, that every implementation must refuse, each
+//! with the code of the rule that it breaks.
 //!
 //! Each image breaks one rule and no other.
 
@@ -23,7 +24,8 @@ section 10, says how to use the table. Add a file and its row by hand, or in the
 (`cargo run -p partywall-layout --example vectors -- --hostile spec/hostile`).
 ";
 
-/// Returns all hostile images that the generator makes, in the order of their rows in the index.
+/// Returns all hostile images (bytes that a reader must refuse), in the order of their rows in
+/// INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());
@@ -134,6 +136,8 @@ fn regions() -> Vec<Image> {
         region("session", "a region of another session", |h| h.session_id[15] ^= 1),
         region("role", "the receiver's own region", |h| h.role = 0.into()),
         region("kind-0", "no kind of region", |h| h.kind = 0.into()),
+        region("kind-link", "a region of kind 2, which is of no connection", |h| h.kind = 2.into()),
+        region("kind-reserved", "a region of kind 4, which is reserved", |h| h.kind = 4.into()),
         region("kind-topic", "a region of kind 3, reserved for topics", |h| h.kind = 3.into()),
         region("kind-unknown", "a region of a kind that no document defines", |h| {
             h.kind = 77.into()
@@ -381,8 +385,8 @@ fn frame(name: &str, about: &'static str, bytes: &[u8]) -> Image {
     image(&format!("frame-{name}"), "frame", 0, 15, about, bytes.to_vec())
 }
 
-/// Image of a ring that an honest writer wrote, with a `list` of records that no honest sender
-/// sends.
+/// Image of a ring with this `list` of records. Their headers are valid, but one of the records
+/// breaks the rule `code`.
 fn records(name: &str, code: u32, about: &'static str, list: &[(Kind, Vec<u8>)]) -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     for (kind, payload) in list {

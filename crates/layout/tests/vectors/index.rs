@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file `INDEX.md` of a folder of images, with one row per image.
+//! The file `INDEX.md` in a folder of images (the contents of frames, rings or files): a table with
+//! one row per image.
 //!
 //! ```text
 //! | file | kind | from | expected | what it shows |
@@ -10,21 +11,22 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One row of the table in an index file.
+/// One row of the table in an `INDEX.md`: an image and the result that its reader must return.
 #[derive(Debug)]
 pub struct Row {
-    /// Name of the file with the image that the row is about.
+    /// Name of the file that contains the row's image.
     pub name: String,
     /// The kind of the file's content, which says how to read the file.
     pub kind: String,
-    /// Position in the ring at which the reader begins; only images of rings have one.
+    /// Position in the ring at which the reader begins, if the image is a ring or a link record; 0
+    /// otherwise.
     pub from: u64,
     /// The expected result of the reader: the line that states the content, or the number of the
     /// broken rule.
     pub expected: String,
 }
 
-/// Returns the text of an index file: `preface`, and then the table with one row for each image.
+/// Returns the text of an `INDEX.md`: `preface`, and then the table with one row for each image.
 pub fn text(preface: &str, images: &[Image]) -> String {
     let mut text = format!("{preface}\n| file | kind | from | expected | what it shows |\n");
     text += "|---|---|---|---|---|\n";
@@ -35,7 +37,7 @@ pub fn text(preface: &str, images: &[Image]) -> String {
     text
 }
 
-/// Reads the rows of the index file in the folder `directory`.
+/// Reads the rows of the table in the file `INDEX.md` of the folder `directory`.
 pub fn rows(directory: &Path) -> Vec<Row> {
     let text = fs::read_to_string(directory.join("INDEX.md")).unwrap();
     text.lines().filter(|line| line.starts_with("| `")).map(row).collect()
@@ -51,7 +53,7 @@ fn row(line: &str) -> Row {
     Row { name, kind, from: from.parse().unwrap(), expected }
 }
 
-/// Writes the images and their index into the folder `directory`.
+/// Writes each image as a file, and their `INDEX.md`, into the folder `directory`.
 pub fn write(directory: &Path, preface: &str, images: &[Image]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for image in images {

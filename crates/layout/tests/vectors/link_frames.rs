@@ -27,7 +27,8 @@ of the broken rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
 ";
 
-/// Returns all images of link frames, in the order of their rows in the index.
+/// Returns all link frames, valid and invalid, in the order of their rows in INDEX.md. Each is the
+/// content of one file.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -38,7 +39,7 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads one link frame from `bytes`, and returns its content in the words that the index uses.
+/// Reads one link frame from `bytes`, and returns its content as the line that INDEX.md states.
 pub fn read(bytes: &[u8]) -> Result<String, FrameFault> {
     let (header, body) = bytes.split_at(FRAME_HEADER_BYTES);
     let header = FrameHeader::read_from_bytes(header).unwrap();
@@ -107,7 +108,7 @@ fn decision_line(decision: &DecisionFields) -> String {
     format!("decision={kind}:{of}:{from}..{to}:{at}/{digest}")
 }
 
-/// The fields that describe one end of a link in a frame, each with a different value.
+/// The fields with which a frame describes one end of a link, each with a different value.
 fn side() -> SideFields {
     SideFields {
         nonce: 0x0102_0304_0506_0708.into(),
@@ -146,7 +147,7 @@ fn side() -> SideFields {
     }
 }
 
-/// The fields that describe one end of a link that has not attached before.
+/// The fields with which a frame describes one end of a link that has not attached before.
 fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),

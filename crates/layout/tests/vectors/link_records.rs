@@ -25,7 +25,8 @@ a BLOB's bytes included, of stream 0x0123456789abcdef in a ring of 4,096 bytes, 
 /// Id of the stream that all link records of this file belong to.
 pub const STREAM: u64 = 0x0123_4567_89ab_cdef;
 
-/// Returns all images of link records, in the order of their rows in the index.
+/// Returns all link records, valid and invalid, in the order of their rows in INDEX.md. Each is the
+/// content of one file.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -35,8 +36,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads the link record at the position `from`, and returns its content in the words that the
-/// index uses.
+/// Reads the link record at the position `from`, and returns its content as the line that INDEX.md
+/// states.
 pub fn read(bytes: &[u8], from: u64) -> Result<String, RecordFault> {
     let size = RingSize::new(RING_BYTES).unwrap();
     let checked = LinkRecord::check(Position(from), tag(STREAM), size, bytes)?;

@@ -16,8 +16,8 @@ pub fn contradictions() -> Vec<Image> {
     images
 }
 
-/// Returns a link state with a value in every field. The golden image of a used link file contains
-/// it, and each contradictory image changes it.
+/// Returns a link state with a value in every field. The valid image of a used link file contains
+/// this state, and each contradictory image changes one of its fields.
 pub fn state() -> StateImage {
     let mut state = StateImage {
         sequence: 2.into(),

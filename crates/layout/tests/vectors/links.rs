@@ -30,7 +30,7 @@ rule. Add rows in the generator
 /// of the link itself.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
-/// Returns all images of link files, in the order of their rows in the index.
+/// Returns all link files, valid and invalid, in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -41,8 +41,8 @@ pub fn images() -> Vec<Image> {
     images
 }
 
-/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content in
-/// the words that the index uses.
+/// Reads a link file that begins with `bytes` and is `file_bytes` long, and returns its content as
+/// the line that INDEX.md states.
 pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     let mut pages = bytes.to_vec();
     pages.resize(usize::try_from(file_bytes.min(PARTS_OFFSET)).unwrap(), 0);
@@ -136,7 +136,7 @@ impl Maker {
     }
 
     /// Sets the `since` word of the consumed record with this `sequence` number. The word says that
-    /// `bytes` more bytes, with this `digest`, were consumed after that record.
+    /// `bytes` more bytes were consumed after that record, up to a position with this `digest`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
@@ -190,8 +190,8 @@ fn closing() -> Closing {
     }
 }
 
-/// Returns the owner record of an owner that has left, and that closed the link in the way that
-/// `closing` says.
+/// Returns the owner record of an owner that has left the file and has described its last contents
+/// by `closing`.
 fn closed(closing: Closing) -> OwnerRecord {
     OwnerRecord { closing, ..owner(3, 1, 1) }.sealed()
 }
@@ -206,8 +206,8 @@ fn good() -> Vec<Image> {
     let mut adopted = Maker::used();
     adopted.owner(OwnerRecord { adopted: 1.into(), ..owner(3, 1, 1) }.sealed());
     let mut torn = Maker::used();
-    // The image shows three updates that were each interrupted before the seal was stored: of the
-    // owner record, of the state and of the consumed record.
+    // The image has three updates that were interrupted before their seal was stored: of the owner
+    // record, of the state and of the consumed record.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
@@ -274,6 +274,9 @@ fn headers() -> Vec<Image> {
         header("version-2", 4, "a newer format", |h| h.version = 2.into()),
         bad("header-damaged", 5, "another byte in the store id", damaged),
         header("layout-hash", 6, "another layout hash", |h| h.layout_hash = 1.into()),
+        header("layout-former", 6, "the layout before the first release", |h| {
+            h.layout_hash = FileFault::FORMER_LAYOUT.into();
+        }),
         sized("long", 7, "longer than its length", 131_072),
         header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),
         header("name-text", 8, "a remote name that is not UTF-8", |h| h.names[1][0] = 0xff),
@@ -322,8 +325,8 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The seal word of the newest state slot gets the low 32 bits that an interrupted update of
-    // this slot would leave.
+    // The seal of the newest state slot gets the sequence number that an interrupted update would
+    // leave there. But its checksum still fits the body, so this is damage.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The images of SPEC 10, made byte by byte from the types of this crate, and a reader for these
-//! images.
+//! The images of SPEC 10, files with which every implementation is tested: made byte by byte from
+//! the types of this crate, with a reader for them.
 //!
 //! ```text
 //!  writer.rs    a ring image, or a socket stream, as an honest sender leaves it
@@ -38,29 +38,31 @@ mod session_reader;
 pub mod sessions;
 pub mod writer;
 
-/// Size in bytes of the ring in the region that all images of this crate's vectors belong to.
+/// Size in bytes of the record ring in the one region to which all test images of this crate
+/// belong.
 pub const RING_BYTES: u64 = 4096;
-/// Number of entries of the release ring in the region that all images of this crate's vectors
-/// belong to.
+/// Number of entries of the release ring in the one region to which all test images of this crate
+/// belong.
 pub const PEER_BLOCKS_MAX: u64 = 8;
-/// Size in bytes of the region that all images of this crate's vectors belong to; 112 KiB of it are
+/// Size in bytes of the one region to which all test images of this crate belong; 112 KiB of it are
 /// slab.
 pub const REGION_BYTES: u64 = 128 << 10;
-/// Session id of the region that all images of this crate's vectors belong to: the nonce in
+/// Session id of the one region to which all test images of this crate belong: the nonce in
 /// `hello.bin`.
 pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 
-/// One image, with the columns of its row in the index.
+/// One image, the content of a test file, with the columns of its row in INDEX.md.
 pub struct Image {
     /// Name of the image's file.
     pub name: String,
     /// The kind of the file's content, which says how to read the file: `frame`, `identity`,
     /// `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`.
     pub kind: &'static str,
-    /// The position in the ring at which the reader begins; only images of rings have one.
+    /// The position in the ring at which the reader begins, if the image is a ring or a link
+    /// record; 0 otherwise.
     pub from: u64,
-    /// The expected result of the reader: the line that states the content, or the code of the
-    /// violation.
+    /// The expected result of the reader: the line that states the content, or the number of the
+    /// broken rule.
     pub expected: String,
     /// The rule or case that the image shows.
     pub about: &'static str,

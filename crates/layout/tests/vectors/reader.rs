@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving rules of SPEC 2, 3.2, 4, 5 and 8 for a channel, over plain bytes.
+//! A reader of test images: the receiving rules of SPEC 2, 3.2, 4, 5 and 8 for a channel, applied
+//! to plain bytes.
 //!
 //! ```text
 //!  bytes ──▶ check each value once ──▶ one line that says what was read, or a Violation
@@ -19,19 +20,20 @@ use partywall_layout::{
 };
 use zerocopy::FromBytes;
 
-/// The longest message the reader accepts, in bytes.
+/// The longest message that the reader accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 64 << 10;
-/// Upper bound of the memory that the reader counts as mapped, in bytes: the region and two grains.
+/// Maximum memory that the reader counts as mapped, in bytes: the region and two grains. More
+/// breaks a rule.
 pub const MAP_MAX: u64 = REGION_BYTES + 2 * GRAIN_BYTES;
 /// Maximum number of segments that the reader counts as mapped at the same time.
 pub const SEGMENTS_MAX: usize = 2;
-/// Numbers of the segments whose descriptors count as arrived.
+/// Numbers of the segments whose descriptors count as arrived, because an image contains none.
 pub const DESCRIPTORS: [u32; 2] = [1, 2];
 /// The longest payload of a record on a socket in bytes (SPEC 8.2).
 pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
 
-/// Reads an image of any `kind`. If the image ends within a frame or record, the returned line says
-/// so at its end.
+/// Reads `bytes`, the content of a test file of any `kind`, and returns one line that states its
+/// content. If the bytes end within a frame or record, the line says so at its end.
 pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
     match kind {
         "frame" => frame(bytes),
@@ -87,7 +89,8 @@ fn frame(bytes: &[u8]) -> Result<String, Violation> {
     })
 }
 
-/// Reads the bytes of a control socket. The descriptors of a frame arrive with its first byte.
+/// Reads the bytes of a control socket. The descriptors of a frame count as arriving with its first
+/// byte.
 fn control(bytes: &[u8]) -> Result<String, Violation> {
     let mut lines = Vec::new();
     let mut rest = bytes;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving rules of SPEC 11 for one direction of a session, over plain bytes.
+//! A reader of session images: the receiving rules of SPEC 11 for one direction, applied to plain
+//! bytes.
 //!
 //! The reader is the acceptor of SPEC 10. Its application has opened stream 2 and sent one message
-//! of cost 128 on it, accepts every stream, and takes no message. So the reader never writes a
-//! record that the rules below depend on.
+//! of cost 128 on it, accepts every stream, and takes no message. So the reader itself writes no
+//! record on which the rules below depend.
 
 use super::reader::{SOCKET_PAYLOAD_MAX, bad, text_or_sum, unexpected, word};
 use partywall_layout::record_ring::footprint;
@@ -54,8 +55,8 @@ pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     Ok(session.lines.join("; "))
 }
 
-/// Reads the session's records from a ring, up to the CLOSE_WRITE record that ends the direction
-/// (SPEC 7.1).
+/// Reads the session's records from a ring, up to the CLOSE_WRITE record that ends this direction
+/// (SPEC 7.1). Returns the line that states the content.
 pub fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
     let size = RingSize::new(image.len() as u64).unwrap();
     let mut session = Session::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Record sequences of a session, those that SPEC 11 allows and those that it forbids. Most are
-//! written both as a ring image and as a socket stream (SPEC 10).
+//! Sequences of records that one side of a session sends: those that SPEC 11 allows and those that
+//! it forbids. Most are written both as a ring image and as a socket stream (SPEC 10).
 
 use super::writer::{RingWriter, SocketWriter, blob, first};
 use super::{Image, RING_BYTES, pattern};
@@ -20,7 +20,8 @@ carry has one file. `expected` is what is read, or the number of the violation (
 command `cargo xtask gen` writes these files.
 ";
 
-/// Returns all session images, in the order of their rows in the index.
+/// Returns all session images (the records of one side, in a ring or a socket stream), in the order
+/// of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = Vec::new();
     for list in [
@@ -45,6 +46,8 @@ struct Sequence {
     expected: String,
     about: &'static str,
     records: Vec<(Kind, u32, Vec<u8>)>,
+    /// Length in bytes of a BLOB's body on a socket; the message follows.
+    blob_bytes: usize,
 }
 
 impl Sequence {
@@ -65,9 +68,9 @@ impl Sequence {
         let mut socket = SocketWriter::default();
         for (kind, stream, payload) in &self.records {
             socket.stream_number = *stream;
-            // On a socket, the message of a BLOB follows the record, so only the first 32 bytes of
+            // On a socket, the message of a BLOB follows the record, so only the first bytes of
             // `payload` belong to the record.
-            let body = payload.get(..32).filter(|_| *kind == Blob).unwrap_or(payload);
+            let body = payload.get(..self.blob_bytes).filter(|_| *kind == Blob).unwrap_or(payload);
             socket.send(*kind, body, &payload[body.len()..]);
         }
         let name = format!("{}.socket.bin", self.name);
@@ -82,7 +85,7 @@ fn good(
     about: &'static str,
     records: Vec<(Kind, u32, Vec<u8>)>,
 ) -> Sequence {
-    Sequence { name, expected: expected.to_owned(), about, records }
+    Sequence { name, expected: expected.to_owned(), about, records, blob_bytes: 32 }
 }
 
 fn bad(
@@ -91,7 +94,7 @@ fn bad(
     about: &'static str,
     records: Vec<(Kind, u32, Vec<u8>)>,
 ) -> Sequence {
-    Sequence { name, expected: code.to_string(), about, records }
+    Sequence { name, expected: code.to_string(), about, records, blob_bytes: 32 }
 }
 
 fn in_order() -> Vec<Sequence> {
@@ -115,6 +118,12 @@ fn in_order() -> Vec<Sequence> {
              128 Open stream=5 content=9 \"\"",
             "bytes, calls, and a content that no document defines",
             vec![opened(1, 1, b""), opened(3, 2, b""), opened(5, 9, b"")],
+        ),
+        good(
+            "open-reserved",
+            "0 Open stream=1 content=0 \"x\"",
+            "a priority and zeros of a later version, which are ignored",
+            vec![(Open, 1, [&[0, 0, 7, 0xee, 0xee, 0xee, 0xee, 0xee], &b"x"[..]].concat())],
         ),
         good(
             "open-metadata-max",
@@ -402,6 +411,15 @@ fn socket_only() -> Vec<Sequence> {
             vec![(Blob, 2, blob(0, 0, 0, (1 << 20) + 1))],
         ),
         bad("blob-short", 7, "a BLOB of 31 bytes", vec![(Blob, 2, vec![0; 31])]),
+        Sequence {
+            blob_bytes: 40,
+            ..bad(
+                "blob-credit",
+                7,
+                "a BLOB of 40 bytes, as memory has it",
+                vec![(Blob, 2, message(8))],
+            )
+        },
         bad("open-long", 7, "metadata of 1,001 bytes", vec![open(1, &[0; 1001])]),
         bad("data-max", 5, "DATA of 65,537 bytes", vec![(Data, 2, pattern(65_537))]),
         bad("segment", 4, "SEGMENT on a socket", vec![(Kind::Segment, 0, vec![0; 16])]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An honest sender, writing into plain bytes (SPEC 4.5, 8).
+//! A sender that keeps the rules of SPEC 4.5 and 8, for images: it writes records into plain bytes.
 //!
 //! The sender does not check whether the ring has room, because the images are small.
 
@@ -8,7 +8,8 @@ use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// A ring that an honest sender writes, and the batch that it has not published yet.
+/// A ring that a sender fills by the rules of SPEC 4.5, and its open batch: records not yet
+/// published.
 pub struct RingWriter {
     /// The bytes of the ring.
     pub image: Vec<u8>,
@@ -46,8 +47,8 @@ impl RingWriter {
         self.published = self.tail;
     }
 
-    /// Drops the open batch: its records are not published, but most of their bytes stay in the
-    /// ring.
+    /// Drops the open batch, as a sender that gives up does. Its records are not published, but
+    /// most of their bytes stay in the ring.
     pub fn abort(&mut self) {
         self.tail = self.published;
     }
@@ -86,7 +87,7 @@ impl RingWriter {
     }
 }
 
-/// Collects the bytes that an honest sender writes to a socket.
+/// Collects the bytes that a sender writes to a socket if it keeps the rules of SPEC 8.
 #[derive(Default)]
 pub struct SocketWriter {
     /// All bytes that were written to the socket so far.

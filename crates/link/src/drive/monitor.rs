@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value under a lock, and the threads that wait for the value to change. `drive/mod.rs` says why
-//! no wake-up is lost.
+//! A monitor: a value under a lock, and the threads that wait for the value to change, such as
+//! those that block on a link. `drive/mod.rs` says why no wake-up is lost.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -23,7 +23,8 @@ pub(crate) struct Monitor<T> {
     changed: Condvar,
 }
 
-/// The value of a monitor, and the numbers and states of the threads that wait for it to change.
+/// The value that a monitor protects, and the numbers and states of the threads that wait for it to
+/// change.
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
@@ -32,10 +33,10 @@ pub(crate) struct Monitored<T> {
     is_leader_asleep: bool,
 }
 
-/// A value that a monitor can have, which is told whenever it is locked.
+/// A value that a monitor can protect. The monitor calls the value's method whenever it locks the
+/// value.
 pub(crate) trait Entered {
-    /// Called whenever a monitor has locked the value. A thread that takes the lock through
-    /// [`Monitor::biased`] does not cause this call.
+    /// Called whenever a monitor has locked the value, except through [`Monitor::biased`].
     #[inline]
     fn entered(&mut self) {}
 }
@@ -65,8 +66,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// Returns the lock that protects the value. A thread that locks it directly causes no call of
-    /// the value's [`Entered::entered`].
+    /// Returns the lock that protects the monitor's value. A thread that takes the lock through
+    /// this function does not cause the call of [`Entered::entered`].
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
@@ -82,7 +83,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
     }
 
     /// Blocks until `check` returns a value, and returns that value; `None` if the deadline passes
-    /// first. Meanwhile the thread drives the group, unless another thread already does.
+    /// first. Meanwhile the thread handles the events of its whole group, unless another thread
+    /// already does.
     ///
     /// The caller must not hold the lock of any monitor.
     pub(crate) fn wait_for<R>(
@@ -91,9 +93,9 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // A thread takes the mutex only when it is about to sleep while another thread leads,
-        // because only the mutex lets it sleep. Taking the mutex ends the lock's bias towards one
-        // thread.
+        // A thread takes the mutex only when it is about to sleep while another thread leads (polls
+        // for the group), because only the mutex lets it sleep. Taking the mutex ends the lock's
+        // bias towards one thread.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -108,9 +110,9 @@ impl<T: Entered + Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // Another thread that stops leading may choose this thread to lead,
-                        // although it no longer needs to wait. When the guard `hand_over` is
-                        // dropped, it chooses another leader.
+                        // A leader that stops may choose this thread as the next leader, although
+                        // this thread no longer needs to wait. Dropping the guard `hand_over` then
+                        // chooses another leader.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -141,26 +143,29 @@ impl<T: Entered + Send + 'static> Monitor<T> {
 
 impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // A follower holds the lock from its false check until it sleeps. So while this thread
-        // holds the lock, every such follower sleeps and can be woken.
+        // A follower, a thread that waits while another one leads, holds the lock from its false
+        // check until it sleeps. So while this thread holds the lock, every follower sleeps and can
+        // be woken.
         let _guard = self.lock();
         self.changed.notify_all();
     }
 }
 
 impl<'a, T> MonitorGuard<'a, T> {
-    /// Turns this guard of the monitor into the guard of its lock, without releasing the lock.
+    /// Turns this guard of the monitor into the guard of the monitor's lock, without releasing the
+    /// lock.
     pub(crate) fn into_biased(self) -> BiasedGuard<'a, Monitored<T>> {
         self.inner
     }
 
-    /// Whether another thread may be waiting for the lock.
+    /// Whether another thread may be waiting for the lock that this guard holds.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.inner.is_wanted()
     }
 
-    /// Wakes all threads that wait for the value to change. The caller has changed the value.
+    /// Wakes all threads that wait for the value of this monitor to change. The caller has changed
+    /// the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();
@@ -185,8 +190,9 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Guard of a follower: a thread that sleeps while another thread leads, and that may have been
-/// chosen to lead. When the follower stops waiting and drops the guard, another leader is chosen.
+/// Guard of a follower: a thread that sleeps while another thread, the leader, polls for the group.
+/// The follower may have been chosen as the next leader. When it stops waiting and drops the guard,
+/// another leader is chosen.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -210,8 +216,8 @@ mod tests {
     }
 
     /// Rule: no wake-up is lost when a number is passed around among threads that each wait at
-    /// their own monitor. One thread polls for the whole group, and the others sleep until it wakes
-    /// them.
+    /// their own monitor. One thread polls for the whole group, and the others sleep until that
+    /// thread wakes them.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -238,8 +244,8 @@ mod tests {
         assert_eq!(*monitors[0].lock(), rounds + 1);
     }
 
-    /// Rule: a waiting thread is still woken if, while the leader chooses its successor, followers
-    /// stop waiting because their deadlines pass.
+    /// Rule: a thread that waits for an event is still woken if other waiting threads time out
+    /// while the leader, which polls for all, chooses its successor.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

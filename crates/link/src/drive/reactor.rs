@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The epoll set of a group with its sources and timers, and the choice of the thread that leads.
+//! The reactor of a group of links: its epoll set, sources and timers, and the choice of the
+//! leader, the one thread that polls for the whole group.
 //!
 //! ```text
 //!   registry     which source has which token; timers (instant, token), earliest first
@@ -13,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! - At most one thread makes a turn at a time.
+//! - At most one thread makes a turn at a time: waits for events once, and handles them.
 //! - The cost of a turn depends on the number of sources that are ready, due or unsettled, not on
 //!   the number of all sources.
 
@@ -30,36 +31,40 @@ use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 /// An object that owns descriptors and timers of the reactor, and is called when one of them has an
 /// event.
 pub(crate) trait Source: Send + Sync {
-    /// Called when the descriptor registered under `token` is ready.
+    /// Called when the descriptor that this source registered under `token` is ready.
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
-    /// Called when the timer that was set for `token` is due.
+    /// Called when the timer that this source set for its `token` is due.
     fn due(self: Arc<Self>, token: u64);
-    /// Does the work that this source has postponed until a thread of the group is about to block.
+    /// Does the work that this source has postponed until a thread of the group is about to block,
+    /// such as sending an acknowledgement.
     fn settle(self: Arc<Self>);
-    /// Arms this source, so that the peer notifies it, because a thread is about to sleep.
+    /// Arms this source, because a thread is about to sleep: from now on the peer notifies the
+    /// source of new records and acknowledgements.
     fn arm(self: Arc<Self>);
 }
 
-/// What a thread does before and after its turn of the reactor. This decides whether sources have
-/// to be armed before the turn.
+/// Action of a thread around its turn of the reactor, which waits for events once and handles them.
+/// The action decides whether sources have to be armed before the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// The thread does not sleep: it polls again by itself, so no source needs to be armed.
+    /// The thread does not sleep: it polls all sources again, so none needs to be armed for
+    /// notifications.
     Polling,
-    /// The thread sleeps during this turn.
+    /// The thread sleeps in `epoll_wait` during this turn.
     Sleeping,
-    /// After the turn, the thread checks which links have events, and then sleeps in the
-    /// application's event loop until the reactor's descriptor is ready.
+    /// The thread is in an external event loop of the application. After the turn it checks which
+    /// links have events, and then sleeps in that loop until the reactor's descriptor is ready.
     SleepingExternally,
 }
 
 /// A monitor, as the reactor sees it: an object at which threads wait and can be woken.
 pub(super) trait Wake: Send + Sync {
-    /// Wakes all followers at this monitor, so that each calls its check again.
+    /// Wakes all threads that wait at this monitor, so that each checks again whether it must wait.
     fn wake(&self);
 }
 
-/// The epoll set of a group, with everything that the thread needs that polls for the whole group.
+/// The epoll set of a group of links, with the sources and timers for which one thread of the group
+/// polls.
 pub(crate) struct Reactor {
     set: EpollSet,
     doorbell: Doorbell,
@@ -87,14 +92,14 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// Whether a leader handles events at the moment. If so, it will check the timers before it
-    /// sleeps, and need not be notified of a new timer.
+    /// Whether a leader handles events at the moment. If so, the leader will check the timers
+    /// before it sleeps, and need not be notified of a new timer.
     is_turning: bool,
     /// Whether a leader sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
-    /// Whether the turn that is being made belongs to an external event loop, which checks for
-    /// events after the turn.
+    /// Whether the turn in progress was made by an external event loop. That loop checks for events
+    /// after the turn, so it needs no notification now.
     is_driven_externally: bool,
 }
 
@@ -103,12 +108,13 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers that a leader uses for the sources and timers of a turn, kept here while there
-    /// is no leader.
+    /// The buffers for the sources and timers of a turn, in which a leader waits for events and
+    /// handles them. They are kept here while there is no leader.
     lists: Lists,
 }
 
-/// Empty buffers that each leader passes on to the next one, so that their memory is reused.
+/// Empty buffers for the sources and timers of a turn. Each leader passes them on to the next one,
+/// so that their memory is reused.
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
@@ -116,16 +122,18 @@ struct Lists {
     unarmed: Vec<Weak<dyn Source>>,
 }
 
-/// The role of a thread that must block: it leads, or it sleeps while another thread leads.
+/// The role of a thread that must block: it leads (polls for the whole group), or it sleeps while
+/// another thread leads.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// The thread follows another leader: it is in the list of waiting threads under this ticket.
+    /// Another thread leads, and this one waits: it is in the list of waiting threads under this
+    /// ticket.
     Follower(u64),
 }
 
 impl Leadership {
-    /// Returns the monitor whose followers have to be woken so that one of them leads. Returns
-    /// `None` if there is a leader, or if no thread waits.
+    /// Returns the monitor at which the oldest waiting thread waits; its threads have to be woken
+    /// so that one of them leads. Returns `None` if there is a leader, or if no thread waits.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -181,7 +189,7 @@ impl Reactor {
     }
 
     /// # Errors
-    /// There is an error only if the epoll set does not contain `descriptor`.
+    /// Fails only if the epoll set does not contain `descriptor`.
     pub(crate) fn rewatch(
         &self,
         descriptor: impl AsFd,
@@ -218,22 +226,22 @@ impl Reactor {
         }
     }
 
-    /// Adds `source`, if given, to the list of sources that have to settle before a leader sleeps.
-    /// Returns whether a leader sleeps already.
+    /// Adds `source`, if given, to the list of sources whose postponed work must be done (settled)
+    /// before a leader sleeps. Returns whether a leader sleeps already.
     pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
-            // Only a turn of the external event loop may settle the source, so the loop is woken to
-            // make one.
+            // Perhaps only a turn of the external event loop will settle the source, so the loop is
+            // woken to make one.
             self.notify_external_loop();
         }
         registry.is_asleep
     }
 
-    /// Adds `source` to the list of sources that have to be armed before a leader sleeps. If a
-    /// leader sleeps already, returns true and adds nothing: the caller has to arm the source
-    /// itself.
+    /// Adds `source` to the list of sources that have to be armed (so that the peer notifies them)
+    /// before a leader sleeps. If a leader sleeps already, returns true and adds nothing: the
+    /// caller has to arm the source itself.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -241,8 +249,8 @@ impl Reactor {
         }
         registry.unarmed.push(source);
         if self.has_external_loop() {
-            // Only a turn of the external event loop may arm the source, so the loop is woken to
-            // make one.
+            // Perhaps only a turn of the external event loop will arm the source, so the loop is
+            // woken to make one.
             self.notify_external_loop();
         }
         false
@@ -268,13 +276,13 @@ impl Reactor {
         self.registry().timers.first().map(|(time, _)| *time)
     }
 
-    /// Number of turns so far, in each of which a leader polled the epoll set or blocked on it.
+    /// Number of turns so far: times that a thread polled the epoll set, or blocked on it.
     pub(crate) fn turns(&self) -> u64 {
         self.registry().turns
     }
 
-    /// Makes a turn without blocking, unless another thread leads. `before` says what the calling
-    /// thread does after the turn.
+    /// Handles the events that are ready now, in a turn that does not block; does nothing if
+    /// another thread leads. `before` says what the calling thread does after the turn.
     ///
     /// A forked child makes no turn, because the epoll set and the doorbell belong to its parent.
     pub(crate) fn try_turn(&self, before: Before) -> io::Result<()> {
@@ -282,8 +290,8 @@ impl Reactor {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // The doorbell is drained before the turn. So this turn, or the thread that leads,
-            // finds the event for which the doorbell was notified.
+            // The doorbell is drained before the turn, not after it. So this turn, or the thread
+            // that leads now, finds the event for which the doorbell was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
@@ -309,8 +317,9 @@ impl Reactor {
         let _ = self.doorbell.notify();
     }
 
-    /// Makes the calling thread the leader if there is none. Otherwise adds it to the list of
-    /// followers that wait at `monitor`. The caller holds the lock of `monitor`.
+    /// Makes the calling thread the leader, which polls the descriptors of the whole group of
+    /// links, if no thread is. Otherwise adds `monitor`, whose lock the caller holds, to the list
+    /// of those that the leader wakes.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
@@ -322,14 +331,15 @@ impl Reactor {
         Role::Follower(ticket)
     }
 
-    /// Removes the follower with this `ticket` from the list of waiting threads. It may already
-    /// have been chosen as the next leader, so it has to call [`hand_over`](Self::hand_over).
+    /// Removes the follower with this `ticket` from the list of waiting threads. That follower may
+    /// already have been chosen as the next leader, so it then has to call
+    /// [`hand_over`](Self::hand_over).
     pub(super) fn leave(&self, ticket: u64) {
         self.leadership().waiting.remove(&ticket);
     }
 
-    /// Wakes the followers of the next monitor if there is no leader, so that one of them leads.
-    /// The caller must not hold the lock of any monitor.
+    /// If there is no leader, wakes the threads that wait at the next monitor, so that one of them
+    /// leads. The caller must not hold the lock of any monitor.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
         if let Some(monitor) = next {
@@ -371,8 +381,8 @@ impl AsFd for Reactor {
     }
 }
 
-/// The right to lead: only the thread that has this value may make turns. When the value is
-/// dropped, the next leader is chosen.
+/// The right to lead, that is, to poll for the whole group: only the thread that has this value may
+/// make turns. When the value is dropped, the next leader is chosen.
 pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
@@ -411,16 +421,16 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Since the lists were emptied for this turn, sources were added to them again. The
-            // external event loop has to settle and arm these sources.
+            // Since this turn emptied the lists `unsettled` and `unarmed`, sources were added
+            // again. The external event loop has to settle and arm these sources.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Settles and arms the sources on the lists `unsettled` and `unarmed`. Then the leader counts
-    /// as asleep, so a thread that adds a source later knows that it must notify the leader.
-    /// Returns the time at which the turn must stop blocking.
+    /// Does the postponed work of the sources on the list `unsettled`, and arms those on `unarmed`.
+    /// Then the leader counts as asleep, so a thread that adds a source later knows that the leader
+    /// will not handle it. Returns the time at which the turn must stop blocking.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -450,8 +460,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // If one of these two lists is not empty, other threads have added sources again since the
-        // last round, so the turn must not block.
+        // If one of the two lists is not empty, other threads have added sources since the last
+        // round, so the turn must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -469,9 +479,8 @@ impl Leader<'_> {
         }
     }
 
-    /// Handles the timers that are due now. If a source sets a timer while it is being handled, the
-    /// next turn handles that timer. Returns the locked registry, so that the caller need not lock
-    /// it again.
+    /// Handles the timers that are due now. If a source sets a timer meanwhile, the next turn
+    /// handles that timer. Returns the locked registry, so that the caller need not lock it again.
     fn expire(&self) -> MutexGuard<'_, Registry> {
         let mut registry = self.reactor.registry();
         if registry.timers.is_empty() {
@@ -510,8 +519,9 @@ impl Drop for Leader<'_> {
     }
 }
 
-/// Hashes tokens. Tokens count up and no peer chooses them, so a cheap hash is safe. A hash that
-/// resists attacks would cost more than all other work on a token.
+/// Hashes the tokens by which sources are registered. Tokens count up and no peer chooses them, so
+/// a cheap hash is safe. A hash that resists attacks would cost more than all other work on a
+/// token.
 #[derive(Default)]
 struct TokenHasher(u64);
 
@@ -531,8 +541,8 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Maximum number of rounds in which a leader settles and arms sources in one turn. It polls the
-/// epoll set afterwards, even if sources are left.
+/// Maximum number of rounds in which a leader settles and arms sources in one turn. Afterwards it
+/// polls the epoll set without blocking, even if sources are left, so that sockets are not starved.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

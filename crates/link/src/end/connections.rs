@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The connections of one end of a link: it handles ready sockets, due timers and new connections.
+//! The connections of one end of a link: this file handles their ready sockets, due timers, and new
+//! connections. A wire is one connection with its socket.
 //!
 //! ```text
 //!   ready ─▶ an attempt: connected, attach; a wire: read ─▶ write ─▶ acknowledge
@@ -36,8 +37,7 @@ pub(super) struct Connections {
     /// The dialer of a client; `None` at a server.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
-    /// Whether a connection was attached since the server was last told about an attached
-    /// connection.
+    /// Whether a connection was attached of which the server has not been notified yet.
     pub(super) is_new: bool,
     /// Error text of the last failed attempt to attach; empty if an attempt has succeeded since.
     pub(super) last_attempt: String,
@@ -50,12 +50,13 @@ pub(crate) struct Adopted {
     pub(crate) token: u64,
     /// Bytes after the client's ATTACH that were read together with the ATTACH.
     pub(crate) input: BytesMut,
-    /// Descriptors that arrived with the first byte of the connection.
+    /// Descriptors that arrived with the connection's first byte: the client's memory and its
+    /// doorbell, if it shares memory.
     pub(crate) descriptors: Vec<OwnedFd>,
     pub(crate) peer: Peer,
 }
 
-/// Drives the connections of one end of a link.
+/// Reads, writes, attaches and ends the connections of one end of a link.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -81,25 +82,28 @@ impl ConnectionDriver<'_> {
             self.judge_conn(state, token);
         }
         if received.activated || received.has_progress {
-            // This write sends a reply to a handshake frame, an acknowledgement, or records that
-            // could not be sent before the connection was attached.
+            // The frames read now may have caused bytes to send: a reply to a handshake frame, an
+            // acknowledgement, or records that had to wait until the connection was attached.
             state.connections.index(token).into_iter().for_each(|index| self.write(state, index));
-            // The application may have acknowledged messages before BEGIN arrived. The peer has not
-            // received these acknowledgements yet.
+            // The application may have acknowledged messages before the server's BEGIN, the last
+            // frame of the handshake, arrived. The peer has not received these acknowledgements
+            // yet.
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
-                // From BEGIN on this end may read the peer's acked offset in shared memory. The
-                // peer sends no notification for an offset that is already there.
+                // Since BEGIN arrived, this end may read in shared memory how far the peer has
+                // acknowledged, its acked offset. The peer sends no notification for an offset that
+                // is already there.
                 self.end.exchange().poll_acks(state);
             }
             self.end.report_change(state);
         }
     }
 
-    /// Ends a connection whose transport or window this end does not accept. A server has checked
-    /// the client's window before the connection was attached; a client learns the server's window
-    /// only by attaching. Only after attaching does either end know whether memory is shared.
+    /// Ends a connection whose transport or window (the size of the peer's ring and slab) this end
+    /// does not accept. A server has checked the client's window before the connection was
+    /// attached; a client learns the server's window only by attaching. Only after attaching does
+    /// either end know whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;
@@ -110,8 +114,8 @@ impl ConnectionDriver<'_> {
         }
     }
 
-    /// Makes the wire with this `token` the present connection, and ends the connection that was
-    /// present before.
+    /// Makes the connection with this `token` the present one, which carries all records, and ends
+    /// the one that was present before.
     fn activated(&self, state: &mut Locked<'_>, token: u64) {
         state.stats.connections += 1;
         state.connections.is_new = true;
@@ -156,8 +160,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // When the connection ends, all waiting threads are told of a change. That also tells them
-        // of all earlier changes.
+        // When the connection ends, all waiting threads are woken, and then find all earlier
+        // changes, too.
         state
             .connections
             .index(token)
@@ -193,8 +197,8 @@ impl ConnectionDriver<'_> {
         self.end.report_change(state);
     }
 
-    /// Reports a failed attempt to attach to the application, unless the last report gave the same
-    /// reason.
+    /// Reports to the application that an attempt to attach failed, unless the last report gave the
+    /// same reason.
     pub(super) fn attempt_failed(&self, state: &mut Locked<'_>, reason: String) {
         if state.connections.last_attempt == reason {
             return;
@@ -218,8 +222,8 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// Takes over a client's connection on which the server has read ATTACH. The answer ATTACHED
-    /// may carry the bytes in `login`.
+    /// Takes over, for this link, a client's connection on which the server has read ATTACH. The
+    /// answer ATTACHED carries `login`, the reply of the server's application.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
         // The client's memory is mapped before the link is locked. Memory that exceeds the limit of
@@ -240,8 +244,8 @@ impl ConnectionDriver<'_> {
         let candidates =
             state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
-            // Wires are in the order of their arrival, so the first one that is not attached has
-            // been silent for the longest time.
+            // The connections (wires) are in the order of their arrival, so the first one that is
+            // not attached has been silent for the longest time.
             let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));
@@ -274,7 +278,8 @@ impl ConnectionDriver<'_> {
         self.set_timer(&mut state);
     }
 
-    /// Begins the given epoch, and then ends every connection of the link.
+    /// Begins the given epoch at this end, and ends every connection of the link, because both ends
+    /// have to attach again in the new epoch.
     pub(crate) fn begin_epoch(
         &self,
         epoch: u64,
@@ -299,8 +304,8 @@ impl ConnectionDriver<'_> {
         is_of_our_user(socket)
     }
 
-    /// Returns the doorbells for a connection over which both the server and the client have shared
-    /// their memory.
+    /// Returns the two doorbells, the server's and the client's, for a connection over which both
+    /// have shared their memory.
     pub(super) fn doorbells_of_server(
         &self,
         state: &mut Locked<'_>,
@@ -325,8 +330,8 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // Writing may have ended the connection and removed its wire, so the wire is looked
-                // up again.
+                // Writing may have ended the connection and removed it from the list, so it is
+                // looked up again.
                 state
                     .connections
                     .index(token)
@@ -390,7 +395,7 @@ impl Connections {
         Self { wires: Vec::new(), dialer, timer: None, is_new: false, last_attempt: String::new() }
     }
 
-    /// Index of the connection on which records can flow, if there is one.
+    /// Index of the attached connection, on which records can flow, if there is one.
     #[inline]
     pub(super) fn active(&self) -> Option<usize> {
         self.wires.iter().position(|wire| wire.conn.is_active())
@@ -411,5 +416,6 @@ pub(crate) fn is_of_our_user(socket: &Socket) -> bool {
     own != peer::overflow_uid() && socket.peer_credentials().is_some_and(|found| found.uid == own)
 }
 
-/// Maximum number of connections of one link that may be attaching at the same time.
+/// Maximum number of connections of one link that may be attaching at the same time; a further one
+/// ends the oldest of them.
 const CANDIDATES_MAX: usize = 4;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The dialer of a client: it decides when the next connection is made, and to which address.
+//! The dialer of a link's client: it decides when the next connection to the server is made, and to
+//! which address.
 //!
 //! ```text
 //!   Waiting(until) ── due ──▶ Connecting ── writable ──▶ attaching ──▶ attached
@@ -16,8 +17,8 @@
 //!                                       └ fails: tries again, still attached to A
 //! ```
 //!
-//! For the protocol the new connection is like any other. It has a higher connection number,
-//! carries the same streams, and begins at a position on which both ends agree.
+//! For the protocol the connection to the new address is like any other. It has a higher connection
+//! number, carries the same streams, and begins at a position on which both ends agree.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -39,24 +40,25 @@ use crate::error::{Stopped, SwitchError};
 use crate::link_state::{Conn, End, LinkState};
 use crate::protocol::frame::{Names, Refusal};
 
-/// State of a client's connection attempts, as the first drawing in the text at the top of this
-/// file shows it.
+/// The address to which a client connects, and the state of its attempts to make the next
+/// connection, as in the first drawing above.
 pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
     pub(super) phase: Phase,
-    /// Number of address changes so far. A wire with a lower number belongs to a connection to a
+    /// Number of address changes so far. A connection (wire) that has a lower number goes to a
     /// former address.
     pub(super) aim: u64,
     resolved: Vec<SocketAddr>,
     failures: u32,
     at_once: u32,
-    /// Number of consecutive connections that ended because the two ends had to attach again.
+    /// Number of consecutive connections that ended because both ends had to attach again, as in a
+    /// new epoch.
     expected: u32,
     last_success: Option<Instant>,
 }
 
-/// The progress of a client's next connection.
+/// The progress of a client's next connection to its server.
 pub(super) enum Phase {
     Waiting(Instant),
     Connecting {
@@ -145,8 +147,8 @@ impl Dialer {
             if lasted >= LASTED {
                 (self.at_once, self.expected) = (0, 0);
             }
-            // Two processes that own the same end in turn, each replacing the other, also attach,
-            // but only briefly. Brief connections therefore do not reset the back-off.
+            // If two processes take the same end from each other in turn, each attaches, but only
+            // briefly. Brief connections therefore do not reset the back-off.
             if lasted >= BRIEF {
                 self.failures = 0;
             }
@@ -166,8 +168,8 @@ impl Dialer {
         self.phase = Phase::Waiting(now + self.back_off(config, is_pressing));
     }
 
-    /// Returns the pause before the next attempt: a random duration between half of the back-off
-    /// and all of it.
+    /// Returns the pause before the next attempt, and doubles the back-off: the pause is a random
+    /// duration between half of the back-off and all of it.
     fn back_off(&mut self, config: &Config, is_pressing: bool) -> Duration {
         let is_recent = self.last_success.is_some_and(|last| last.elapsed() < RECENT);
         let min = config.retry_min.max(RETRY_LEAST);
@@ -184,7 +186,8 @@ impl Dialer {
     }
 }
 
-/// Makes the connections of a client.
+/// Makes the connections of a client: begins attempts, continues them when their sockets are ready,
+/// and changes the server's address.
 #[derive(Clone, Copy)]
 pub(crate) struct DialDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -243,8 +246,8 @@ impl DialDriver<'_> {
         if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
-        // This call fails only if the peer has closed the connection, and then the first read
-        // fails, too.
+        // Setting the time-out fails only if the peer has closed the connection, and then the first
+        // read fails, too.
         let _ = socket.set_dead_after(self.end.config.dead_after);
         match self.begin_attaching(state, socket, peer) {
             Ok(()) => self.end.connections().set_timer(state),
@@ -332,8 +335,8 @@ impl DialDriver<'_> {
         self.dial(&mut state);
         self.end.connections().set_timer(&mut state);
         drop(state);
-        // If no thread blocks on the group, no other thread continues the attempt, so this thread
-        // makes one turn.
+        // If no thread blocks on the link's group, no other thread continues the attempt. So this
+        // thread handles the sockets that are ready now.
         self.end.group.reactor.try_turn(Before::Polling).map_err(Stopped::from)?;
         Ok(())
     }
@@ -357,36 +360,37 @@ impl DialDriver<'_> {
         }
     }
 
-    /// Returns the doorbells for a client's connection. The server's doorbell is missing, because
-    /// the server sends it later.
+    /// Returns the doorbells for a client's connection: only the client's own one, because the
+    /// server sends its doorbell later.
     pub(super) fn doorbells_of_client(&self, state: &mut Locked<'_>) -> Option<Doorbells> {
         let own = self.end.wakeups().own_doorbell(state)?;
         Some(Doorbells { own, peers: None, peer_bytes_max: self.end.config.peer_bytes_max() })
     }
 }
 
-/// Ends a connection that could not be used, and on which no byte was sent.
+/// Ends a connection whose socket could not be registered or written: no byte was sent on it.
 fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// Whether the next connection would probably end for the same reason as a connection that ended
-/// with `end`.
+/// Whether the next connection would probably end for the same reason `end` as the last one: a
+/// broken rule, or a refusal by this end.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }
 
 /// Minimum duration of a connection that resets the back-off, so that the next pause is the
-/// shortest.
+/// shortest. An end that two processes take from each other loses its connection sooner.
 const BRIEF: Duration = Duration::from_millis(5);
-/// Minimum duration of a connection that resets the two counts of consecutive connections, which
-/// `AT_ONCE_MAX` and `EXPECTED_MAX` limit.
+/// Minimum duration of a connection that resets the two counts of connections made without a pause,
+/// which `AT_ONCE_MAX` and `EXPECTED_MAX` limit.
 const LASTED: Duration = Duration::from_millis(100);
 /// Maximum number of consecutive connections that are made without a pause, each after a connection
-/// that ended in good order.
+/// that had been attached and broke no rule. Further ones wait for the back-off.
 const AT_ONCE_MAX: u32 = 3;
 /// Maximum number of consecutive connections that are made without a pause, each after a connection
-/// that ended because the two ends had to attach again.
+/// that ended because both ends had to attach again, as in a new epoch. Further ones wait for the
+/// back-off.
 const EXPECTED_MAX: u32 = 16;
 /// Time after the last attached connection during which no pause is longer than `RECENT_MAX`.
 const RECENT: Duration = Duration::from_secs(10);
@@ -396,7 +400,8 @@ const RECENT: Duration = Duration::from_secs(10);
 const RECENT_MAX: Duration = Duration::from_millis(10);
 /// The longest pause between two attempts while sent messages are unacknowledged.
 const PRESSING_MAX: Duration = Duration::from_millis(50);
-/// The shortest pause between two attempts, whatever the configuration says.
+/// Lower bound of the configured shortest pause between two attempts, so that a configured 0 does
+/// not make the client connect in a busy loop.
 const RETRY_LEAST: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
@@ -409,13 +414,13 @@ mod tests {
         Dialer::new(Address::Abstract("nobody".into()), names)
     }
 
-    /// Returns how long the dialer still pauses from now on.
+    /// Returns the time from now until the dialer makes its next attempt.
     fn wait(dialer: &Dialer) -> Duration {
         wait_since(dialer, Instant::now())
     }
 
-    /// Returns how long the dialer pauses, counted from the instant `then`. If the test calls this
-    /// function late, the result is not shorter.
+    /// Returns the time from the instant `then` until the dialer makes its next attempt. The result
+    /// does not depend on when the test calls this function.
     fn wait_since(dialer: &Dialer, then: Instant) -> Duration {
         match dialer.phase {
             Phase::Waiting(until) => until.saturating_duration_since(then),

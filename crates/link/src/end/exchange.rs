@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exchange with the peer: records, acknowledgements and notifications, over shared memory (SPEC
-//! 16) or a socket.
+//! Exchange of records, acknowledgements and notifications between one end of a link and its peer,
+//! over shared memory (SPEC 16) or a socket.
 //!
 //! ```text
 //!                 over shared memory                          over a socket
@@ -37,13 +37,13 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Sends this end's acked offset to the peer if an acknowledgement is due.
-    /// `is_idle` says that the calling thread is about to block.
+    /// Sends the peer the position up to which this end has acknowledged (its acked offset), if an
+    /// acknowledgement is due. `is_idle` says that the calling thread is about to block.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
-            // The peer reads the acked offset from shared memory. But the peer may sleep, and then
-            // it needs a notification.
+            // The peer reads this end's acknowledgements from shared memory, so nothing is sent.
+            // But a sleeping peer needs a notification.
             let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
             if due == NotifyDue::Now || is_idle && due != NotifyDue::Never {
                 self.notify(state);
@@ -64,8 +64,9 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reports an acknowledgement to the peer: now if another thread already blocks on the group,
-    /// else when a thread is about to block. Until then a record may carry the acknowledgement.
+    /// Reports an acknowledgement to the peer: now if another thread already blocks on this link's
+    /// group, else when a thread is about to block on it. Until then a record may carry the
+    /// acknowledgement.
     #[inline(always)]
     pub(super) fn acknowledge_later(&self, state: &mut Locked<'_>) {
         if state.is_shared() { self.notify_later(state) } else { self.send_ack_later(state) }
@@ -80,17 +81,17 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // The calling thread may not use the link again for long, and the leader, which sleeps,
-        // wakes only for another event. So the acknowledgement is sent now, unless the thread has a
-        // next message to receive.
+        // The calling thread may not use the link again for long, and the sleeping leader, the
+        // thread that polls for the group, wakes only for another event. So the acknowledgement is
+        // sent now, unless the thread has a next message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
     }
 
     /// Notifies a peer that waits for acknowledgements, at the latest when a thread of this end is
-    /// about to block. If a thread blocks already, the peer is notified now, because the calling
-    /// thread may not use the link again for long.
+    /// about to block. If another thread blocks already, the peer is notified now, because the
+    /// calling thread may not use the link again for long.
     #[inline(always)]
     pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
         let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());
@@ -103,9 +104,9 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // This closure polls for the peer's next record, and is called only where the result
-        // decides. The peer is about to write that record, and a poll would take the cache line
-        // away from the peer.
+        // This closure polls for the peer's next record. It is called only where its result
+        // matters: a poll takes the record's cache line from the peer, which may be about to write
+        // it.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),
@@ -126,7 +127,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notifies the peer if it sleeps and there is a new record or acknowledgement for it.
+    /// Notifies the peer through its doorbell if the peer sleeps and there is a new record or
+    /// acknowledgement for it.
     #[inline]
     pub(super) fn notify(&self, state: &mut Locked<'_>) {
         let Some(core) = &mut state.core else { return };
@@ -136,7 +138,7 @@ impl Exchange<'_> {
         state.core.iter_mut().for_each(|core| core.prepare_ahead());
     }
 
-    /// Takes the next record from the peer's memory, or reads the socket.
+    /// Takes the next record from the peer's memory if it is shared, else reads the socket.
     #[inline(always)]
     pub(super) fn poll_records(&self, state: &mut Locked<'_>) {
         if state.is_shared() {
@@ -146,8 +148,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the peer's acked offset, over shared memory from the peer's memory, else from the
-    /// socket.
+    /// Reads up to which position the peer has acknowledged (its acked offset): from the peer's
+    /// memory if it is shared, else from the socket.
     pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
         if !state.is_shared() {
             return state
@@ -173,13 +175,15 @@ impl Exchange<'_> {
         if let Err(end) = pulled {
             return self.end_by_pull(state, acked, end);
         }
-        // A record from the peer may carry an acknowledgement.
+        // A record from the peer may carry an acknowledgement, which frees room, so waiting threads
+        // are woken.
         self.end.report_acks(state, acked);
     }
 
     #[cold]
     fn end_by_pull(&self, state: &mut Locked<'_>, acked: Option<Position>, end: End) {
-        // Records are pulled only over a shared connection, so there is an active connection.
+        // This end reads records from the peer's memory only over an attached connection with
+        // shared memory, so there is an active connection.
         let Some(index) = state.active() else { return };
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
         else {

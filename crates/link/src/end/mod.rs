@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link in this process: its link state, its connections, and the threads that block
-//! on it.
+//! One end of a link in this process: its state, its connections, and the threads that block on it.
+//! The handles of `handle/`, which an application has, call it.
 //!
 //! ```text
 //!   handle/ ──▶ Endpoint ◀── reactor: ready sockets, due timers, acknowledgements to settle
@@ -18,12 +18,12 @@
 //!
 //! # Invariants
 //!
-//! - `core` exists until the link is closed. After that every call on the link does nothing, and
-//!   another owner may open the link file.
+//! - `core` exists until the link is closed. After that every call on the link fails or does
+//!   nothing, and another owner may open the link file.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
-//! - Only the fast path takes the lock without the monitor. All other code locks the monitor, which
-//!   closes the fast path first.
+//! - Only the fast path, the short code for sending or receiving one message, takes the lock
+//!   without the monitor. All other code locks the monitor, which closes the fast path first.
 //! - Before a thread releases the lock, it has notified all threads that may wait for its changes.
 
 mod connections;
@@ -54,7 +54,6 @@ use self::dialer::{DialDriver, Dialer, Phase};
 use self::exchange::{Exchange, notify_doorbell};
 use self::receive_driver::ReceiveDriver;
 use self::send_driver::SendDriver;
-use self::shutdown::Shutdown;
 use self::waiter::{Pacing, Waiter};
 use self::wakeups::{WakeupDriver, Wakeups};
 use super::config::{Config, Delivery};
@@ -69,10 +68,11 @@ use super::store::Key;
 pub(super) use self::connections::{Adopted, is_of_our_user};
 pub(super) use self::receive_driver::{MessageInfo, OwnedSink, Sink};
 pub(super) use self::send_driver::Load;
+pub(super) use self::shutdown::Shutdown;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link. Its methods lock the state; a driver object for each task borrows the
-/// endpoint.
+/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has a
+/// driver that borrows the endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -92,7 +92,8 @@ pub(super) struct Endpoint {
     home: Option<Weak<dyn Home>>,
 }
 
-/// The methods of a server that the server's ends of links call.
+/// A server, as its ends of links see it: they call these methods when a client attaches or a link
+/// is closed.
 pub(super) trait Home: Send + Sync {
     /// Called when a client has attached to a link for which the application has no handle.
     fn attached(&self, link: Arc<Endpoint>);
@@ -100,7 +101,7 @@ pub(super) trait Home: Send + Sync {
     fn closed(&self, link: &Endpoint);
 }
 
-/// The state of one end of a link, which the lock of its monitor protects.
+/// The state of one end of a link, which the lock of the endpoint's monitor protects.
 pub(super) struct State {
     /// The state of the link; `None` once the link is closed.
     core: Option<Box<LinkState>>,
@@ -111,8 +112,8 @@ pub(super) struct State {
     claim: Claim,
     /// Whether this link is in its group's list of links with events.
     is_listed: bool,
-    /// Whether something other than messages has changed since the application last learned of this
-    /// link from its group.
+    /// Whether anything but messages has changed since the application last got this link from its
+    /// group's list.
     has_change: bool,
 }
 
@@ -120,33 +121,35 @@ pub(super) struct State {
 #[derive(Default)]
 struct Claim {
     is_claimed: bool,
-    /// Whether the server is about to hand the link to the application.
+    /// Whether the server has the link ready for the application, which has not taken it yet.
     is_offered: bool,
 }
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The guard of the state's lock, taken without the monitor; so the fast path stays open.
+/// The guard of the state's lock, taken without the monitor. The fast path, the short code for one
+/// message, stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
-/// A message that could not be sent on the fast path, together with the lock that the slow path
-/// needs to send it.
+/// A message that the fast path could not send, and the locked state with which the slow path goes
+/// on to send it.
 struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
-/// A reader that got no message on the fast path, together with the lock that the slow path needs
-/// to continue.
+/// The application's reader, if the fast path found no message for it, and the locked state with
+/// which the slow path goes on.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
-    /// Whether the thread has already polled for a short time.
+    /// Whether the thread has already polled for a message for a short time.
     was_polled: bool,
 }
 
 impl Endpoint {
-    /// Makes the server's end of a link. It has no handle until the application claims it.
+    /// Makes a server's end of a link. The application gets a handle of the link only by claiming
+    /// it.
     pub(super) fn served(
         core: LinkState,
         key: Key,
@@ -201,7 +204,7 @@ impl Endpoint {
         };
         Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
-            id: group.next_id(),
+            id: group.join(me.clone()),
             key,
             guard,
             fork_word: guard.word(),
@@ -264,7 +267,8 @@ impl Endpoint {
         self.receive_driver().try_recv_with(read)
     }
 
-    /// Sends a message on the fast path. An error returns `fill` for the slow path.
+    /// Sends a message on the fast path, which only works while nothing but messages is pending. An
+    /// error returns `fill` for the slow path.
     #[inline(always)]
     fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
         if self.may_be_child() {
@@ -287,8 +291,8 @@ impl Endpoint {
         Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
     }
 
-    /// Receives a message on the fast path. If there is none, polls for a short time. An error
-    /// returns `read` for the slow path.
+    /// Receives a message on the fast path, which only works while nothing but messages is pending.
+    /// If there is no message, polls for a short time. An error returns `read` for the slow path.
     #[inline(always)]
     fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
     where
@@ -297,7 +301,7 @@ impl Endpoint {
         if self.may_be_child() {
             return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // If `read` panics, `reading` is dropped after the lock is released, because it was
+        // If `read` panics, `reading` is dropped after the lock is released, because `reading` was
         // declared before the lock. A call from within another reader panics before it takes the
         // lock.
         let reading;
@@ -331,7 +335,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether this process may be a forked child; if so, [`lock`](Self::lock) makes sure.
+    /// Whether this process may be a forked child, which must not use the link; if so,
+    /// [`lock`](Self::lock) makes sure.
     #[inline(always)]
     fn may_be_child(&self) -> bool {
         // ORDER: Relaxed: the load reads only the fork word, which guards no other memory (see
@@ -339,8 +344,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path, and turns the guard of the lock into the guard of the monitor. The
-    /// lock is held all the time.
+    /// Closes the fast path (the short code for one message), and turns the guard of the lock into
+    /// the guard of the monitor, without releasing the lock.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -348,8 +353,8 @@ impl Endpoint {
         state
     }
 
-    /// Closes the fast path, and then reports to the peer an acknowledgement that was made on the
-    /// fast path.
+    /// Closes the fast path, and then reports to the peer that the application acknowledged a
+    /// message there.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);
@@ -360,7 +365,7 @@ impl Endpoint {
     /// polled.
     ///
     /// # Errors
-    /// No record came, or the fast path was not open. It is closed now.
+    /// No record came, or the fast path was not open. In either case the fast path is closed now.
     #[inline(never)]
     fn poll_briefly<'a>(
         &'a self,
@@ -379,13 +384,18 @@ impl Endpoint {
         Err((state, was_polled || is_polled))
     }
 
-    /// Returns the driver for operations that send.
+    /// Whether the link is open in this process.
+    pub(super) fn is_open(&self) -> bool {
+        !self.guard.is_child() && self.monitor.lock().core.is_some()
+    }
+
+    /// Returns the driver for sending messages and waiting until the peer acknowledges them.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Returns the driver for operations that receive.
+    /// Returns the driver for receiving, acknowledging and replying.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
@@ -397,19 +407,19 @@ impl Endpoint {
         Exchange { end: self }
     }
 
-    /// Returns the driver that puts this end to sleep and wakes it.
+    /// Returns the driver that declares this end asleep or awake to the peer.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Returns the driver that blocks threads on the link.
+    /// Returns the driver that blocks threads until an event of the link happens.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Returns the driver of the connections that exist.
+    /// Returns the driver that reads, writes and ends the connections that exist.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
@@ -445,15 +455,15 @@ impl Endpoint {
         Ok(self.monitor.lock())
     }
 
-    /// Calls `act` with the state of the link, and returns its result; an error if the link is
-    /// closed.
+    /// Locks the link, calls `act` with the state of the link, and returns the result of `act`; an
+    /// error if the link is closed.
     pub(super) fn with_core<R>(&self, act: impl FnOnce(&mut LinkState) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
         Ok(act(state.core()?))
     }
 
-    /// Calls `act` with the state of the link and the number of connections that were attached so
-    /// far; an error if the link is closed.
+    /// Locks the link, and calls `act` with the state of the link and the number of connections
+    /// attached so far; an error if the link is closed.
     #[cfg(feature = "tokio")]
     pub(super) fn observe<R>(&self, act: impl FnOnce(&LinkState, u64) -> R) -> Result<R, Stopped> {
         let mut state = self.lock()?;
@@ -461,8 +471,8 @@ impl Endpoint {
         Ok(act(state.core()?, connections))
     }
 
-    /// Claims the link for a handle of the application; `false` if the link already has a handle or
-    /// is closed.
+    /// Claims the link for a new handle of the application; `false` if the link already has a
+    /// handle or is closed.
     pub(super) fn claim(&self) -> bool {
         if self.guard.is_child() {
             return false;
@@ -473,7 +483,8 @@ impl Endpoint {
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
-    /// Releases the claim of the application's handle; the link stays open.
+    /// Releases the link when the application drops its last handle: the link stays open, and may
+    /// be claimed again.
     pub(super) fn unclaim(&self) {
         if !self.guard.is_child() {
             self.monitor.lock().claim.is_claimed = false;
@@ -509,14 +520,14 @@ impl Endpoint {
     }
 
     /// Wakes all threads that wait for this link, and adds the link to the group's list of links
-    /// with events. Something other than messages has changed.
+    /// with events. It is called when anything but messages has changed, such as the connection.
     fn report_change(&self, state: &mut Locked<'_>) {
         state.has_change = true;
         self.list_in_group(state);
     }
 
     /// Wakes all threads that wait for this link, and adds the link to the group's list of links
-    /// with events. Only messages have arrived.
+    /// with events. It is called when only messages have arrived.
     fn list_in_group(&self, state: &mut Locked<'_>) {
         if !state.is_listed {
             state.is_listed = true;
@@ -526,7 +537,7 @@ impl Endpoint {
         state.changed();
     }
 
-    /// Reports a change if the peer has acknowledged more than the position `acked`.
+    /// Wakes waiting threads if the peer has acknowledged beyond the position `acked`.
     #[inline(always)]
     pub(super) fn report_acks(&self, state: &mut Locked<'_>, acked: Option<Position>) {
         if state.core.as_deref().map(LinkState::acked) != acked {
@@ -556,9 +567,9 @@ impl Member for Endpoint {
     }
 }
 
-/// Guard of a reader on the fast path, which must not be dropped while the link is locked. If the
-/// application's code panics, the message counts as delivered. The next thread that receives gets
-/// the same message again.
+/// Guard of a message that the application's code reads on the fast path; it must not be dropped
+/// while the link is locked. If that code panics, the guard counts the message as delivered, and
+/// the next thread that receives gets the same message again.
 struct Reading<'a> {
     end: &'a Endpoint,
 }
@@ -573,8 +584,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Entered for State {
-    /// Closes the fast path if it is open, and updates the state with the messages that were sent
-    /// and received on the fast path.
+    /// Closes the fast path (the short code for one message) if it is open, and updates the state
+    /// with the messages that were sent and received there.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -584,8 +595,8 @@ impl Entered for State {
 }
 
 impl Claim {
-    /// Records that the server offers the link to the application. `false` if the application
-    /// already has a handle of the link, or the link is already offered.
+    /// Records that the server offers the link to the application through `accept`. `false` if the
+    /// application already has a handle of the link, or the link is already offered.
     fn offer(&mut self) -> bool {
         let is_free = !self.is_claimed && !self.is_offered;
         self.is_offered |= is_free;
@@ -603,7 +614,7 @@ impl State {
         self.core.as_deref().is_some_and(FastPath::is_open)
     }
 
-    /// Opens the fast path if this end has no other pending work than sending and receiving
+    /// Opens the fast path, the short code for one message, if this end has no other work than
     /// messages.
     #[inline]
     fn open_fast_path(&mut self, config: &Config) {
@@ -630,8 +641,8 @@ impl State {
         }
     }
 
-    /// Updates the state with the messages that were sent and received on the fast path, which
-    /// stays open.
+    /// Updates the state with the messages that were sent and received on the fast path, the short
+    /// code for one message. The path stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);
@@ -669,8 +680,8 @@ impl State {
         self.core.as_deref().is_some_and(LinkState::is_shared)
     }
 
-    /// Whether this end is declared awake to the peer, so that the peer does not notify it of the
-    /// next record.
+    /// Whether this end has declared itself awake to the peer, so that the peer does not notify it
+    /// of the next record.
     fn is_awake_for_records(&self) -> bool {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }
@@ -715,5 +726,6 @@ impl Drop for Endpoint {
             self.wakeups().forget_doorbell(&mut self.monitor.lock());
         }
         self.group.reactor.forget(self.timer_token);
+        self.group.leave(self.id);
     }
 }

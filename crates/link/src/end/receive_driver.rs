@@ -24,14 +24,14 @@ use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped,
 use crate::link_state::Event;
 use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
 
-/// Receives through one end of a link.
+/// Receives messages through one end of a link, for the application's handles.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceiveDriver<'a> {
     pub(super) end: &'a Endpoint,
 }
 
 impl ReceiveDriver<'_> {
-    /// Passes the next message to `sink` if one has arrived, and returns the result of `sink`.
+    /// Passes the next message to `sink` if one has arrived, and returns what `sink` made of it.
     /// Returns `None` if the peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
         // If `sink` takes no message, it is dropped only after the lock is released, because its
@@ -42,7 +42,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Receives like [`try_recv`](Self::try_recv), and passes the message to `read`.
+    /// Passes the next message to the application's code `read` if one has arrived, like
+    /// [`try_recv`](Self::try_recv).
     pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         read: F,
@@ -63,12 +64,13 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // `take_finished` reports only once that the peer has finished its stream. So a turn of
-            // the reactor, which may fail, comes later: its error would hide that report.
+            // `take_finished` reports only once that the peer has finished its stream. So the turn
+            // of the reactor below, which may fail, must not come first: its error would hide that
+            // report.
             return Ok(None);
         }
-        // If no thread blocks on the group, only this call can connect, or notice that the
-        // connection broke. So it makes a turn.
+        // If no thread blocks on the link's group, only this call can connect, or notice that the
+        // connection broke. So it polls the group's sockets once.
         let must_turn = state.is_detached() || self.end.wakeups().is_poll_due(&mut state, false);
         drop(state);
         if must_turn {
@@ -77,7 +79,7 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// Takes the next message like [`try_recv`](Self::try_recv), but waits for one until
+    /// Passes the next message to a sink like [`try_recv`](Self::try_recv), but waits for one until
     /// `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
@@ -90,7 +92,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Receives like [`recv`](Self::recv), for a reader that got no message on the fast path.
+    /// Waits for the next message until `deadline` and passes it to `read`, after the fast path
+    /// (the short code for one message) found none.
     #[inline(never)]
     pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
@@ -101,8 +104,8 @@ impl ReceiveDriver<'_> {
         let state = state?;
         if self.end.config.delivery == Delivery::AtMostOnce {
             drop(state);
-            // Here the message is acknowledged before `read` runs, and the link may reuse its
-            // memory. So the message is first copied into memory of its own.
+            // With at-most-once delivery the message is acknowledged before `read` runs, and the
+            // link may reuse its memory. So the message is first copied into memory of its own.
             let found = self.recv(deadline, OwnedSink)?;
             return Ok(found.map(|(bytes, info)| read(&bytes, &info)));
         }
@@ -141,8 +144,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Passes the next message to `sink` if there is one now. If `may_watch`, also polls for a
-    /// short time.
+    /// Passes the next message to `sink` if there is one now. If `may_watch`, waits for one for a
+    /// short time by polling.
     #[inline(always)]
     fn next_now<T: Sink>(
         &self,
@@ -161,8 +164,8 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // An error of this turn is dropped, because returning it would lose the message. A
-                // thread that blocks on the group gets the same error.
+                // An error of this turn is dropped, because returning it would lose the message.
+                // The next thread that blocks on the group gets the same error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);
@@ -171,7 +174,8 @@ impl ReceiveDriver<'_> {
         found
     }
 
-    /// Passes the next message to `sink`, from the inbox, the peer's memory or the socket.
+    /// Passes the next message to `sink`: one that has arrived before, or one read now from the
+    /// peer's memory or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_short(state, &mut sink) {
@@ -308,7 +312,8 @@ impl ReceiveDriver<'_> {
         state.wakeups.replying += 1;
         drop(state);
         let waited = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {
-            // The peer's acknowledgements free room for the reply.
+            // The peer's acknowledgements free room for the reply, so they are read before each
+            // attempt.
             self.end.exchange().poll_acks(state);
             attempt(state)
         });
@@ -329,8 +334,8 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// What the application's reader learns of a message besides its bytes: its position, its delivery
-/// count and whether it is acknowledged.
+/// Facts that the application's reader gets with a message's bytes: position, delivery count, and
+/// whether the message is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,
@@ -340,13 +345,13 @@ pub(crate) struct MessageInfo {
     pub(crate) is_acked: bool,
 }
 
-/// Takes one delivered message. This is a trait instead of a closure, because a method can be
-/// marked to be inlined. Without inlining, the `MessageInfo` would be stored and loaded again,
-/// which costs time.
+/// Object that takes one delivered message. It is a trait instead of a closure, because a method
+/// can be marked to be inlined. Without inlining, the `MessageInfo` would be stored and loaded
+/// again, which costs time.
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether the message counts as acknowledged once `take` has returned.
+    /// Whether the message counts as acknowledged once [`take`](Self::take) has returned.
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
@@ -398,8 +403,8 @@ impl<T: Sink> Sink for &mut T {
     }
 }
 
-/// Guard that exists while the application's code reads a message. If that code panics, the message
-/// counts as delivered, and is the next one to be delivered again.
+/// Guard that exists while the application's code reads a message. If that code panics, dropping
+/// the guard counts the message as delivered, and the next receive gets it again.
 struct Taking<'a, 'b> {
     end: &'a Endpoint,
     state: &'a mut Locked<'b>,
@@ -435,8 +440,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads that wait for room for a reply. The message to which a thread replies may just
-/// have been acknowledged by another thread, which ends that thread's wait.
+/// Wakes threads that wait for room for a reply. A message to which one of them replies may just
+/// have been acknowledged by another thread: the wait then ends with an error.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

@@ -20,7 +20,7 @@ use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{LinkState, SendFault};
 use crate::retained::len_of;
 
-/// Sends through one end of a link.
+/// Sends messages through one end of a link, for the application's handles.
 #[derive(Clone, Copy)]
 pub(crate) struct SendDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -38,8 +38,8 @@ impl SendDriver<'_> {
         self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
 
-    /// Sends a message of `len` bytes that could not be sent on the fast path. If there is no room,
-    /// waits for room until `deadline`.
+    /// Sends a message of `len` bytes that the fast path, the short code for one message, could not
+    /// send. If there is no room, waits for room until `deadline`.
     #[inline(never)]
     pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,
@@ -108,11 +108,12 @@ impl SendDriver<'_> {
         if let Err(refused) = self.send_now(&mut state, amount, message) {
             return self.refused(state, refused);
         }
-        // If no thread blocks on the group, only this call can connect, or notice that the
-        // connection broke. So it makes a turn.
+        // If no thread blocks on the link's group, only this call can connect, or notice that the
+        // connection broke. So it polls the group's sockets once.
         if state.is_detached() || self.end.wakeups().is_poll_due(&mut state, true) {
             drop(state);
-            // An error of this turn is dropped, because the message is already sent.
+            // An error of polling is dropped, because the message is already sent. The next thread
+            // that blocks on the group gets the same error.
             let _ = self.end.group.reactor.try_turn(Before::Polling);
         } else {
             state.open_fast_path(&self.end.config);
@@ -146,8 +147,8 @@ impl SendDriver<'_> {
                 Ok(core) => core,
                 Err(stopped) => return Some(Err(stopped)),
             };
-            // If the epoch is over, its messages are either acknowledged or in the reports, so the
-            // wait ends.
+            // If a new epoch has begun, the messages of the old one are acknowledged or in the
+            // reports, so the wait ends.
             if core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
             }
@@ -192,8 +193,8 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The caller of `unacked_bytes` wants to be notified when fewer bytes are
-            // unacknowledged.
+            // The caller of `unacked_bytes` waits for this number to fall, so the peer has to
+            // notify this end of acknowledgements.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)
@@ -208,8 +209,8 @@ impl SendDriver<'_> {
     ) -> Result<(), Refused> {
         let acked = state.core.as_deref().map(LinkState::acked);
         let taken = {
-            // While the link searches for room, it may find acknowledgements. The guard reports
-            // them to waiting threads, even if the application's code panics.
+            // While the link searches for room, it may find acknowledgements of the peer. The guard
+            // `report` passes them on to waiting threads, even if the application's code panics.
             let report = AckReport { end: self.end, state, acked };
             put(report.state, message)
         };
@@ -293,8 +294,9 @@ impl Load<'_> {
     }
 }
 
-/// Puts the messages of one send operation into the link. `put` is called again if the link had no
-/// room. This is a trait instead of a closure, because a method can be marked to be inlined.
+/// The messages of one send operation, which `put` writes into the link. `put` is called again if
+/// the link had no room. This is a trait instead of a closure, because a method can be marked to be
+/// inlined.
 trait Put {
     fn put(&mut self, core: &mut LinkState) -> Result<(), SendFault>;
 }

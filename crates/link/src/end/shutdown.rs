@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Closing a link in this process. Sent messages go out first, if time permits; messages in a file
-//! are never lost.
+//! Closing one end of a link in this process. Sent messages go out first, if time permits. Messages
+//! that do not go out stay in the link's file, if it has one.
 //!
 //! ```text
 //!   close(deadline)   all written ─▶ write LEAVE ─▶ the peer's system has LEAVE ───▶ closed
@@ -9,11 +9,13 @@
 //!   drop              write what the kernel takes; if that is all, LEAVE too ──────▶ closed
 //! ```
 //!
-//! LEAVE says that every record was sent. Without LEAVE the peer waits for this end to return.
+//! The frame LEAVE says that every record was sent. Without LEAVE the peer waits for this end to
+//! return.
 //!
 //! `close` and `detach` then write the link file to the disk, so that the file is trusted after a
 //! reboot (SPEC 13.8). `drop` does not write to the disk.
 
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -27,7 +29,8 @@ use super::{Endpoint, Locked, State};
 use crate::error::{Stopped, WaitError};
 use crate::link_state::{End, LinkState};
 
-/// Closes one end of a link.
+/// Closes one end of a link: sends the remaining messages, ends the connections, and releases the
+/// link file.
 #[derive(Clone, Copy)]
 pub(crate) struct Shutdown<'a> {
     pub(super) end: &'a Endpoint,
@@ -42,8 +45,8 @@ impl Shutdown<'_> {
 
     /// Closes several links in good order, one after the other, and then writes all their link
     /// files to the disk together.
-    pub(crate) fn close_all(
-        ends: &[&Endpoint],
+    pub(crate) fn close_all<E: Deref<Target = Endpoint>>(
+        ends: &[E],
         deadline: Option<Instant>,
     ) -> Result<(), WaitError> {
         let mut result = Ok(());
@@ -56,8 +59,8 @@ impl Shutdown<'_> {
         // Writing the files to the disk may take long, so no lock is held here.
         let closed = LinkState::close_all(cores);
         result = result.and(closed.map_err(|error| Stopped::System(Arc::new(error)).into()));
-        // Other owners may open the files only after they were written, so the servers are told
-        // only now.
+        // Other owners may open the files only after they were written, so the servers are notified
+        // only now that their links are closed.
         ends.iter().for_each(|end| end.shutdown().report_closed());
         result
     }
@@ -87,7 +90,8 @@ impl Shutdown<'_> {
         result
     }
 
-    /// Tells the server that made this end that the link is closed.
+    /// Notifies the server that made this end, if one did, that the link is closed and may be
+    /// opened again.
     fn report_closed(&self) {
         if let Some(home) = self.end.home.as_ref().and_then(Weak::upgrade) {
             home.closed(self.end);
@@ -95,7 +99,7 @@ impl Shutdown<'_> {
     }
 
     /// Sends all messages and then LEAVE, waits until `deadline` for the peer's system to have
-    /// them, and takes the state out of the link.
+    /// them, and takes the link's state out of the endpoint.
     fn leave_in_time(
         &self,
         deadline: Option<Instant>,
@@ -110,8 +114,8 @@ impl Shutdown<'_> {
             // still be made.
             let is_out = state.active().is_some() && !state.has_outgoing();
             let is_done = is_out || state.is_all_acked() || state.stopped().is_some();
-            // LEAVE is sent before the lock is released, because another thread may send once the
-            // lock is free.
+            // LEAVE is sent before the lock is released: once the lock is free, another thread may
+            // send a message, which must not follow LEAVE.
             is_done.then(|| Ok(self.leave(state)))
         });
         let gone = left.and_then(|left| match left {
@@ -176,7 +180,8 @@ impl Shutdown<'_> {
     /// Returns the token of the connection that is to be closed, if there is one.
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
         state.active()?;
-        // The dialer is removed, because it would make a new connection after this one ends.
+        // The dialer is removed, because it would connect to the server again after this connection
+        // ends.
         state.connections.dialer = None;
         self.end.exchange().push(state);
         let index = state.active()?;
@@ -191,7 +196,8 @@ impl Shutdown<'_> {
     }
 
     /// Reads and discards all bytes that have arrived on the connection with this `token`. Returns
-    /// `Some` if the connection may be closed without losing sent bytes.
+    /// `Some` once the connection may be closed without losing sent bytes, because the peer's
+    /// system has them or the connection is gone.
     fn discard(&self, state: &mut Locked<'_>, token: u64) -> Option<()> {
         let index = state.connections.index(token)?;
         let State { core: Some(core), connections: Connections { wires, .. }, .. } = &mut **state
@@ -225,5 +231,6 @@ enum Farewell {
 
 /// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Maximum number of reads from the socket in one call of `discard`.
+/// Maximum number of reads from the socket in one call of `discard`, so that a peer that sends
+/// without end does not keep the call from returning.
 const DISCARDED_MAX: u32 = 64;

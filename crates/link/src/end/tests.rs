@@ -20,7 +20,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Rule: `wait_sent` ends when another thread writes the bytes that it waits for, even if bytes
+/// Rule: `wait_sent` ends when another thread writes the bytes for which it waits, even if bytes
 /// that were sent later cannot be written.
 #[test]
 fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
@@ -49,8 +49,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
         count
     };
     thread::scope(|scope| {
-        // This thread leads the client's group while it waits, and receives its only message at the
-        // end of the test.
+        // This thread polls the sockets of the client's group while it waits. Its only message
+        // arrives at the end of the test.
         let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
@@ -70,8 +70,9 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     });
 }
 
-/// Rule: if the application's code panics while its thread spins, the link gets its spinner back.
-/// Threads that wait later can still spin, and notice acknowledgements.
+/// Rule: if the application's code panics while its thread spins, the link gets back its spinner,
+/// the object that one spinning thread at a time holds. Threads that wait later can still spin, and
+/// notice acknowledgements.
 #[test]
 fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
@@ -114,7 +115,7 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
 }
 
 /// Returns a server and the two attached ends of a link over shared memory: the client's and the
-/// server's. Only the calling thread drives their groups.
+/// server's. Only the calling thread handles the events of their groups.
 fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     let config = || Config::default().transport(TransportPolicy::SharedMemory);
     let address = format!("unix:@partywall-{name}-{}", std::process::id());
@@ -129,14 +130,15 @@ fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     (server, link, served)
 }
 
-/// Whether the fast path of the end `link` is open. The check does not close the fast path.
+/// Whether the fast path (the short code for one message) of the end `link` is open. The check does
+/// not close the fast path.
 fn is_fast(link: &crate::Link) -> bool {
     let locked = link.end().monitor.biased().lock();
     locked.value.is_fast_path_open()
 }
 
-/// Sends and receives messages until both ends have an open fast path. Returns the number of these
-/// messages.
+/// Sends and receives messages until the fast path, the short code for one message, is open at both
+/// ends. Returns the number of these messages.
 fn until_fast(link: &crate::Link, served: &crate::Link) -> u64 {
     let (deadline, mut messages) = (soon(), 0);
     while !(is_fast(link) && is_fast(served)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that waits for its link: it polls according to the wait strategy, and then sleeps until
-//! there is a change.
+//! The wait of a thread for an event of its link: the thread polls according to the wait strategy,
+//! and then sleeps until the link changes.
 //!
 //! ```text
 //!   poll briefly ─▶ acknowledge ─▶ pace, if that pays ─▶ check, poll … check, poll …
@@ -30,15 +30,15 @@ pub(super) enum Waits {
     ForRoom,
 }
 
-/// What a wait needs to poll before it sleeps: the spinner bounds the time, and the pacer lets a
-/// receiver stay behind its sender.
+/// State for polling before a thread sleeps: the spinner bounds the time that a thread spins, and
+/// the pacer lets a receiver stay behind its sender.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
     /// The spinner of this end; `None` while a thread uses it to spin.
     pub(super) spinner: Option<Spinner>,
 }
 
-/// Blocks threads that wait for one end of a link.
+/// Blocks threads that wait for an event of one end of a link, such as a message or room.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter<'a> {
     pub(super) end: &'a Endpoint,
@@ -61,8 +61,8 @@ impl Waiter<'_> {
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
-            // The lock was released before this pause, so the pause does not delay a thread that
-            // sends.
+            // The lock was released before this pause, so the pause does not delay another thread
+            // that sends.
             lag.into_iter().for_each(Pause::pause);
             let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
             if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
@@ -76,13 +76,13 @@ impl Waiter<'_> {
     }
 
     /// Polls for a record for a short time, without the preparations of a longer wait. Returns
-    /// whether a record is there. If the peer spins, too, the record is there soon. If both
-    /// processes run on two threads of one core, the preparations would slow the peer down. If no
-    /// record came, the caller waits as if it had not polled.
+    /// whether a record is there. A peer that spins, too, answers soon, and on the other hardware
+    /// thread of this core those preparations would slow the peer down. If no record came, the
+    /// caller waits as if it had not polled.
     #[inline(always)]
     pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
         // Only the thread that can take the spinner may spin. If the peer waits for a notification,
-        // it is notified first, so the thread does not poll.
+        // the caller has to notify it first, so this function does not poll.
         let may_watch = self.end.config.wait == Wait::Spin
             && state.pacing.spinner.is_some()
             && !state.pacing.pacer.will_pause()
@@ -93,8 +93,8 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // This short poll counts as a wait of the pacer. The pacer asks for no pause before
-            // such a poll, so its result is ignored.
+            // The pacer, which sets the pauses before waits, counts this short poll as a wait. It
+            // asks for no pause before such a poll, so its result is ignored.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
@@ -125,8 +125,8 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The spinner is used only to
-    /// mark the thread that spins, so its budget does not change.
+    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The spinner only marks that a
+    /// thread of this end spins, so the spinner's budget does not change.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,
@@ -138,8 +138,9 @@ impl Waiter<'_> {
         let mut found = None;
         let mut check = || {
             if let Some(since) = since {
-                // Each check reads the cache line in which the peer stores its acked offset, and so
-                // takes the line away from the peer. Therefore the thread pauses between checks.
+                // Each check reads the cache line in which the peer stores its acknowledgements,
+                // and so takes the line away from the peer. Therefore the thread pauses between
+                // checks.
                 let waited = since.elapsed();
                 pause(since + waited + waited.min(PAUSE_MAX));
             }
@@ -149,22 +150,23 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner is returned here, because this thread holds the lock already.
+                // The spinner is returned to the state here, because this thread holds the lock
+                // already. Otherwise dropping `turn` would lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
         while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
-            // This turn drives the other links of the group, and handles due timers.
+            // This turn handles ready sockets of all links of the group, and due timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;
         Ok(found)
     }
 
-    /// Calls `check`, and returns its value. If `check` finds nothing, arms the wake-ups and
-    /// returns `None`: the calling thread may sleep.
+    /// Calls `check`, and returns its value. If `check` finds nothing, declares this end asleep to
+    /// the peer and returns `None`: the calling thread may sleep, because the peer notifies it.
     pub(super) fn check_or_arm<R>(
         &self,
         state: &mut Locked<'_>,
@@ -173,9 +175,9 @@ impl Waiter<'_> {
     ) -> Option<R> {
         loop {
             if let Some(found) = check(state) {
-                // The message may have arrived while this end was declared awake and other threads
-                // slept. So this end is put on the reactor's list of sources to arm before any
-                // thread sleeps again.
+                // The event may have come while this end was declared awake to the peer and other
+                // threads slept. So this end is put on the reactor's list of sources that declare
+                // themselves asleep before any thread sleeps again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
@@ -214,7 +216,8 @@ impl Waiter<'_> {
 }
 
 impl Pacing {
-    /// Tells the pacer about a check for records, and returns `is_found` unchanged.
+    /// Counts a check for records in the pacer, and returns `is_found` (whether the check found
+    /// one) unchanged.
     fn checked(&mut self, waits: Waits, is_found: bool) -> bool {
         if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
     }
@@ -228,8 +231,8 @@ fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // The last poll found the record, so it is not counted as a miss. The caller's next check finds
-    // the same record, and counts that success.
+    // If the record is there, the last poll found it and is not counted as a miss. The caller's
+    // next check finds the same record, and counts that success.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }
@@ -267,10 +270,11 @@ impl Drop for SpinTurn<'_> {
     }
 }
 
-/// Number of polls for the next record between two full checks, under `Wait::Spin`.
+/// Number of polls for the next record between two full checks, under `Wait::Spin`. A full check,
+/// which takes the lock, costs many times as much as a poll.
 const POLLS_SPIN: u32 = 32;
-/// Number of polls for the next record before a wait begins. So many polls take about as long as an
-/// answer from another core.
+/// Number of polls for the next record before a wait begins. This number of polls takes about as
+/// long as an answer from another core.
 const POLLS_SOON: u32 = 64;
 /// Number of polls for the next record between two full checks, under `Wait::Adaptive`. It is
 /// small, because the spin budget of this strategy is measured in full checks.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sleeping and waking of a link over shared memory (SPEC 16).
+//! Sleeping and waking of one end of a link over shared memory: when the peer has to notify its
+//! doorbell (SPEC 16).
 //!
 //! ```text
 //!            ┌────── notified: check again ◀────────────┐
@@ -12,13 +13,13 @@
 //! # Invariants
 //!
 //! - While a connection is over shared memory, one of three holds: the link is declared asleep for
-//!   records; or it is on the reactor's list of sources to arm; or it has a record that was not
-//!   taken, and the group lists the link as one with events. The thread that takes this record puts
-//!   the link on the reactor's list of sources to arm.
+//!   records; or it is on the reactor's list of sources to arm; or it has a record that the
+//!   application has not received, and the group lists the link as one with events. The thread that
+//!   receives this record puts the link on the reactor's list.
 //! - A declaration that this end sleeps stays until the peer notifies this end: there is one
 //!   notification for each declaration.
-//! - A thread that reads a higher acked offset of the peer reports it to the other threads: they
-//!   may wait for it, and the peer does not notify them.
+//! - A thread that reads a higher acked offset of the peer reports the offset to the other threads:
+//!   they may wait for it, and the peer does not notify them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,8 +31,8 @@ use super::{Endpoint, Locked, State};
 use crate::drive::Source;
 use crate::link_state::LinkState;
 
-/// The wake-ups of one end: its doorbell, what the peer notifies it of, and the numbers of waiting
-/// threads.
+/// The wake-ups of one end: its doorbell, the events of which the peer notifies it, and the numbers
+/// of waiting threads.
 #[derive(Default)]
 pub(super) struct Wakeups {
     /// The doorbell that the peer notifies, and the token of this doorbell in the reactor.
@@ -39,36 +40,38 @@ pub(super) struct Wakeups {
     for_records: bool,
     for_room: bool,
     awaits_room: bool,
-    /// Whether this end is on the reactor's list of sources to arm.
+    /// Whether this end is on the reactor's list of sources that declare themselves asleep to the
+    /// peer before a thread sleeps.
     is_listed: bool,
-    /// Whether this end is on the reactor's list of sources to settle, because it has to report an
-    /// acknowledgement.
+    /// Whether this end is on the reactor's list of sources with postponed work, because it has to
+    /// report an acknowledgement to the peer.
     pub(super) is_unsettled: bool,
-    /// Whether a leader already slept when this end was added to the list of sources to settle, so
-    /// that no turn settles it soon.
+    /// Whether the thread that polls for the group already slept when this end was added to that
+    /// list, so the postponed report is not made soon.
     pub(super) is_late: bool,
     /// Number of threads whose reply waits for room. Such a wait also ends when another thread
     /// acknowledges the reply's request.
     pub(super) replying: u32,
-    /// Number of threads that wait until sent bytes are in the system's buffers. Each write wakes
-    /// them.
+    /// Number of threads that wait until sent bytes are in the system's buffers. Each write to the
+    /// socket wakes all of them.
     pub(super) awaiting_writes: u32,
     polls: PollClock,
 }
 
 /// Decides when a thread that finds all its messages in shared memory polls the socket, too: once
-/// in each tick of the coarse clock.
+/// in each tick of the coarse clock, which advances every few milliseconds.
 #[derive(Default)]
 struct PollClock {
     /// The tick in which the socket was polled last.
     polled_at: Duration,
     /// Number of times that the clock was read since the tick in `polled_at` began.
     reads: u32,
-    /// Number of calls, from the next one on, that return without reading the clock.
+    /// Number of further messages, from the next one on, for which the clock is not read.
     skips: u32,
 }
 
-/// Arms the wake-ups of one end of a link, and handles notifications of the peer.
+/// Arms one end of a link, that is, declares it asleep so that the peer notifies it, and handles
+/// these notifications.
 #[derive(Clone, Copy)]
 pub(crate) struct WakeupDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -98,8 +101,8 @@ impl WakeupDriver<'_> {
         if *own != token {
             return false;
         }
-        // Draining an intact eventfd does not fail. If the peer damaged the doorbell, the
-        // notification itself still counts.
+        // Draining an intact eventfd does not fail. If the peer has damaged the doorbell, this end
+        // checks for events all the same.
         let _ = doorbell.drain();
         (rest.for_records, rest.for_room) = (false, false);
         let acked = core.as_mut().map(|core| {
@@ -107,8 +110,8 @@ impl WakeupDriver<'_> {
             core.acked()
         });
         self.end.exchange().poll_acks(state);
-        // Only a higher acked offset of the peer ends a wait for room. If the offset is unchanged,
-        // the waiting thread continues to wait.
+        // Only a further acknowledgement of the peer, a higher acked offset, ends a wait for room.
+        // If the offset is unchanged, the waiting thread continues to wait.
         let has_acks = state.core.as_deref().map(LinkState::acked) != acked;
         state.wakeups.awaits_room &= !has_acks;
         self.end.report_change(state);
@@ -116,14 +119,14 @@ impl WakeupDriver<'_> {
         true
     }
 
-    /// Asks the peer to notify this end when it acknowledges, which frees room.
+    /// Makes the peer notify this end when the peer acknowledges messages, which frees room.
     pub(super) fn await_room(&self, state: &mut Locked<'_>) {
         state.wakeups.await_room();
         self.arm_later(state);
     }
 
-    /// Puts this end on the reactor's list of sources to arm, so that it is armed before any thread
-    /// sleeps.
+    /// Puts this end on the reactor's list of sources to arm, so that it declares itself asleep to
+    /// the peer before any thread sleeps.
     #[inline]
     pub(super) fn arm_later(&self, state: &mut Locked<'_>) {
         let rest = &state.wakeups;
@@ -139,15 +142,15 @@ impl WakeupDriver<'_> {
     }
 
     /// Declares this end asleep to the peer. If records or acknowledgements arrive at that moment,
-    /// all waiting threads are woken, and the declaration is tried again.
+    /// the waiting threads are woken, and the declaration is tried again.
     pub(super) fn arm(&self, state: &mut Locked<'_>) {
         while !self.try_arm(state) {
             self.end.exchange().poll_acks(state);
         }
     }
 
-    /// Arms this end, because it is on the reactor's list of sources to arm, and the thread that
-    /// polls for the whole group is about to sleep.
+    /// Declares this end asleep to the peer, because this end is on the reactor's list of sources
+    /// to arm, and the thread that polls for the whole group is about to sleep.
     pub(super) fn arm_listed(&self, state: &mut Locked<'_>) {
         state.wakeups.is_listed = false;
         self.arm(state);
@@ -172,14 +175,15 @@ impl WakeupDriver<'_> {
         rest.for_records |= for_records;
         rest.for_room |= for_room;
         if !rest.for_records && !state.is_listed {
-            // A record has already arrived, and the peer sends no notification for it. So the group
-            // lists the link as one with events.
+            // A record has already arrived, and the peer sends no notification for this record. So
+            // the group lists the link as one with events.
             self.end.list_in_group(state);
         }
         true
     }
 
-    /// Resets the wake-ups after a connection became shared, or stopped being shared.
+    /// Resets the wake-ups after a connection with shared memory was attached or has ended: this
+    /// end then counts as awake.
     pub(super) fn rearm(&self, state: &mut Locked<'_>) {
         let State { core, wakeups: rest, .. } = &mut **state;
         core.iter_mut().for_each(|core| core.cancel_sleep());
@@ -203,8 +207,8 @@ impl WakeupDriver<'_> {
     }
 
     /// Closes the doorbell of this end. The peer also has a descriptor of this doorbell. So the
-    /// epoll set must forget the doorbell first: closing our descriptor alone would leave the
-    /// doorbell registered.
+    /// doorbell is removed from the epoll set first: closing our descriptor alone would leave it
+    /// registered.
     pub(super) fn forget_doorbell(&self, state: &mut Locked<'_>) {
         if let Some((doorbell, token)) = state.wakeups.doorbell.take() {
             self.end.group.reactor.unwatch(&*doorbell, token);
@@ -213,14 +217,15 @@ impl WakeupDriver<'_> {
 }
 
 impl Wakeups {
-    /// Whether the reactor will settle this end, and so notify the peer, before any thread sleeps.
+    /// Whether the reactor will let this end notify the peer of acknowledgements before any thread
+    /// sleeps.
     #[inline]
     pub(super) fn is_settled_in_time(&self) -> bool {
         self.is_unsettled && !self.is_late
     }
 
-    /// Whether this end has other work to do after a message is received and acknowledged, so that
-    /// the message cannot take the fast path.
+    /// Whether this end has more to do for a received message than to acknowledge it. The message
+    /// then cannot take the fast path, the short code for one message.
     pub(super) fn are_pending_for_receiver(&self) -> bool {
         let is_armed_in_time = self.is_listed || self.is_declared();
         self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()
@@ -232,20 +237,20 @@ impl Wakeups {
         self.for_records && (self.for_room || !self.awaits_room)
     }
 
-    /// Number of messages that a thread with many messages may still send or receive before it must
-    /// also poll the socket.
+    /// Number of messages that may still be sent or received over shared memory before the thread
+    /// must also poll the socket, for which it reads the clock.
     pub(super) const fn unpolled(&self) -> u32 {
         self.polls.skips
     }
 
-    /// Sets the number of messages that may pass before the socket is polled. The fast path takes
-    /// this number over when it opens; when it closes, it gives back what is left.
+    /// Sets the number of messages that may be sent or received before the socket is polled. The
+    /// fast path takes this number over when it opens, and gives back the rest when it closes.
     pub(super) const fn set_unpolled(&mut self, messages: u32) {
         self.polls.skips = messages;
     }
 
-    /// Records that a thread waits for room or for acknowledgements, so that the peer must be asked
-    /// to notify.
+    /// Records that a thread waits for room or for acknowledgements. The next time that this end
+    /// declares itself asleep, the peer is asked to notify it of them.
     pub(super) const fn await_room(&mut self) {
         self.awaits_room = true;
     }
@@ -257,8 +262,8 @@ impl Wakeups {
 }
 
 impl PollClock {
-    /// Uses up one call that need not read the clock. Returns `false` if no such call is left, so
-    /// the caller has to read the clock.
+    /// Uses up one of the calls that need not read the clock. Returns `false` if none is left: the
+    /// caller then has to read the clock.
     #[inline(always)]
     fn skip(&mut self) -> bool {
         let has_skip = self.skips > 0;
@@ -280,10 +285,11 @@ impl PollClock {
     }
 }
 
-/// Number of clock reads that are skipped after each read. Reading the clock costs 10 % of sending
-/// a short message.
+/// Number of clock reads that are skipped after each read, while many messages pass. Reading the
+/// clock costs 10 % of sending a short message.
 const SKIPS_MAX: u32 = 7;
-/// Number of clock reads within one tick after which further reads are skipped.
+/// Number of clock reads within one tick after which the thread counts as busy, and `SKIPS_MAX` of
+/// 8 further reads are skipped.
 const READS_MIN: u32 = 16;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection of a link, with its socket: it reads and writes bytes, and makes no decisions.
+//! A wire: one connection of a link, with its socket. It reads and writes bytes; `LinkState`
+//! decides what they mean.
 //!
 //! ```text
 //!   socket ─ read ──▶ input ─▶ LinkState::receive
@@ -35,7 +36,7 @@ use crate::protocol::frame::{Frame, Refusal};
 use crate::status::Transport;
 use partywall::Peer;
 
-/// One connection of a link, with its socket.
+/// One connection of a link, with its socket and the bytes that were read in part.
 pub(super) struct Wire {
     pub(super) socket: Socket,
     /// Token of the connection's socket in the reactor.
@@ -47,7 +48,8 @@ pub(super) struct Wire {
     pub(super) deadline: Instant,
     /// The time at which the connection was attached; `None` while it is not attached yet.
     pub(super) active_since: Option<Instant>,
-    /// At a client: the value of the dialer's `aim` for which the connection was made.
+    /// At a client: the number of address changes (`aim` of the dialer) when the connection was
+    /// begun. A lower number than the present one marks a former address.
     pub(super) aim: u64,
     /// The doorbells of both ends; `None` if this end did not offer its memory.
     pub(super) doorbells: Option<Doorbells>,
@@ -87,8 +89,8 @@ impl Wire {
         }
     }
 
-    /// Reads the bytes that have arrived, and adds their results to `received`. If there is an
-    /// error, the results of the bytes before it are added, too. Returns whether there were bytes.
+    /// Reads the bytes that have arrived, and adds the effects of their records and frames to
+    /// `received`, even if a later byte causes an error. Returns whether there were bytes.
     pub(super) fn read(
         &mut self,
         core: &mut LinkState,
@@ -134,7 +136,7 @@ impl Wire {
         Ok((received.bytes, FIRST_BYTES))
     }
 
-    /// Takes all complete records and frames from `input`, and adds their results to `received`.
+    /// Takes all complete records and frames from `input`, and adds their effects to `received`.
     fn take(&mut self, core: &mut LinkState, received: &mut Received) -> Result<(), End> {
         let taken = core.receive_into(&mut self.conn, &mut self.input, received);
         if received.activated && self.active_since.is_none() {
@@ -145,8 +147,8 @@ impl Wire {
             // read only to notice that the peer closes it.
             self.input.clear();
         }
-        // `RESERVE_MAX` bounds the memory that is allocated for a length that the peer has only
-        // announced.
+        // A record states its length before its bytes arrive. `RESERVE_MAX` bounds the memory that
+        // is allocated for bytes that the peer has only announced.
         let missing = received.needed.saturating_sub(self.input.len());
         self.input.reserve(missing.min(RESERVE_MAX));
         taken
@@ -168,8 +170,8 @@ impl Wire {
     /// Writes as many of the connection's unsent bytes as the kernel takes.
     ///
     /// # Errors
-    /// An error means that the connection cannot be written to. The caller still has to
-    /// [drain](Self::drain) bytes that can be read.
+    /// Fails if the connection can no longer be written to. The caller still has to
+    /// [drain](Self::drain) the bytes that can be read.
     #[inline]
     pub(super) fn flush(&mut self, core: &mut LinkState, reactor: &Reactor) -> Result<(), End> {
         if core.is_replaced(&self.conn) {
@@ -286,23 +288,25 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Size in bytes of the buffer of a client's first read, with which descriptors may arrive. Later
-/// reads take further bytes.
+/// Size in bytes of the buffer of a client's first read, the one with which descriptors may arrive.
+/// It bounds no message: later reads take further bytes.
 const FIRST_BYTES: usize = 4 << 10;
-/// Size in bytes of the buffer for one read from a socket.
+/// Size in bytes of the buffer for one read from a socket. A thread has one such buffer for all its
+/// connections.
 const READ_BYTES: usize = 64 << 10;
-/// Maximum number of bytes that are allocated for a length that the peer has only announced.
+/// Maximum number of bytes that are allocated at once for a record of which the peer has sent only
+/// the length.
 const RESERVE_MAX: usize = 1 << 20;
-/// Maximum number of reads of one connection before other sources have their turn.
+/// Maximum number of reads of one connection before other connections of the group are read.
 const READS_MAX: u32 = 16;
-/// Maximum number of reads while draining a connection. So many reads take more bytes than any
-/// window allows.
+/// Maximum number of reads while draining a broken connection. They take up to 128 MiB; a peer that
+/// sends endlessly does not keep this end busy.
 const DRAINS_MAX: u32 = 1 << 11;
-/// Approximate number of bytes handed to the kernel in one write.
+/// Number of bytes after which no further record is added to one write to the socket.
 const WRITE_BYTES: usize = 256 << 10;
 /// Maximum number of slices handed to the kernel in one write.
 const WRITE_SLICES: usize = 64;
-/// If no more than this number of bytes are unsent, they are a few records, and mostly `FEW_SLICES`
-/// slices or fewer. If there are more slices, as BLOBs have, the next write takes the others.
+/// Number of unsent bytes up to which a write uses only `FEW_SLICES` slices, enough for a few
+/// records. If there are more slices, as BLOBs have, the next write takes the others.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

@@ -95,8 +95,8 @@ impl ServerShared {
             if let Some(token) = silent {
                 self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
             }
-            // This call fails only if the peer has closed the connection, and then the first read
-            // fails, too.
+            // Setting the time-out fails only if the peer has closed the connection, and then the
+            // first read fails, too.
             let _ = socket.set_dead_after(self.config.dead_after);
             self.greet(&mut state, socket, is_abstract);
         }
@@ -212,14 +212,15 @@ impl ServerState {
     }
 }
 
-/// Text of the refusal for a client on another host whose link cannot be opened. The server's
-/// `last_refusal` has the details.
+/// Text of the refusal for a client on another host whose link cannot be opened. It names no file
+/// or process; the server's `last_refusal` does.
 const BUSY: &str = "the server cannot open this link at the moment";
-/// Maximum number of connections accepted in one turn, before other sources are handled.
+/// Maximum number of connections that a listener accepts at once, before other sockets of the group
+/// are handled.
 const ADMITTED_MAX: usize = 64;
-/// Time for which an accepted connection may send nothing before it may be closed in favour of
-/// another.
+/// Minimum time for which an accepted connection may send nothing. After that it may be closed if a
+/// new connection needs its place.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 /// Time for which a listener accepts nothing after `accept` failed because descriptors or memory
-/// were exhausted.
+/// were exhausted, instead of failing again in a loop.
 const REST: Duration = Duration::from_millis(100);

@@ -6,8 +6,8 @@
 //!                                 └─ dropped: none is sent
 //! ```
 //!
-//! A batch is gathered outside the link, so that other senders do not wait for it. The rejected
-//! alternative was to lock the link while the application gathers; that would save one copy.
+//! The batch collects its messages in memory of this process, so that other senders do not wait
+//! meanwhile. Locking the link instead would save one copy, but block them.
 
 use std::fmt;
 use std::time::Instant;
@@ -15,10 +15,10 @@ use std::time::Instant;
 use crate::end::{Endpoint, Load};
 use crate::error::{SendError, TrySendError};
 
-/// Messages that are sent together. Dropping the batch sends none of them.
+/// A batch of messages of one link, which are sent together. Dropping the batch sends none of them.
 ///
-/// The peer may receive some messages of a batch before others. But after a restart either end
-/// finds that all messages of the batch were sent, or none.
+/// The peer may receive some messages of a batch before others. But after a crash and restart, an
+/// end finds either all messages of the batch or none.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     link: &'a Endpoint,
@@ -58,7 +58,8 @@ impl<'a> Batch<'a> {
         self.link.send_driver().send(self.load(), None)
     }
 
-    /// Sends like [`commit`](Self::commit), but waits only until `deadline`.
+    /// Sends all messages of the batch like [`commit`](Self::commit), but waits for room only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`commit`](Self::commit).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client, which connects links to servers.
+//! The client of the public interface: it opens links and connects them to servers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Opens links of one named end to servers.
+/// A named client, which opens links to servers. The name and the link's name identify the link at
+/// the server.
 ///
 /// ```
 /// use partywall_link::{Client, Config, Storage, Server};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection whose link is not known yet. Its first frame has to be ATTACH, and nothing further
-//! is read.
+//! A connection that a server has accepted, and whose link is not known yet. The client's first
+//! frame has to be ATTACH, which names the link; further bytes are not decoded.
 //!
 //! ```text
 //!   bytes ─▶ frame header ─▶ body, at most FRAME_BODY_MAX ─▶ ATTACH ─▶ the server judges it
@@ -24,14 +24,14 @@ use crate::protocol::frame::{Attach, Frame, Names};
 use crate::status::Transport;
 use partywall::{Peer, Trust};
 
-/// An accepted connection whose ATTACH has not arrived completely.
+/// An accepted connection whose ATTACH, the client's first frame, has not arrived completely.
 pub(crate) struct Greeting {
     pub(crate) socket: Socket,
     /// Whether the listener that accepted the connection has an abstract address.
     pub(crate) is_abstract: bool,
     /// Bytes of the client that were read and not decoded yet.
     pub(crate) input: BytesMut,
-    /// Time at which the connection is closed, unless its ATTACH has arrived by then.
+    /// Time at which the connection is closed if its ATTACH has not arrived by then.
     pub(crate) deadline: Instant,
     /// Time from which the connection may be closed in favour of a new one, if it has sent nothing.
     pub(crate) spared_until: Instant,
@@ -49,12 +49,12 @@ pub(crate) struct Asked {
     pub(crate) login: Vec<u8>,
 }
 
-/// Reason to close a connection because of its first bytes.
+/// Reason why a connection is closed because of its first bytes.
 pub(crate) enum Unfit {
     /// The bytes are no valid ATTACH: the connection is closed without an answer.
     Foreign,
     /// The client supports only the protocol versions from `min` to `max`, and this end supports
-    /// none of these. The client gets a REFUSE with this nonce.
+    /// none of these. The client gets a REFUSE that echoes this nonce from its ATTACH.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 
@@ -121,8 +121,8 @@ impl Greeting {
         Ok(Some(Asked { attach, names, login }))
     }
 
-    /// Turns this connection into the form in which a link takes it over. `token` is the reactor's
-    /// token of its socket.
+    /// Converts this connection for the link that takes it over. `token` identifies the socket in
+    /// the reactor.
     pub(crate) fn into_adopted(self, token: u64) -> Adopted {
         let peer = self.peer();
         let Self { socket, input, descriptors, .. } = self;

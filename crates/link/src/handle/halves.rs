@@ -25,7 +25,7 @@ pub struct Sender {
     handle: Arc<Handle>,
 }
 
-/// The receiving direction of a link. There is one receiver for each split link.
+/// The receiving direction of a link. Each split link has exactly one receiver.
 #[derive(Debug)]
 pub struct Receiver {
     handle: Arc<Handle>,
@@ -37,7 +37,7 @@ impl Sender {
         Self { handle }
     }
 
-    /// Does the same as [`Link::send`].
+    /// Sends a message, and waits until the link has room for it, as [`Link::send`] does.
     ///
     /// # Errors
     /// The errors of [`Link::send`].
@@ -45,7 +45,7 @@ impl Sender {
         self.handle.end.send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
 
-    /// Does the same as [`Link::try_send`].
+    /// Sends a message if the link has room now, as [`Link::try_send`] does.
     ///
     /// # Errors
     /// The errors of [`Link::try_send`].
@@ -53,7 +53,7 @@ impl Sender {
         self.handle.end.try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// Does the same as [`Link::send_deadline`].
+    /// Sends a message, and waits for room until `deadline`, as [`Link::send_deadline`] does.
     ///
     /// # Errors
     /// The errors of [`Link::send_deadline`].
@@ -65,7 +65,7 @@ impl Sender {
         )
     }
 
-    /// Does the same as [`Link::send_with`].
+    /// Sends a message of `len` bytes that `fill` writes, as [`Link::send_with`] does.
     ///
     /// # Errors
     /// The errors of [`Link::send_with`].
@@ -74,7 +74,8 @@ impl Sender {
         self.handle.end.send_with(len, alone(fill), None)
     }
 
-    /// Does the same as [`Link::try_send_with`].
+    /// Sends a message that `fill` writes, if the link has room now, as [`Link::try_send_with`]
+    /// does.
     ///
     /// # Errors
     /// The errors of [`Link::try_send_with`].
@@ -87,7 +88,8 @@ impl Sender {
         self.handle.end.try_send_with(len, alone(fill))
     }
 
-    /// Does the same as [`Link::send_with_deadline`].
+    /// Sends a message that `fill` writes, and waits for room until `deadline`, as
+    /// [`Link::send_with_deadline`] does.
     ///
     /// # Errors
     /// The errors of [`Link::send_with_deadline`].
@@ -101,7 +103,7 @@ impl Sender {
         self.handle.end.send_with(len, alone(fill), Some(deadline))
     }
 
-    /// Does the same as [`Link::send_parts`].
+    /// Sends one message that consists of `parts`, as [`Link::send_parts`] does.
     ///
     /// # Errors
     /// The errors of [`Link::send_parts`].
@@ -109,12 +111,13 @@ impl Sender {
         self.handle.end.send_driver().send(Load::Message(parts), None)
     }
 
-    /// Does the same as [`Link::batch`].
+    /// Begins a batch, whose messages are sent all or none, as [`Link::batch`] does.
     pub fn batch(&self) -> Batch<'_> {
         Batch::new(&self.handle.end)
     }
 
-    /// Does the same as [`Link::wait_acked`].
+    /// Waits until the peer has acknowledged all messages sent so far, as [`Link::wait_acked`]
+    /// does.
     ///
     /// # Errors
     /// The errors of [`Link::wait_acked`].
@@ -122,7 +125,7 @@ impl Sender {
         self.handle.end.send_driver().wait_acked(Some(deadline))
     }
 
-    /// Does the same as [`Link::wait_sent`].
+    /// Waits until all messages sent so far have left this process, as [`Link::wait_sent`] does.
     ///
     /// # Errors
     /// The errors of [`Link::wait_sent`].
@@ -130,7 +133,8 @@ impl Sender {
         self.handle.end.send_driver().wait_sent(Some(deadline))
     }
 
-    /// Does the same as [`Link::unacked_bytes`].
+    /// Number of bytes that the peer has not acknowledged yet, as [`Link::unacked_bytes`] counts
+    /// them.
     ///
     /// # Errors
     /// The errors of [`Link::unacked_bytes`].
@@ -138,8 +142,8 @@ impl Sender {
         self.handle.end.send_driver().unacked_bytes()
     }
 
-    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
-    /// close the link, which this sender still holds.
+    /// A handle of the link, for operations that belong to neither direction, such as `status`.
+    /// Dropping the handle does not close the link, which this sender still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }
@@ -176,7 +180,8 @@ impl Receiver {
         self.recv_ref_until(None)
     }
 
-    /// Receives like [`recv_ref`](Self::recv_ref), but waits only until `deadline`.
+    /// Receives the next message, borrowed, like [`recv_ref`](Self::recv_ref), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`recv_ref`](Self::recv_ref).
@@ -187,8 +192,8 @@ impl Receiver {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// Receives the next message if one has arrived; it is borrowed until the next receive. `None`
-    /// means the same as for [`Link::recv`].
+    /// Receives the next message if one has arrived; the message is borrowed until the next
+    /// receive. `None` means that the peer closed its end in good order, as for [`Link::recv`].
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons.
@@ -210,7 +215,7 @@ impl Receiver {
         Ok(received.map(|()| MessageRef::new(buffer, &handle.end)))
     }
 
-    /// Does the same as [`Link::recv`].
+    /// Waits for the next message and returns it, as [`Link::recv`] does.
     ///
     /// # Errors
     /// The errors of [`Link::recv`].
@@ -218,7 +223,7 @@ impl Receiver {
         self.handle.recv(None)
     }
 
-    /// Does the same as [`Link::try_recv`].
+    /// Returns the next message if one has arrived, as [`Link::try_recv`] does.
     ///
     /// # Errors
     /// The errors of [`Link::try_recv`].
@@ -226,7 +231,7 @@ impl Receiver {
         self.handle.try_recv()
     }
 
-    /// Does the same as [`Link::recv_deadline`].
+    /// Waits for the next message until `deadline`, as [`Link::recv_deadline`] does.
     ///
     /// # Errors
     /// The errors of [`Link::recv_deadline`].
@@ -234,7 +239,7 @@ impl Receiver {
         self.handle.recv(Some(deadline))
     }
 
-    /// Does the same as [`Link::recv_with`].
+    /// Waits for the next message and passes it to `read`, as [`Link::recv_with`] does.
     ///
     /// # Errors
     /// The errors of [`Link::recv_with`].
@@ -247,7 +252,7 @@ impl Receiver {
         end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Does the same as [`Link::try_recv_with`].
+    /// Passes the next message to `read` if one has arrived, as [`Link::try_recv_with`] does.
     ///
     /// # Errors
     /// The errors of [`Link::try_recv_with`].
@@ -259,7 +264,8 @@ impl Receiver {
         end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Does the same as [`Link::recv_with_deadline`].
+    /// Waits for the next message until `deadline` and passes it to `read`, as
+    /// [`Link::recv_with_deadline`] does.
     ///
     /// # Errors
     /// The errors of [`Link::recv_with_deadline`].
@@ -272,7 +278,7 @@ impl Receiver {
         end.recv_with(Some(deadline), |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Does the same as [`Link::ack_to`].
+    /// Acknowledges the message that `token` names and all before it, as [`Link::ack_to`] does.
     ///
     /// # Errors
     /// The errors of [`Link::ack_to`].
@@ -280,7 +286,7 @@ impl Receiver {
         self.handle.end.receive_driver().ack_to(&token.0)
     }
 
-    /// Does the same as [`Link::rewind`].
+    /// Makes every received and unacknowledged message arrive again, as [`Link::rewind`] does.
     ///
     /// # Errors
     /// The errors of [`Link::rewind`].
@@ -288,8 +294,8 @@ impl Receiver {
         self.handle.end.receive_driver().rewind()
     }
 
-    /// A handle of the link, for operations that belong to neither direction. Dropping it does not
-    /// close the link, which this receiver still holds.
+    /// A handle of the link, for operations that belong to neither direction, such as `status`.
+    /// Dropping the handle does not close the link, which this receiver still holds.
     #[must_use]
     pub fn link(&self) -> Link {
         Link { handle: Arc::clone(&self.handle) }

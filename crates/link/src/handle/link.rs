@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of one link, shared by all objects that the application has of the link.
+//! The link of the public interface, and its handle, which all objects that the application has of
+//! one link share.
 //!
 //! ```text
 //!   Link ── split ──▶ halves.rs ─▶ Handle ─▶ Endpoint
@@ -10,9 +11,9 @@
 //!   acked_position    where acknowledged messages end   ┘ in the file of an end that was killed
 //! ```
 //!
-//! An application may store one of these positions before it sends, or before it works on a
-//! message. After a restart it compares the present position with the stored one. If the position
-//! has risen, the message was sent or acknowledged.
+//! An application may store one of these positions before it sends, or before it handles a message.
+//! After a restart it compares the link's present position with the stored one. If the position has
+//! risen, the message was sent or acknowledged.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,7 +37,8 @@ use crate::status::{Stats, Status};
 use crate::store::Key;
 use crate::store::ReportSnapshot;
 
-/// One end of a pair of streams that outlive connections and, when kept in files, their processes.
+/// One end of a link: a stream of messages in each direction, which outlives connections and, if it
+/// is kept in files, processes.
 ///
 /// [`Client::connect`](crate::Client::connect), [`Server::accept`](crate::Server::accept) and
 /// [`Server::open`](crate::Server::open) make links. Any thread may call any method at any time.
@@ -52,7 +54,8 @@ pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// The application's claim of a link, which all objects of the application for the link share.
+/// The application's right to use a link, shared by its sender, its receiver and its messages.
+/// Dropping the last one gives the right back.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,
@@ -75,8 +78,8 @@ impl Link {
         &self.handle.end
     }
 
-    /// Returns the end of the link for an observer. The observer may outlive this handle, and does
-    /// not keep the link open.
+    /// Returns the endpoint of the link, for an observer that polls its state. The observer may
+    /// outlive this handle, and does not keep the link open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)
@@ -119,7 +122,7 @@ impl Link {
         self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// Sends like [`send`](Self::send), but waits for room only until `deadline`.
+    /// Sends a message like [`send`](Self::send), but waits for room only until `deadline`.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send).
@@ -164,7 +167,8 @@ impl Link {
         self.end().send_with(len, alone(fill), None)
     }
 
-    /// Sends like [`send_with`](Self::send_with), if the link has room now.
+    /// Sends a message that `fill` writes, like [`send_with`](Self::send_with), but only if the
+    /// link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons; `fill` was then not called.
@@ -177,7 +181,8 @@ impl Link {
         self.end().try_send_with(len, alone(fill))
     }
 
-    /// Sends like [`send_with`](Self::send_with), but waits for room only until `deadline`.
+    /// Sends a message that `fill` writes, like [`send_with`](Self::send_with), but waits for room
+    /// only until `deadline`.
     ///
     /// # Errors
     /// The errors of [`send_with`](Self::send_with).
@@ -242,8 +247,8 @@ impl Link {
         self.handle.recv(None)
     }
 
-    /// Receives the next message if one has arrived. `None` means the same as for
-    /// [`recv`](Self::recv).
+    /// Receives the next message if one has arrived. `None` means that the peer closed its end in
+    /// good order, as for [`recv`](Self::recv).
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons.
@@ -251,7 +256,7 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// Receives like [`recv`](Self::recv), but waits only until `deadline`.
+    /// Receives the next message like [`recv`](Self::recv), but waits only until `deadline`.
     ///
     /// # Errors
     /// The errors of [`recv`](Self::recv), and [`RecvError::TimedOut`].
@@ -305,7 +310,8 @@ impl Link {
         end.recv_with(None, |bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Receives like [`recv_with`](Self::recv_with), if a message has arrived.
+    /// Passes the next message to `read`, like [`recv_with`](Self::recv_with), but only if one has
+    /// arrived.
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons; `read` was then not called.
@@ -317,7 +323,8 @@ impl Link {
         end.try_recv_with(|bytes, info| read(MessageView::new(bytes, info, end)))
     }
 
-    /// Receives like [`recv_with`](Self::recv_with), but waits only until `deadline`.
+    /// Passes the next message to `read`, like [`recv_with`](Self::recv_with), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`recv_with`](Self::recv_with), and [`RecvError::TimedOut`].
@@ -338,7 +345,8 @@ impl Link {
         self.end().receive_driver().ack_to(&token.0)
     }
 
-    /// Makes this end deliver again every message that was received and not acknowledged.
+    /// Makes this end deliver again every message that the application received and did not
+    /// acknowledge: the next receive returns the oldest of them.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -356,10 +364,10 @@ impl Link {
     }
 
     /// Waits until everything that was sent before this call is in the system's buffers, or in
-    /// memory that the peer reads, or until an epoch began. It is for a thread that afterwards does
-    /// other work and uses no link of the group. Without this call, bytes that the network did not
-    /// take wait until some thread uses the group again. Whether the peer has received the messages
-    /// is known only after [`wait_acked`](Self::wait_acked).
+    /// memory that the peer reads, or until an epoch began. The call is for a thread that
+    /// afterwards does other work and uses no link of the group. Without this call, bytes that the
+    /// network did not take wait until some thread uses the group again. Whether the peer has
+    /// received the messages is known only after [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
     /// [`WaitError`] lists the reasons.
@@ -367,8 +375,8 @@ impl Link {
         self.end().send_driver().wait_sent(Some(deadline))
     }
 
-    /// Number of bytes of the stream from the position that the peer has acknowledged to its end.
-    /// They contain the unacknowledged messages, and 16 to 103 further bytes for each.
+    /// Number of bytes of the sent stream that the peer has not acknowledged. They contain the
+    /// unacknowledged messages, and 16 to 103 further bytes for each.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -376,7 +384,7 @@ impl Link {
         self.end().send_driver().unacked_bytes()
     }
 
-    /// Waits until a connection is attached.
+    /// Waits until the link has a connection over which messages flow (until it is attached).
     ///
     /// # Errors
     /// [`WaitError`], with the error text of the last attempt.
@@ -384,8 +392,8 @@ impl Link {
         self.end().waiter().wait_attached(Some(deadline))
     }
 
-    /// Begins a new epoch: both directions of the link are then empty. Unacknowledged messages are
-    /// dropped, and both ends report them.
+    /// Begins a new epoch with this number, such as a trading day: both directions of the link are
+    /// then empty. Unacknowledged messages are dropped, and both ends report them.
     ///
     /// # Errors
     /// [`EpochError`] lists the reasons.
@@ -402,8 +410,8 @@ impl Link {
         self.end().with_core(|core| core.epoch())
     }
 
-    /// Returns the oldest event that the application has not taken yet, if there is one. The link
-    /// keeps at most the first thousand of these events.
+    /// Returns the oldest event, such as a lost connection, that the application has not taken yet,
+    /// if there is one. The link keeps at most the first thousand of these events.
     pub fn try_event(&self) -> Option<Event> {
         self.end().receive_driver().try_event()
     }
@@ -445,7 +453,8 @@ impl Link {
         self.end().with_core(|core| core.reports_dropped())
     }
 
-    /// Subtracts `count` from the number that [`reports_dropped`](Self::reports_dropped) returns.
+    /// Subtracts `count` from the number that [`reports_dropped`](Self::reports_dropped) returns,
+    /// because the application has noted so many dropped reports.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -471,8 +480,8 @@ impl Link {
         self.end().with_core(|core| Bytes::copy_from_slice(core.login()))
     }
 
-    /// Position at which the next message will begin, or a lower position close to it. The position
-    /// is the same after a restart, unless a message was sent in between.
+    /// Position in the sent stream at which the next message will begin, or a lower position close
+    /// to that. After a restart the position is the same, unless a message was sent in between.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -553,7 +562,7 @@ impl Link {
         self.end().status()
     }
 
-    /// Counters of this end since this process opened the link.
+    /// Counters of this end, such as messages sent, since this process opened the link.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.end().stats()
@@ -598,7 +607,7 @@ impl Handle {
     }
 }
 
-/// A position in one stream of a link.
+/// A position in one stream of a link: a message begins or ends there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamPosition {
     /// The id of the stream: a random number, never 0. A new epoch and a new link file each begin a
@@ -613,16 +622,16 @@ pub struct StreamPosition {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EpochError {
-    /// The number of the new epoch must be higher than that of the present one.
+    /// The number of the new epoch is not higher than that of the present one.
     #[error(transparent)]
     NotHigher(#[from] StaleEpoch),
-    /// The link does nothing more in this process, for the reason given.
+    /// The link has stopped in this process, for the reason in the field.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
 
-/// Wraps code of the application that is called while the link is locked. If the wrapped code uses
-/// a link, it panics instead of waiting for the lock endlessly.
+/// Wraps `fill`, code of the application that runs while the link is locked. If `fill` uses a link,
+/// it panics instead of waiting for the lock endlessly.
 #[inline]
 pub(crate) fn alone(fill: impl FnOnce(&mut [u8])) -> impl FnOnce(&mut [u8]) {
     |room| locking_nothing(|| fill(room))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A received message, and the operations on it.
+//! A message that the application has received from a link, and the operations on the message.
 //!
 //! ```text
 //!   recv ─▶ Message ─┬─ ack ─────▶ this message and all before it are acknowledged
@@ -104,7 +104,7 @@ impl Message {
     /// received.
     ///
     /// The peer receives the acknowledgement with the next message, or when any thread waits for a
-    /// link of the group; without delay if a thread already waits.
+    /// link of the group; without delay if a thread already waits for one.
     ///
     /// # Errors
     /// [`AckError`] lists the reasons.
@@ -122,7 +122,8 @@ impl Message {
         self.info.reply(&self.link, answer, None)
     }
 
-    /// Replies like [`reply`](Self::reply), but waits only until `deadline`.
+    /// Sends `answer` and acknowledges like [`reply`](Self::reply), but waits for room only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`reply`](Self::reply).
@@ -132,7 +133,7 @@ impl Message {
 
     /// Replies like [`reply`](Self::reply), but does not wait: returns
     /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. The message
-    /// is then unchanged, and the caller may try again.
+    /// then stays unacknowledged, and the caller may try again.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(Instant::now()))
@@ -169,11 +170,12 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A token for one message of one stream, and for all messages before it.
+/// A token that names one message of one stream: acknowledging it acknowledges all messages before
+/// it, too.
 ///
 /// An application with its own database stores the token in the transaction that stores the result
-/// of a message. After a restart it acknowledges the messages that the stored token
-/// [`covers`](Self::covers), without working on them again.
+/// of a message. After a restart the application acknowledges the messages that the stored token
+/// [`covers`](Self::covers), without handling them again.
 ///
 /// ```
 /// use partywall_link::Token;
@@ -187,7 +189,7 @@ impl fmt::Debug for Message {
 pub struct Token(pub(crate) DeliveryId);
 
 impl Token {
-    /// Length in bytes of a token in the form in which it is stored.
+    /// Length in bytes of a token as [`to_bytes`](Self::to_bytes) returns it, for storage.
     pub const BYTES: usize = 24;
 
     /// Returns the token as bytes, which the application can store.
@@ -215,8 +217,8 @@ impl Token {
         Some(Self(DeliveryId { stream, start: Position(words[1]), end: Position(words[2]) }))
     }
 
-    /// Whether the message of `other` is the message of this token, or an earlier one of the same
-    /// stream.
+    /// Whether acknowledging this token also acknowledges the message of `other`: it is the same
+    /// message, or an earlier one of the same stream.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.0.stream == other.0.stream && other.0.end <= self.0.end

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is borrowed until the next one is received.
+//! A received message that the application borrows until it receives the next one, so that a short
+//! message needs no allocation.
 //!
 //! ```text
 //!   recv_ref ─▶ RefBuffer, in the receiver: short messages copied, long ones shared ◀── MessageRef
@@ -40,8 +41,9 @@ pub(crate) struct RefBuffer {
     copied: Vec<u8>,
     /// The bytes of the message, if it is long; `copied` is then not used.
     shared: Option<Bytes>,
-    /// The description of the message. It stays in this buffer and is not returned by value: a load
-    /// of several words that were stored one by one would stall the processor.
+    /// Position, delivery count and acknowledgement of the message. They stay in this buffer and
+    /// are not returned by value: a load of several words that were stored one by one would stall
+    /// the processor.
     info: MessageInfo,
 }
 
@@ -51,25 +53,28 @@ impl<'a> MessageRef<'a> {
         Self { buffer, link }
     }
 
-    /// Does the same as [`Message::position`](crate::Message::position).
+    /// Position at which the message begins in its stream; see
+    /// [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.buffer.info.token.start.0
     }
 
-    /// Does the same as [`Message::attempt`](crate::Message::attempt).
+    /// Delivery count of the message, from 1; see [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.buffer.info.attempt
     }
 
-    /// Does the same as [`Message::is_poison`](crate::Message::is_poison).
+    /// Whether the delivery count exceeds its limit, so that the message may be crashing its
+    /// consumers; see [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.buffer.info.is_poison(self.link)
     }
 
-    /// Does the same as [`Message::token`](crate::Message::token).
+    /// A token with which the message can be acknowledged later; see
+    /// [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.buffer.info.token)
@@ -82,7 +87,7 @@ impl<'a> MessageRef<'a> {
         self.buffer.shared.as_ref().map_or_else(copied, Bytes::clone)
     }
 
-    /// Does the same as [`Message::ack`](crate::Message::ack).
+    /// Acknowledges this message and all before it, as [`Message::ack`](crate::Message::ack) does.
     ///
     /// # Errors
     /// The errors of [`Message::ack`](crate::Message::ack).
@@ -91,7 +96,8 @@ impl<'a> MessageRef<'a> {
         self.buffer.info.ack(self.link)
     }
 
-    /// Does the same as [`Message::reply`](crate::Message::reply).
+    /// Sends `answer` and acknowledges this message, both or neither, as
+    /// [`Message::reply`](crate::Message::reply) does.
     ///
     /// # Errors
     /// The errors of [`Message::reply`](crate::Message::reply).
@@ -99,7 +105,8 @@ impl<'a> MessageRef<'a> {
         self.buffer.info.reply(self.link, answer, None)
     }
 
-    /// Does the same as [`Message::reply_deadline`](crate::Message::reply_deadline).
+    /// Replies, and waits for room until `deadline`, as
+    /// [`Message::reply_deadline`](crate::Message::reply_deadline) does.
     ///
     /// # Errors
     /// The errors of [`Message::reply_deadline`](crate::Message::reply_deadline).
@@ -160,7 +167,8 @@ impl RefBuffer {
     }
 }
 
-/// This sink shares the bytes of a long message, and copies the bytes of a short message.
+/// As a sink, which takes each delivered message, the buffer shares the bytes of a long message and
+/// copies those of a short one.
 impl Sink for RefBuffer {
     type Output = ();
 

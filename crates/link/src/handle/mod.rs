@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handles of an application: client, server, link, its halves and its messages.
+//! The objects that an application uses: client, server, link, the two directions of a link, and
+//! messages.
 //!
 //! ```text
 //!   client.rs ─▶ link.rs ── split ──▶ halves.rs        batch.rs      messages sent all or none

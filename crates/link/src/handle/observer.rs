@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Read-only view of a link for the async front end: it can be polled but never blocks.
+//! An observer of a link, for the async front end: it reads the link's state and never blocks.
 //!
 //! ```text
 //!   Link ─ handle ─▶ Endpoint ◀─ Observer    an observer is no handle: the link may be closed
@@ -19,7 +19,7 @@ use crate::error::{Stopped, WaitError};
 use crate::group::MemberId;
 use crate::handle::link::Link;
 
-/// Reads the state of one end of a link, without keeping the link open.
+/// Reads the state of one end of a link, without blocking and without keeping the link open.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
     end: Arc<Endpoint>,
@@ -42,12 +42,12 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
-    /// Position at which the sent messages end.
+    /// Position in the sent stream after the last sent message.
     pub(crate) tail: u64,
     /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,
-    /// Whether the peer closed its end in good order, and the application has not been told: no
-    /// `recv` has returned `None` for it yet.
+    /// Whether the peer closed its end in good order, and no `recv` has returned `None` for that
+    /// yet.
     pub(crate) has_finished: bool,
 }
 
@@ -63,7 +63,7 @@ impl Observer {
     /// Returns the present state of the link.
     ///
     /// # Errors
-    /// There is an error if the link is closed.
+    /// Fails if the link is closed.
     pub(crate) fn observe(&self) -> Result<Observation, Stopped> {
         self.end.observe(|core, connections| Observation {
             snapshot: Snapshot {
@@ -80,18 +80,23 @@ impl Observer {
         })
     }
 
-    /// Reads the peer's acked offset. If some sent message is unacknowledged, the group lists the
-    /// link as one with events as soon as the peer acknowledges more.
+    /// Reads up to which position the peer has acknowledged. If a sent message is unacknowledged,
+    /// the group lists the link as one with events as soon as the peer acknowledges more.
     ///
     /// # Errors
-    /// There is an error if the link is closed.
+    /// Fails if the link is closed.
     pub(crate) fn await_acks(&self) -> Result<(), Stopped> {
         self.end.send_driver().unacked_bytes().map(drop)
     }
 
-    /// Closes the link like [`Link::close`].
+    /// Sends all messages, closes the link and writes its file to the disk, like [`Link::close`].
     pub(crate) fn close(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close(deadline)
+    }
+
+    /// Closes the link without LEAVE, like [`Link::detach`].
+    pub(crate) fn detach(&self) -> Result<(), Stopped> {
+        self.end.shutdown().detach()
     }
 
     /// Closes the link like [`close`](Self::close), but writes nothing to the disk.

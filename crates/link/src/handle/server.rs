@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server, which accepts links.
+//! The server of the public interface: it listens at addresses, and has the links that clients
+//! attach to it.
 //!
 //! ```text
 //!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ are name, window, peer, login fit? ─ no ─▶ REFUSE
@@ -25,8 +26,8 @@ use partywall_sys::{ForkGuard, Listener};
 
 use crate::config::{Config, LoginAnswer, LoginRequest};
 use crate::drive::{Before, Entered, Monitor};
-use crate::end::{Endpoint, Home};
-use crate::error::{AcceptError, BindError, OpenError};
+use crate::end::{Endpoint, Home, Shutdown};
+use crate::error::{AcceptError, BindError, OpenError, Stopped, WaitError};
 use crate::group::Group;
 use crate::handle::greeting::{Asked, Greeting};
 use crate::handle::link::Link;
@@ -35,7 +36,8 @@ use crate::storage::{OpenStorage, Storage};
 use crate::store::Key;
 use partywall::{Address, AddressError};
 
-/// Serves links at an address. [`Client`](crate::Client) has an example of both sides.
+/// Serves links at an address, to which clients connect. [`Client`](crate::Client) has an example
+/// of both sides.
 ///
 /// Over TCP, a server needs [`Config::on_login`] or [`Config::allow_anonymous_tcp`].
 ///
@@ -43,6 +45,8 @@ use partywall::{Address, AddressError};
 /// or for any of the server's links, or polls the [`group`](Self::group).
 ///
 /// Dropping the server closes all its links, even those with a handle, and removes its socket file.
+/// It does not write to the disk, so the links' files are refused after a reboot: call
+/// [`close`](Self::close) before the process ends.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<ServerShared>,
@@ -58,7 +62,8 @@ pub(super) struct ServerShared {
     pub(super) guard: ForkGuard,
     /// Token of the server's timer in the reactor that polls for the server's group.
     pub(super) timer_token: u64,
-    /// Locked while a thread searches for a link and opens it, so that no link is opened twice.
+    /// Locked while a thread looks up a link and opens it, so that two threads do not open the same
+    /// link.
     pub(super) opening: Mutex<()>,
     pub(super) monitor: Arc<Monitor<ServerState>>,
 }
@@ -70,7 +75,8 @@ pub(super) struct ServerState {
     pub(super) links: HashMap<Key, Arc<Endpoint>>,
     pub(super) offered: VecDeque<Arc<Endpoint>>,
     pub(super) timer: Option<Instant>,
-    /// Whether the listeners are paused; `None` if some of them are paused and others not.
+    /// Whether the listeners are paused, so that new connections wait in the backlog; `None` if
+    /// some are paused and others not.
     pub(super) is_paused: Option<bool>,
     /// Time until which all listeners pause because `accept` failed: descriptors or memory were
     /// exhausted. `None` if they need not pause for that reason.
@@ -83,7 +89,7 @@ pub(super) struct ServerState {
 
 impl Entered for ServerState {}
 
-/// A listener, with the address to which it is bound.
+/// A listening socket of the server, with the address to which it is bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,
@@ -161,7 +167,8 @@ impl Server {
         &self.shared.address
     }
 
-    /// The group that drives all links of the server.
+    /// The group to which all links of the server belong: a thread that polls it, or blocks on one
+    /// of its links, handles all of them.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.shared.group
@@ -177,7 +184,8 @@ impl Server {
         self.shared.accept(None)
     }
 
-    /// Accepts like [`accept`](Self::accept), but waits only until `deadline`.
+    /// Returns the next attached link like [`accept`](Self::accept), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept), and [`AcceptError::TimedOut`].
@@ -185,8 +193,8 @@ impl Server {
         self.shared.accept(Some(deadline))
     }
 
-    /// Returns the next attached link without a handle, if there is one now. The call also answers
-    /// connections, and never waits.
+    /// Returns the next attached link without a handle, if there is one now. The call also accepts
+    /// and answers connections that have arrived, and never waits.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
@@ -196,7 +204,7 @@ impl Server {
     }
 
     /// Opens the link called `link` of the client called `client`, whether that client has attached
-    /// or not. Messages sent before the client attaches are kept for it.
+    /// or not. Messages that the server sends before the client attaches are kept for the client.
     ///
     /// A handle that is opened again continues after the last message that the former handle
     /// received. [`rewind`](Link::rewind) delivers again those messages that were not acknowledged.
@@ -208,6 +216,19 @@ impl Server {
         let key = Key::new(&self.shared.name, client, link)?;
         let end = self.shared.link(key)?;
         if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
+    }
+
+    /// Stops accepting connections, and closes all links of the server like [`Link::close`], even
+    /// those with a handle. The link files are then written to the disk together, which may last
+    /// beyond `deadline`: many files cost hardly more than one.
+    ///
+    /// # Errors
+    /// The first error of [`Link::close`]. All links are closed even then.
+    pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
+        if self.shared.guard.is_child() {
+            return Err(Stopped::Forked.into());
+        }
+        Shutdown::close_all(&self.shared.stop(), Some(deadline))
     }
 
     /// Number of connections that the server refused, or that ended before their ATTACH arrived.
@@ -233,22 +254,27 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if shared.guard.is_child() {
-            return;
+        if !self.shared.guard.is_child() {
+            self.shared.stop().iter().for_each(|link| link.shutdown().abandon());
         }
+    }
+}
+
+impl ServerShared {
+    /// Ends all listeners and handshakes, and returns the links, which stay open.
+    fn stop(&self) -> Vec<Arc<Endpoint>> {
         let (listeners, greetings, links) = {
-            let mut state = shared.monitor.lock();
+            let mut state = self.monitor.lock();
             let greetings = std::mem::take(&mut state.greetings);
             let listeners = std::mem::take(&mut state.listeners);
             (listeners, greetings, std::mem::take(&mut state.links))
         };
-        let reactor = &shared.group.inner.reactor;
+        let reactor = &self.group.inner.reactor;
         listeners.iter().for_each(|(token, found)| reactor.unwatch(&found.listener, *token));
         greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
-        reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
-        reactor.forget(shared.timer_token);
-        links.values().for_each(|link| link.shutdown().abandon());
+        reactor.set_timer(self.timer_token, self.monitor.lock().timer.take(), None);
+        reactor.forget(self.timer_token);
+        links.into_values().collect()
     }
 }
 
@@ -277,8 +303,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // With `None`, `arrange` sets anew for each listener, and so for the new listener too,
-            // whether the reactor watches it.
+            // With `None`, the next call of `arrange` tells the reactor for each listener, the new
+            // one included, whether to watch it.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -298,8 +324,8 @@ impl ServerShared {
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Decides whether a client may attach. If so, returns the client's link, its ATTACH and the
-    /// login reply of the application.
+    /// Decides whether the client that sent this ATTACH may attach. If so, returns the client's
+    /// link, its ATTACH and the login reply of the application.
     pub(super) fn judge(
         &self,
         greeting: &Greeting,

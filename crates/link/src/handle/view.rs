@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that the application reads in the link's own memory, where it was checked, and that is
-//! acknowledged afterwards.
+//! A message that the application reads in the link's own memory, without a copy. The link
+//! acknowledges the message when the application's closure returns.
 //!
 //! ```text
 //!   recv_with ─▶ noted as delivered ─▶ MessageView ─▶ read() ─ returns ─▶ acked   under the lock
@@ -14,7 +14,8 @@ use std::ops::Deref;
 use crate::end::{Endpoint, MessageInfo};
 use crate::handle::message::Token;
 
-/// A message that the closure given to [`recv_with`](crate::Link::recv_with) reads.
+/// A message in the link's memory, which the closure given to [`recv_with`](crate::Link::recv_with)
+/// reads.
 pub struct MessageView<'a> {
     bytes: &'a [u8],
     info: &'a MessageInfo,
@@ -34,25 +35,28 @@ impl<'a> MessageView<'a> {
         self.bytes
     }
 
-    /// Does the same as [`Message::position`](crate::Message::position).
+    /// Position at which the message begins in its stream; see
+    /// [`Message::position`](crate::Message::position).
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.info.token.start.0
     }
 
-    /// Does the same as [`Message::token`](crate::Message::token).
+    /// A token that names the message, and that the application can store; see
+    /// [`Message::token`](crate::Message::token).
     #[must_use]
     pub const fn token(&self) -> Token {
         Token(self.info.token)
     }
 
-    /// Does the same as [`Message::attempt`](crate::Message::attempt).
+    /// Delivery count of the message, from 1; see [`Message::attempt`](crate::Message::attempt).
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.info.attempt
     }
 
-    /// Does the same as [`Message::is_poison`](crate::Message::is_poison).
+    /// Whether the delivery count exceeds its limit, so that the message may be crashing its
+    /// consumers; see [`Message::is_poison`](crate::Message::is_poison).
     #[must_use]
     pub fn is_poison(&self) -> bool {
         self.info.is_poison(self.link)

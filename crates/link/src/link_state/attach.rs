@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two ends of a link agree on connections, epochs, skips and quarantine (SPEC 12.2 to 12.4).
+//! The handshake by which two ends of a link agree on a connection, and on the position at which
+//! each stream continues (SPEC 12.2 to 12.4). Each end sends its views: its records of how far both
+//! streams have come. The sender of a stream decides from the two views.
 //!
 //! ```text
 //!  client                                server
@@ -37,38 +39,38 @@ use super::peer_memory::PeerMapping;
 use crate::protocol::frame::{Attach, Frame, Names, Refusal, Window};
 use crate::store::Quarantine;
 
-/// What one owner of a link's end knows of its connections to the peer. A later owner gets none of
-/// this state.
+/// State of a link's end that concerns its connections to the peer. It exists only in this process:
+/// a later owner of the end gets none of it.
 #[derive(Debug, Default)]
 pub(super) struct Attachment {
     /// The number of the client's last connection, which a server takes from the client's ATTACH.
     pub(super) connection_number: ConnectionNumber,
-    /// The connection that the server confirmed last, which is the present one.
+    /// At a server, the connection for which CONFIRM arrived last, which is the present one.
     pub(super) present: Present,
     /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
-    /// The process that owned the peer's store on the last connection. Only if the same process
-    /// attaches again may a stream continue as it is.
+    /// The process that owned the peer's file or memory on the last connection. Only if the same
+    /// process attaches again, messages that arrived here and are unacknowledged remain valid.
     pub(super) peer: Option<Peer>,
     /// Position up to which the peer has received this end's acknowledgements on the present
     /// connection.
     pub(super) acked: Position,
-    /// The position up to which a record of the open batch acknowledges. It becomes `acked` when
-    /// the batch is published.
+    /// The position up to which a record of the open, unpublished batch acknowledges the peer's
+    /// stream. It becomes `acked` when the batch is published.
     pub(super) acked_by_batch: Option<Position>,
-    /// Position in the peer's stream from which on the peer's records acknowledge our present
-    /// stream (by `ack_pos`). `None` until the peer has sent that position.
+    /// Position in the peer's stream from which on the field `ack_pos` of the peer's records refers
+    /// to our present stream. `None` until the peer has sent that position.
     pub(super) acks_from: Option<Position>,
-    /// Position in our stream from which on our records acknowledge what arrives on the present
-    /// connection.
+    /// Position in our stream from which on our records carry acknowledgements for the present
+    /// connection. Earlier records were written before it.
     pub(super) fresh_from: Position,
-    /// A skip in our stream that this end decided as the sender. The peer may not have applied it
-    /// yet.
+    /// A skip (a range that the receiver passes over) in our stream, which this end decided as the
+    /// sender. The peer may not have applied it yet.
     pub(super) decided: Option<Skip>,
     /// Whether a later owner of this end has replaced this process, which then attaches no more.
     pub(super) is_fenced: bool,
     /// The stream and the position at which the peer's messages end, once the peer has closed its
-    /// end in good order. `None` before, and after the application was told.
+    /// end in good order. `None` before, and after the application was notified.
     pub(super) finished_at: Option<(Option<StreamId>, Position)>,
     /// Number of connections that this process has begun so far; it gives each connection its id.
     connections: u64,
@@ -82,7 +84,8 @@ impl Attachment {
         ConnId(self.connections)
     }
 
-    /// Ends the present connection if its id is `id`. Returns whether it had this id.
+    /// Ends the present connection if its id is `id`. Returns whether the present connection had
+    /// this id.
     pub(super) fn end(&mut self, id: ConnId) -> bool {
         if self.active != Some(id) {
             return false;
@@ -100,20 +103,21 @@ impl Attachment {
     }
 }
 
-/// A server's answer to an ATTACH. The answer is queued on the contained connection.
+/// A server's answer to an ATTACH, a client's request to attach. The answer is queued on the
+/// contained connection.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The queue of the connection contains ATTACHED.
+    /// The ATTACH was accepted: ATTACHED is queued on the connection.
     Attached(Conn),
-    /// The queue of the connection contains REFUSE. The driver has to close the connection
-    /// afterwards.
+    /// The ATTACH was refused: REFUSE is queued on the connection, and the driver then has to close
+    /// the connection.
     Refused(Conn, End),
 }
 
 /// The effect of a control frame on the connection on which it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handled {
-    /// The frame has not made the connection the present one.
+    /// The frame was handled, and has not made its connection the present one.
     Unchanged,
     /// The connection has become the present one. The driver has to close any other connection.
     Activated,
@@ -128,14 +132,14 @@ pub struct StaleEpoch {
 }
 
 impl LinkState {
-    /// Begins a client's connection, in whose queue is ATTACH. Returns `None` if this end is fenced
-    /// or in quarantine.
+    /// Begins a client's connection, with ATTACH queued on it. Returns `None` if a later owner has
+    /// replaced this process (fenced it), or if the link is in quarantine.
     pub(crate) fn attach(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         self.attach_with(names, login, None)
     }
 
-    /// Begins a connection like [`attach`](Self::attach), to a server of the same user on this
-    /// machine: ATTACH offers this end's memory, if it can be mapped.
+    /// Begins a connection like [`attach`](Self::attach), but over a Unix socket to a process of
+    /// the same user. ATTACH offers this end's memory, if it can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -186,8 +190,8 @@ impl LinkState {
         let decision = self.decide(&attach.receiving);
         let mapping = mapping.filter(|_| attach.shares);
         let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
-        // This end offers its memory only to a client that has sent the memory of the store that it
-        // names in ATTACH.
+        // This end offers its memory only to a client that has sent its own memory, with the store
+        // id that its ATTACH names.
         conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
         conn.shares = conn.peer_memory.is_some();
@@ -224,7 +228,8 @@ impl LinkState {
         }
     }
 
-    /// Handles ATTACHED, the server's answer, at the client.
+    /// Handles ATTACHED, the server's answer to ATTACH, at the client: checks the server's
+    /// decision, stores the outcome, and sends CONFIRM.
     fn on_attached(
         &mut self,
         conn: &mut Conn,
@@ -243,8 +248,9 @@ impl LinkState {
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
-        // The skip that the server reports is recorded even if the epochs differ. A later change of
-        // the epoch may forget this end's own streams, to which the skip refers.
+        // The skip that the server reports in its view is recorded first, even if the epochs
+        // differ. Adopting the server's epoch may forget this end's streams, to which the skip
+        // refers.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -259,12 +265,12 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // The server answered a view that this end made in an earlier epoch, which has ended
-            // since.
+            // The server answered what this end stated in ATTACH about its received stream, which
+            // is of an epoch that has ended since.
             return Err(End::Moved);
         }
-        // The server decided where its stream continues, or that no stream resumes. Either decision
-        // must follow from the two views.
+        // The server decided where its stream continues, or that it cannot. Its decision must
+        // follow from its own view and the view in ATTACH.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -284,16 +290,17 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // `given` is the view that this end sent in ATTACH. If the application has acknowledged
-        // more messages since then, an ACK is due now.
+        // `given` is what this end stated in ATTACH as the receiver: the position up to which it
+        // had consumed the server's stream. If the application has acknowledged more messages since
+        // then, an ACK is due now.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
         Ok(Handled::Activated)
     }
 
-    /// Handles CONFIRM at the server. The frame has the client's decision about the client's
-    /// stream.
+    /// Handles CONFIRM at the server. The frame has the client's decision at which position the
+    /// client's stream continues.
     fn on_confirm(
         &mut self,
         conn: &mut Conn,
@@ -321,8 +328,9 @@ impl LinkState {
         if given.epoch() != epoch || attach.identity.epoch < epoch {
             return Err(End::EpochAdopted);
         }
-        // An honest client may have trimmed its ring, or begun an epoch, since it made its view. So
-        // a decision that does not match the view is no violation.
+        // An honest client may have freed records of its ring, or begun an epoch, since it made its
+        // view. So a decision that does not match that view is no violation, and both ends attach
+        // again.
         if theirs.check(&attach.sending, &given).is_err() {
             return Err(End::Moved);
         }
@@ -352,8 +360,8 @@ impl LinkState {
         Ok(Handled::Activated)
     }
 
-    /// Handles BEGIN at the client. The server sends BEGIN after it has applied the client's
-    /// decision.
+    /// Handles BEGIN, the last frame of the handshake, at the client. The server sends BEGIN after
+    /// it has applied the client's decision.
     fn on_begin(
         &mut self,
         stream: Option<StreamId>,
@@ -376,8 +384,8 @@ impl LinkState {
         }
         let own = self.attachment.connection_number;
         match &refusal {
-            // This end's store cannot have made so many connections, so the number is false. If it
-            // were believed, no higher number might be left for later connections.
+            // This end cannot have made so many connections, so the number is false. If the number
+            // were believed, no higher one might be left for later connections.
             Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
@@ -391,7 +399,8 @@ impl LinkState {
         End::Refused { by_us: false, refusal }
     }
 
-    /// Returns the fields that describe this end in ATTACH and ATTACHED.
+    /// Returns the fields that describe this end in ATTACH and ATTACHED: its identity, and its
+    /// views (how far it has sent and received both streams).
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.store.provenance();
         let identity = Identity {
@@ -430,8 +439,9 @@ impl LinkState {
         reconcile(&self.sender_view(), receiver, |at| self.retained.digest_at(at))
     }
 
-    /// Whether one of the two decisions says that no stream can resume. If so, the link goes into
-    /// quarantine: both ends keep all bytes until an operator decides.
+    /// Puts the link into quarantine if one of the two decisions says that its stream cannot
+    /// continue. Returns whether the link is in quarantine: both ends keep all bytes until an
+    /// operator decides.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
@@ -441,8 +451,9 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// Applies the peer's decision to this end's state as a receiver, and returns the new state.
-    /// There is an error if the decision no longer fits. The caller stores the new state.
+    /// Applies the peer's decision, at which position its stream continues, to this end's state as
+    /// a receiver. Returns the new state, which the caller stores, or an error if the decision no
+    /// longer fits.
     fn fits(
         &self,
         answer: &Attach,
@@ -457,9 +468,9 @@ impl LinkState {
         })
     }
 
-    /// Stores the outcome of an attach in one commit: the new acked offset, the peer's identity,
-    /// the ranges that were skipped, all reports, and how the previous epoch ended for both
-    /// directions.
+    /// Stores the outcome of an attach in one commit: the peer's identity, and the position up to
+    /// which this end has consumed its stream. The commit also has the skipped ranges, all reports,
+    /// and how the previous epoch ended for both directions.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
@@ -495,30 +506,31 @@ impl LinkState {
     }
 
     /// Begins to send on the connection, at the position that this end decided as the sender. If
-    /// the base of its stream is higher by now, it begins at the base.
+    /// earlier records were freed since, it begins at the base, the first record kept.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
             // is not beyond its tail. So this call does not fail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
-        // No acknowledgement in the peer's records is believed until the peer says from which
-        // record on they refer to our present stream.
+        // Acknowledgements in the peer's records are ignored until the peer says from which record
+        // on they refer to our present stream.
         self.attachment.acks_from = None;
         if let (true, Some(peer_memory)) = (conn.is_shared, conn.peer_memory.take()) {
             conn.begin(None);
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
-                // A reply or a skip may have changed the acked offset without storing it in the
-                // consumed slots, which the peer now reads.
+                // A reply or a skip may have changed the acked offset in the durable state only.
+                // The peer now reads the offset from the consumed record, so it is stored there,
+                // too.
                 self.store.consume(acked_offset);
             }
             return;
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
-        // `from` is the boundary of a record: either the peer's acked offset, whose digest matched
-        // there, or our base.
+        // A record begins at `from`: it is either the peer's acked offset, whose digest matched
+        // there, or the position of the first record that we keep.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
@@ -531,15 +543,15 @@ impl LinkState {
             return Err(StaleEpoch { present: present.0 });
         }
         // Over shared memory the peer sends no ACK frame, so its acked offset is read from its
-        // memory once more.
+        // memory once more. Fewer messages are then reported as dropped.
         self.poll_acked();
         let settlement = epoch::leave(self.past(), self.store.durable.past);
         self.enter(epoch, settlement.past, settlement.reports);
         Ok(())
     }
 
-    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` says how far
-    /// each direction of the peer's previous epoch came.
+    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` has the
+    /// positions up to which the peer sent and consumed in the epoch that it left.
     fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
         self.poll_acked();
         let settlement = epoch::adopt(self.past(), self.store.durable.past, theirs);
@@ -573,8 +585,8 @@ impl LinkState {
         self.push_event(Event::Epoch { epoch: epoch.0 });
     }
 
-    /// Returns a summary of the present epoch, which is about to end: how far each direction was
-    /// sent, acknowledged and consumed.
+    /// Returns a summary of the present epoch, which is about to end: the positions up to which
+    /// each stream was sent, acknowledged and consumed.
     fn past(&self) -> Past {
         let out = &self.retained;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -585,16 +597,16 @@ impl LinkState {
         Past { epoch: self.store.durable.epoch, sending, receiving, settled: false }
     }
 
-    /// Records a skip that the peer has applied to our outgoing stream. If the skip is new, it and
-    /// its reports are committed to the store.
+    /// Records a skip: a range of our stream that the peer, as its receiver, has passed over. If
+    /// the skip is new, it and its reports are committed to the store.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
             self.commit_state();
         }
     }
 
-    /// Records a skip like [`learn`](Self::learn), but leaves the commit to the caller. Returns
-    /// whether the skip is new.
+    /// Records a skip (a range that the peer passed over) like [`learn`](Self::learn), but leaves
+    /// the commit to the caller. Returns whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);
@@ -623,8 +635,8 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// Draws the id of a new stream, such that no record of the present stream can be taken for a
-    /// record of the new one.
+    /// Draws a random id for a new stream, whose tag differs from that of the present one: no
+    /// record that is still in the ring passes for one of the new stream.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();
@@ -635,7 +647,8 @@ impl LinkState {
     }
 }
 
-/// Handles SHARE at the server: the client reads the server's memory. SHARE comes before CONFIRM.
+/// Handles SHARE at the server, which says that the client has mapped the server's memory. SHARE
+/// comes before CONFIRM.
 fn on_share(conn: &mut Conn) -> Result<Handled, End> {
     let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
     if !is_in_place || conn.is_shared {
@@ -662,6 +675,7 @@ fn random() -> u64 {
     ])
 }
 
-/// Maximum distance between this end's connection number and one that a peer reports. An older copy
-/// of this end's file cannot lack more connections, so a client believes no higher number.
+/// Maximum distance from this end's connection number to a higher one that a server reports. Even
+/// an end restored from an old copy of its file lacks fewer connections, so a client believes no
+/// higher number.
 const STEP_MAX: u64 = 1 << 32;

@@ -26,7 +26,8 @@ use crate::retained::{Retained, SendCursor, Stuck};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnId(pub u64);
 
-/// One connection of a link, without its socket.
+/// One connection of a link, without its socket: the state of its handshake, and the frames and
+/// records to be written.
 #[derive(Debug)]
 pub(crate) struct Conn {
     id: ConnId,
@@ -41,12 +42,13 @@ pub(crate) struct Conn {
     /// The bytes of the queued control frames. The first `control_sent` of them are already
     /// written.
     pub(super) control: Vec<u8>,
-    /// The offset in `control` of the last queued frame, if that frame is an ACK.
+    /// The offset in `control` of the last queued frame, if that frame is an ACK; a newer ACK
+    /// replaces it.
     pub(super) last_ack: Option<usize>,
     /// Number of bytes of `control` that are already written.
     pub(super) control_sent: usize,
-    /// The next record to write. `None` if the connection is not active, or no record goes over its
-    /// socket.
+    /// The place of the next byte of a record to write. `None` if the connection is not attached,
+    /// or no record goes over its socket.
     pub(super) cursor: Option<SendCursor>,
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
@@ -57,8 +59,8 @@ pub(crate) struct Conn {
     /// Whether this end's ATTACH or ATTACHED says that descriptors of its memory and doorbell come
     /// with the frame.
     pub(super) shares: bool,
-    /// The descriptor of this end's memory. It is sent with the first byte that is written; `None`
-    /// afterwards.
+    /// The descriptor of this end's memory, which is sent with the first byte that is written;
+    /// `None` afterwards.
     pub(super) descriptor: Option<OwnedFd>,
     /// The mapped memory of the peer, whose header is not checked yet.
     pub(super) peer_mapping: Option<PeerMapping>,
@@ -72,8 +74,8 @@ pub(crate) struct Conn {
 /// The progress of the handshake on a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// This end is a client, and has sent ATTACH, which contained this view of the stream that the
-    /// client receives.
+    /// This end is a client, and has sent ATTACH. The field is the view in that ATTACH: how far the
+    /// client has received the server's stream.
     Asked(ReceiverView),
     /// This end is a server, and has answered the client's ATTACH with ATTACHED.
     Answered(Box<Answered>),
@@ -125,14 +127,14 @@ impl Conn {
         self.descriptor.as_ref().map(AsFd::as_fd)
     }
 
-    /// Withdraws the offer of this end's memory, because its descriptor cannot be sent. The
-    /// connection then uses the socket.
+    /// Withdraws the offer of this end's memory, because the system does not send its descriptor.
+    /// The connection then uses the socket.
     pub(crate) fn drop_descriptor(&mut self) {
         self.descriptor = None;
     }
 
     /// Stores the mapped memory of the server, whose descriptor came with the first byte of its
-    /// answer. The caller does so before the answer is handled.
+    /// answer. The caller stores it before it handles the answer.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
@@ -189,7 +191,7 @@ impl Conn {
         self.stage = Stage::Over;
         if self.is_within_record() {
             // A record was written in part, and no frame can follow in the middle of a record. So
-            // the queued frames are dropped.
+            // the frames queued before the end of the connection are dropped.
             self.control.clear();
             self.control_sent = 0;
             self.last_ack = None;
@@ -201,19 +203,19 @@ impl Conn {
         end
     }
 
-    /// Whether the next record has been written in part.
+    /// Whether the next record has been written to the socket in part.
     fn is_within_record(&self) -> bool {
         self.cursor.as_ref().is_some_and(|cursor| !cursor.is_at_start())
     }
 
-    /// Makes the connection active. Records are written to the socket from `cursor` on; `None`
-    /// means that no record goes over the socket.
+    /// Makes the connection active: its handshake is complete. Records are written to the socket
+    /// from `cursor` on; `None` means that no record goes over the socket.
     pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
     }
 
-    /// Whether a control frame or a record still has to be written.
+    /// Whether a control frame or a record still has to be written to the socket.
     #[inline]
     pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
         let writes_records = !self.is_leaving || self.is_within_record();
@@ -229,23 +231,23 @@ impl Conn {
     }
 
     /// Whether all records up to the position `tail` are written to the socket. Over shared memory:
-    /// whether the peer can read these records, and has been told that it may.
+    /// whether the peer can read these records, and this end has written the frames that say so.
     pub(super) fn has_sent(&self, retained: &Retained, tail: Position) -> bool {
         let is_read_in_memory = self.is_shared && !self.has_control();
         is_read_in_memory || self.cursor(retained).is_some_and(|at| at.next() >= tail)
     }
 
     /// Identifies the next byte to write on the connection. The value changes with each byte
-    /// written.
+    /// written, so equal values show that nothing was written.
     pub(super) fn next_outgoing(&self, retained: &Retained) -> (usize, usize, Option<SendCursor>) {
         (self.control.len(), self.control_sent, self.cursor(retained))
     }
 
-    /// Returns the place of the next byte to write in our records.
+    /// Returns the place, in the records of our ring, of the next byte to write.
     ///
-    /// The receiver may have acknowledged more between its view and its decision where to resume
-    /// (SPEC 12.2); the frame with that decision states the higher position. So the place moves
-    /// forward to the base.
+    /// The peer may have acknowledged more since it stated where to resume, and a later frame says
+    /// so (SPEC 12.2). The records up to there may be freed, so the place moves forward to the
+    /// base, the first record kept.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -259,7 +261,7 @@ impl Conn {
     /// Returns the number of slices used.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(super) fn outgoing<'a>(
         &'a self,
         retained: &'a Retained,
@@ -281,15 +283,15 @@ impl Conn {
         if self.is_leaving && !within {
             return Ok(used);
         }
-        // If control frames wait until a record is written completely, only the rest of that record
+        // If control frames wait because a record was written in part, only the rest of that record
         // is added, as one slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
         records.map(|records| used + records).map_err(|stuck| match stuck {
-            // The next byte lies before the base, but in the middle of a record, so the place
-            // cannot move forward to the base. Other records may already have overwritten that
-            // record.
+            // The next byte lies in the middle of a record that was freed, so the place cannot move
+            // forward to the first record kept. Other records may already have overwritten the
+            // freed one.
             Stuck::Passed => End::Moved,
             stuck => End::Broken(stuck.to_string()),
         })
@@ -298,7 +300,7 @@ impl Conn {
     /// Counts the next `bytes` bytes as written to the socket.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(super) fn sent(&mut self, retained: &Retained, mut bytes: usize) -> Result<(), End> {
         if bytes > 0 {
             self.descriptor = None;

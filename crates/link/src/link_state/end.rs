@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a connection of a link ends.
+//! The reasons for which a connection of a link ends, and the protocol violations of a peer.
 
 use std::fmt;
 
@@ -11,20 +11,21 @@ use crate::protocol::frame::Refusal;
 /// Reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// One end refused the attach: this end if `by_us`, else the peer.
+    /// One end refused to attach: this end if `by_us`, else the peer.
     Refused { by_us: bool, refusal: Refusal },
     /// One end has adopted the epoch of the other end, so both ends have to attach again.
     EpochAdopted,
-    /// A decision about a stream no longer fits the state of the end for which it was made, so both
-    /// ends have to attach again.
+    /// The decision at which position a stream continues no longer fits the state of one end,
+    /// because messages were acknowledged or an epoch began meanwhile. Both ends have to attach
+    /// again.
     Moved,
-    /// The peer did not repeat this end's nonce, so it did not prove that it is alive on this
-    /// connection.
+    /// The peer did not repeat the random number that this end sent on this connection. So its
+    /// frame may be an old one of another connection.
     NotFresh,
     /// A newer connection of the same link has replaced the connection.
     Replaced,
-    /// The views of the two ends contradict each other, so both ends keep all bytes until an
-    /// operator decides.
+    /// The two ends' records of how far their streams have come contradict each other, so both ends
+    /// keep all bytes until an operator decides.
     Quarantined,
     /// The peer closed its end in good order.
     Left,
@@ -75,20 +76,22 @@ pub enum Violation {
     /// position.
     #[error("the BLOB of the record at position {0} has another checksum")]
     BlobCrc(u64),
-    /// The record at this position leaves a gap after the records before it, or overlaps them.
+    /// The record at this position does not begin where the record before it ends.
     #[error("the record at position {0} is not the next one")]
     OutOfOrder(u64),
-    /// The peer acknowledged up to this position, which is beyond the end of our sent messages.
+    /// The peer acknowledged our stream up to this position, which is beyond the end of our sent
+    /// messages.
     #[error("it acknowledged position {0}, which was never sent")]
     AckBeyondTail(u64),
     /// The peer has sent more without an acknowledgement than its ring and slab can hold.
     #[error("more messages are unread than its ring and slab can hold")]
     Overfull,
-    /// The peer's decision at which position a stream continues does not follow from the views of
-    /// the two ends.
+    /// The peer's decision at which position its stream continues does not follow from what both
+    /// ends stated about that stream in the handshake.
     #[error("its decision does not follow from the views of the two sides")]
     Decision,
-    /// The frame or record that the text names is not allowed at this point of the connection.
+    /// The peer sent a frame or record, which the text names, at a point of the connection where it
+    /// is not allowed.
     #[error("{0} is out of place")]
     OutOfPlace(&'static str),
 }

@@ -23,12 +23,13 @@ pub enum Event {
         /// The reason why the connection ended, as text for an operator.
         reason: String,
     },
-    /// An attempt to attach failed; a client tries again by itself.
+    /// An attempt to attach (to join the two ends of a link over a new connection) failed. A client
+    /// tries again by itself.
     Refused {
         /// The reason why the attempt failed, as text for an operator.
         reason: String,
     },
-    /// Both ends are now in the epoch with this number, or will be once they attach.
+    /// This end is now in the epoch with this number. The peer adopts it when both ends attach.
     Epoch {
         /// The number of the new epoch.
         epoch: u64,
@@ -36,7 +37,7 @@ pub enum Event {
     /// A later process has opened this end and has attached to the peer. So this process attaches
     /// no more.
     Fenced,
-    /// The stores of the two ends contradict each other: both keep all bytes until an operator
+    /// The files of the two ends contradict each other: both ends keep all bytes until an operator
     /// decides.
     Quarantined,
     /// The link file of this end was last owned before a reboot, and was not closed in good order.
@@ -48,8 +49,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether this event says that the peer has closed its end in good order. Everything that the
-    /// peer had sent has arrived before such an event.
+    /// Whether this event says that the peer has closed its end in good order. All messages that
+    /// the peer had sent arrived before such an event.
     #[must_use]
     pub fn is_farewell(&self) -> bool {
         matches!(self, Self::Detached { reason } if *reason == End::Left.to_string())
@@ -108,8 +109,8 @@ impl Events {
     }
 }
 
-/// Maximum number of events in the queue. Reports of skipped or dropped messages are not in the
-/// queue: the state of the link keeps them.
+/// Maximum number of events in the queue; later ones are counted as dropped. It bounds memory, and
+/// no report is lost: reports of skipped or dropped messages are in the link's state.
 const EVENTS_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fast path of a link over shared memory: short messages, while no other work is pending.
+//! The fast path of a link over shared memory: the short code by which most short messages are sent
+//! and received, while no other work is pending.
 //!
 //! ```text
 //!   closed ── open: no work but messages is pending, and the path allows N messages ──▶ open
@@ -16,12 +17,13 @@
 //! by its monitor, which closes the path first.
 //!
 //! Words that the peer or a later owner reads are stored for each message. Values that only this
-//! process reads (the received position, the counts) are kept here, and
-//! [`settle`](FastPath::settle) hands them to their owners before other code reads them.
+//! process reads (the received position, the counts) are kept here. [`settle`](FastPath::settle)
+//! copies them to the inbox and the state before other code reads them.
 //!
 //! # Invariants
 //!
-//! - Every record between the inbox's received position and `next` was delivered and acknowledged.
+//! - Every record between the inbox's received position and `Reader::next` was delivered and
+//!   acknowledged.
 //! - A message whose reader panics is still the next one in the peer's ring.
 
 use partywall_layout::link::record;
@@ -32,13 +34,15 @@ use super::inbox::HEADER;
 use super::peer_memory::Sealed;
 use super::{DeliveryId, LinkState, NotifyDue, attempt};
 
-/// The fast path of a link, with everything done on it since the last settlement.
+/// The state of a link's fast path: whether it is open, and the messages that took it and are not
+/// yet counted elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct FastPath {
     /// The number of messages that may still take the fast path; 0 while the path is closed.
     left: u32,
     may_send: bool,
-    /// The reader of the peer's records; `None` if messages of the peer may not take the fast path.
+    /// The place of the peer's next record; `None` if messages of the peer may not take the fast
+    /// path.
     reader: Option<Reader>,
     /// The position up to which the peer's messages were received and acknowledged.
     consumed: Position,
@@ -47,23 +51,25 @@ pub(crate) struct FastPath {
     copied: Vec<u8>,
 }
 
-/// The place of the peer's next record, and what the receiver needs to check that record.
+/// The place of the peer's next record, with the values by which the receiver checks it.
 #[derive(Clone, Copy, Debug)]
 struct Reader {
     stream: StreamId,
-    /// The tag of the peer's stream, which each compact record of that stream carries.
+    /// The tag of the peer's stream, which the checksum of each compact record of that stream
+    /// covers.
     tag: u32,
     next: Position,
     /// The digest of the peer's record that ends at `next`.
     digest: RecordDigest,
-    /// When the consumed position reaches this position, the peer must be notified.
+    /// When the consumed position reaches this position, the peer must be notified, because it may
+    /// wait for room.
     notify_at: Position,
     /// Whether the receiver is behind its sender, so that more records are likely to follow the
     /// next one.
     is_behind: bool,
 }
 
-/// Numbers of the messages that took the fast path, and of their bytes.
+/// Numbers of messages that took the fast path since it was last settled, and of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages_sent: u64,
@@ -72,15 +78,16 @@ pub(crate) struct Traffic {
     pub(crate) bytes_received: u64,
 }
 
-/// Conditions for the fast path that only the driver of the link knows.
+/// Conditions for opening the fast path that the caller knows, and `LinkState` does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     /// Maximum number of messages that may take the fast path before it closes.
     pub(crate) messages: u32,
-    /// Whether messages may be sent on the fast path: the driver has no control frame to send.
+    /// Whether messages may be sent on the fast path: the caller has no control frame to send
+    /// first.
     pub(crate) may_send: bool,
     /// Whether messages may be received on the fast path: a message that is received and
-    /// acknowledged gives the driver no other work.
+    /// acknowledged gives the caller no other work.
     pub(crate) may_receive: bool,
     /// Whether the receiver is behind the peer, so that the peer's ring probably holds more
     /// messages.
@@ -94,7 +101,7 @@ impl FastPath {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // In two cases this end has to send an acknowledgement, which the fast path never does: an
+        // The fast path never sends an acknowledgement. In two cases this end has one to send: an
         // open batch carries one, or bytes of the peer's slab were consumed.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
@@ -110,8 +117,8 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the fast path; the caller has settled it. Returns how many more messages might have
-    /// taken it.
+    /// Closes the fast path, after the caller has called [`settle`](Self::settle). Returns how many
+    /// more messages might have taken the path.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
@@ -123,7 +130,8 @@ impl FastPath {
         link.fast_path.left > 0
     }
 
-    /// Whether the fast path is open, or messages that took it are not settled yet.
+    /// Whether the fast path is open, or [`settle`](Self::settle) has not yet counted all messages
+    /// that took it.
     #[inline]
     pub(crate) fn is_in_use(link: &LinkState) -> bool {
         let Self { left, traffic, .. } = &link.fast_path;
@@ -141,8 +149,8 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // A caller that leaves the fast path open polls for the next record afterwards, because
-            // the receiver has caught up with its sender.
+            // A caller that leaves the fast path open polls for the next record afterwards: the
+            // receiver has caught up with its sender.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)
@@ -152,7 +160,8 @@ impl FastPath {
     /// peer must be notified.
     ///
     /// # Errors
-    /// The error is `fill`, if the message cannot take the fast path; the link is then unchanged.
+    /// Returns `fill` as the error if the message cannot take the fast path; the link is then
+    /// unchanged.
     #[inline(always)]
     pub(crate) fn send<F: FnOnce(&mut [u8])>(
         link: &mut LinkState,
@@ -223,8 +232,8 @@ impl FastPath {
 }
 
 impl Reader {
-    /// Returns a reader at the link's received position; `None` if the link's next message must
-    /// take the slow path.
+    /// Returns a reader at the position up to which the link has received; `None` if the link's
+    /// next message must take the slow path.
     fn of(link: &LinkState, is_behind: bool) -> Option<Self> {
         let (memory, next) = link.next_pulled()?;
         let AckedOffset { stream, digest, .. } = link.acked_offset()?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that have arrived, and that the application has not acknowledged.
+//! The inbox of one end of a link: the messages that have arrived, and that the application has not
+//! acknowledged.
 //!
 //! ```text
 //!   consumed             delivered         received
@@ -11,9 +12,10 @@
 //!                └─ something else is next ─▶ moved to the queue, where all other messages are
 //! ```
 //!
-//! The inbox holds at most the peer's window, which is the size of the peer's ring and slab.
+//! The inbox holds at most as many bytes as the peer's window: the size of the peer's ring and
+//! slab.
 //!
-//! A record on a socket:
+//! The inbox also takes records from the bytes that were read from a socket. A record there:
 //!
 //! ```text
 //!   word0 bit 0 clear   control frame    header, body
@@ -25,7 +27,7 @@
 //!
 //! # Invariants
 //!
-//! - While a message is in flight the queue is empty.
+//! - While a message is in flight (delivered without the queue), the queue is empty.
 //! - A record is taken only when it has arrived completely, and used only after it was checked.
 
 use std::ops::Range;
@@ -41,7 +43,8 @@ use partywall_reconcile::{
 use super::end::{End, Violation};
 use crate::protocol::frame::Window;
 
-/// A message that has arrived, in the form in which the caller adds it to the queue of the inbox.
+/// A message that has arrived, as the caller passes it to [`Inbox::keep`], which adds it to the
+/// queue.
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) start: Position,
@@ -53,17 +56,17 @@ pub(super) struct Arrived {
     pub(super) in_slab: bool,
 }
 
-/// Where the bytes of a message are stored.
+/// Place of the bytes of a received message.
 #[derive(Debug)]
 pub(super) enum Stored {
-    /// The bytes are in the log of the inbox.
+    /// The bytes are in the log, the inbox's memory for short messages.
     Logged(Entry),
-    /// The bytes have a memory allocation of their own.
+    /// The bytes have a memory allocation of their own, because the message is long.
     Own(Bytes),
 }
 
-/// A message in the queue of the inbox. The fields are not nested, because the message is assembled
-/// in place.
+/// A message in the queue of the inbox. The fields are not nested, because they are written one by
+/// one into their place in the queue.
 #[derive(Debug)]
 struct Queued {
     start: Position,
@@ -77,7 +80,7 @@ struct Queued {
 
 /// A delivered message whose bytes are in the log, while the queue is empty.
 ///
-/// A receiver that reads a message, acknowledges it and reads the next has no cost for a queue.
+/// A receiver that acknowledges each message before it reads the next thus never uses the queue.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     start: Position,
@@ -111,7 +114,7 @@ pub(crate) enum Payload<'a> {
     Own(&'a Bytes),
 }
 
-/// The next message that is delivered to the application.
+/// The next message to be delivered to the application.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     pub(super) start: Position,
@@ -124,14 +127,15 @@ pub(super) struct Next<'a> {
 pub(super) enum Taken {
     /// The record is incomplete: it has this length in bytes once it has arrived.
     Incomplete(usize),
-    /// The record was dropped, because it is a PAD or had arrived before.
+    /// The record has no message to keep: it is a PAD, or had arrived before.
     Dropped,
     /// The record's message is now in the inbox. The record begins at this position, and carries
     /// this acknowledgement.
     Message(Position, Ack),
 }
 
-/// The messages of one stream between their arrival and their acknowledgement.
+/// The messages of one received stream, between their arrival and their acknowledgement by the
+/// application.
 #[derive(Debug)]
 pub(super) struct Inbox {
     stream: Option<StreamId>,
@@ -139,11 +143,12 @@ pub(super) struct Inbox {
     in_flight: InFlight,
     messages: Queue<Queued>,
     log: Log,
-    /// Number of messages in the queue that were already delivered to the application.
+    /// Number of messages, from the front of the queue, that were already delivered to the
+    /// application.
     delivered: usize,
     slab_bytes: u64,
-    /// Number of bytes of the peer's slab that were consumed since the peer last learned this end's
-    /// acked offset.
+    /// Number of bytes of the peer's slab that were consumed since this end last sent its acked
+    /// offset, the position of its last acknowledgement.
     slab_unacked: u64,
 }
 
@@ -162,8 +167,9 @@ impl Inbox {
         }
     }
 
-    /// Begins to receive a stream at `acked_offset`. All messages in the inbox are dropped, because
-    /// they may belong to another stream.
+    /// Begins to receive a stream after `acked_offset`, the position up to which this end has
+    /// acknowledged it. All messages in the inbox are dropped, because they may belong to another
+    /// stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }
@@ -192,14 +198,14 @@ impl Inbox {
         self.incoming.received()
     }
 
-    /// Number of bytes of the peer's slab that were consumed since the peer last learned this end's
-    /// acked offset.
+    /// Number of bytes of the peer's slab that were consumed since the peer was last sent this
+    /// end's acked offset. The peer cannot reuse these bytes yet.
     pub(super) const fn slab_unacked(&self) -> u64 {
         self.slab_unacked
     }
 
-    /// Sets the number that [`slab_unacked`](Self::slab_unacked) returns to 0, because the peer was
-    /// sent this end's acked offset, or can read it.
+    /// Sets the number that [`slab_unacked`](Self::slab_unacked) returns to 0, because this end's
+    /// acked offset was sent to the peer, or the peer can read that offset.
     pub(super) const fn slab_acked(&mut self) {
         self.slab_unacked = 0;
     }
@@ -215,12 +221,11 @@ impl Inbox {
         self.delivered == self.messages.len()
     }
 
-    /// Counts the record at position `at` as received. It must begin where the received records
-    /// end.
+    /// Counts the record at position `at` as received. The record must begin where the received
+    /// records end.
     ///
     /// # Errors
-    /// There is a violation if the record leaves a gap after the received records, or overlaps
-    /// them.
+    /// Fails with a violation if the record does not begin there.
     #[inline]
     pub(super) fn arrive_next(&mut self, at: Position, footprint: u64) -> Result<(), End> {
         match self.arrive(at, footprint) {
@@ -230,7 +235,7 @@ impl Inbox {
     }
 
     /// Counts the record at position `at` as received. The result is `Known` if the record had
-    /// already arrived.
+    /// already arrived, as after a new connection.
     #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
@@ -250,7 +255,7 @@ impl Inbox {
     /// record's first word. `window` has the sizes of the peer's ring and slab.
     ///
     /// # Errors
-    /// The error is a violation of the peer: the connection has to be closed, and nothing of the
+    /// Fails if the peer broke a rule: the connection then has to be closed, and nothing of the
     /// record is kept.
     pub(super) fn take_record(
         &mut self,
@@ -315,8 +320,8 @@ impl Inbox {
     fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
         let whole = record + slab;
         let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
-        // A message in the slab gets a memory allocation of its own, so that its length can be
-        // counted as bytes of the slab.
+        // A message from the peer's slab gets a memory allocation of its own, however short: only
+        // for these messages the inbox counts the bytes of the slab.
         if whole <= LOGGED_MAX as usize && slab == 0 {
             let entry = self.log.append(|room| {
                 room.extend_from_slice(&input[before..whole]);
@@ -351,7 +356,8 @@ impl Inbox {
         self.log.get(entry)
     }
 
-    /// The acked offset that acknowledges the message in flight; `None` if no message is in flight.
+    /// The position and digest by which the message in flight (delivered without the queue) is
+    /// acknowledged; `None` if no message is in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> Option<AckedOffset> {
         let InFlight { end, digest, .. } = self.in_flight;
@@ -379,7 +385,8 @@ impl Inbox {
     /// `arrive`.
     ///
     /// # Errors
-    /// There is a violation if the inbox would hold more than the peer's `window`.
+    /// Fails with a violation if the inbox would hold more than the peer's `window`, the size of
+    /// the peer's ring and slab.
     pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), End> {
         self.queue_in_flight();
         if message.in_slab {
@@ -417,7 +424,8 @@ impl Inbox {
 
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
-        // A new place of the queue is blank, so its fields `in_slab` and `own` need not be set.
+        // A new place of the queue is blank: its fields `in_slab` and `own` already have the values
+        // of a message in the log.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -429,7 +437,7 @@ impl Inbox {
         if is_within { Ok(()) } else { Err(overfull()) }
     }
 
-    /// Takes the next message that was not delivered. It now counts as delivered.
+    /// Takes the next message that was not delivered; from now on this message counts as delivered.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Next<'_>> {
         let Queued { start, end, entry, own, .. } = self.messages.get(self.delivered)?;
@@ -480,8 +488,8 @@ impl Inbox {
         Some(self.messages.get(index)?.digest)
     }
 
-    /// The acked offset that acknowledges the message that was delivered last; `None` if no
-    /// delivered message is unacknowledged.
+    /// The position and digest by which the message delivered last is acknowledged; `None` if every
+    /// delivered message is already acknowledged.
     pub(super) fn last_delivered(&mut self) -> Option<AckedOffset> {
         self.queue_in_flight();
         let last = self.messages.get(self.delivered.checked_sub(1)?)?;
@@ -548,7 +556,7 @@ impl Blank for Queued {
 }
 
 impl Stored {
-    /// The bytes of the message without the first `count` bytes.
+    /// The bytes of the message after the first `count` bytes, such as a record's header.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -606,7 +614,7 @@ pub(super) struct Log {
     head: u64,
 }
 
-/// The place of one message's bytes in the log.
+/// The place of one message's bytes in the log, the memory for short received messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     at: u64,
@@ -614,14 +622,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry of a message whose bytes are not in the log.
+    /// The entry of a message whose bytes have an allocation of their own, and are not in the log.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The entry without the first `bytes` bytes of its message.
+    /// The entry for the rest of the message after its first `bytes` bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -638,8 +646,8 @@ impl Log {
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
     }
 
-    /// The memory of the log, to which the caller may append a message itself.
-    /// [`since`](Self::since) then returns the entry of that message.
+    /// The memory of the log, to which the caller may append a message. [`since`](Self::since) then
+    /// returns the entry of that message.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -652,7 +660,7 @@ impl Log {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of an `entry`, which must not be released yet.
+    /// The bytes of the message with this `entry`, which must not have been released yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
@@ -671,7 +679,7 @@ impl Log {
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases the bytes of `entry` and of all entries before it.
+    /// Releases the bytes of `entry` and of all earlier entries in the log.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -682,7 +690,7 @@ impl Log {
         }
     }
 
-    /// Releases the bytes of all entries.
+    /// Releases the bytes of all entries of the log.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -699,7 +707,7 @@ impl Log {
     }
 }
 
-/// A queue whose items are filled in place, and that is empty most of the time.
+/// The queue of the inbox. Its items are filled in place, and it is empty most of the time.
 ///
 /// ```text
 ///   0        gone                    end        items.len()
@@ -722,7 +730,7 @@ trait Blank {
     /// Makes a blank item.
     fn blank() -> Self;
 
-    /// Makes the item blank, and frees what it holds.
+    /// Makes the item blank, and frees the memory that the item owns.
     fn clear(&mut self);
 }
 
@@ -813,18 +821,23 @@ pub(super) fn as_usize(bytes: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 pub(super) const HEADER: usize = HEADER_BYTES as usize;
-/// The bits of a record's first word that do not belong to its position.
+/// The low bits of a record's first word, which hold the kind and the committed bit; the other bits
+/// are the record's position.
 const POSITION_LOW: u64 = 63;
-/// Maximum length in bytes of a record that is copied into the log; a longer one gets an allocation
-/// of its own.
+/// Maximum length in bytes of a record that is copied into the log. A longer one gets an allocation
+/// of its own, which can be shared with the application without a copy.
 pub(super) const LOGGED_MAX: u32 = 1 << 10;
-/// The log moves its messages to the front only if it has at least this number of unused bytes.
+/// The log moves its messages to the front of its memory only if at least this number of bytes
+/// there is unused, so that it moves rarely.
 const UNUSED_MIN: usize = 16 << 10;
-/// Number of bytes of memory that an empty log keeps for later messages.
+/// Number of bytes of memory that an empty log keeps for later messages; memory beyond that is
+/// freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
-/// The queue moves its items to the front only if it has at least this number of blank places.
+/// The queue moves its items to the front only if at least this number of places there is blank, so
+/// that it moves rarely.
 const BLANK_MIN: usize = 64;
-/// Number of places for which an empty queue keeps memory, for later messages.
+/// Number of places for which an empty queue keeps memory for later messages; memory beyond that is
+/// freed.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a link without its sockets: its store, both streams, and its connections (SPEC 12).
+//! The state of one end of a link, without its sockets: its store, both streams, and its
+//! connections (SPEC 12). It decides what is sent, received and acknowledged.
 //!
 //! ```text
 //!   application ─ send ──▶ retained ─▶ record ring, slab    ┐
@@ -56,8 +57,8 @@
 //!
 //! # Invariants
 //!
-//! - Whatever a later owner must know is committed before the application or the peer is informed
-//!   of it.
+//! - State that a later owner needs is committed to the store before the application or the peer
+//!   learns of it.
 //! - Only the present connection changes `acked` and `received`.
 
 mod attach;
@@ -107,7 +108,7 @@ pub(crate) use self::fast_path::{FastPath, Opening};
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::peer_memory::PeerMapping;
 
-/// The state of one end of a link, without its sockets.
+/// The state of one end of a link, without its sockets: its store, both streams, and the handshake.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     store: Store,
@@ -121,11 +122,11 @@ pub(crate) struct LinkState {
 }
 
 impl LinkState {
-    /// Opens a store for its new owner: reads which records its ring holds, and the acked offset
-    /// that earlier owners left.
+    /// Opens a store for its new owner: reads which records its ring holds, and up to which
+    /// position earlier owners acknowledged the received stream.
     ///
     /// # Errors
-    /// There is an error if the store is damaged.
+    /// Fails if the store is damaged.
     pub(crate) fn open(parts: StoreParts) -> Result<Self, Damage> {
         let StoreParts { provenance, state, consumed, ring_size, ring, slab, .. } = parts;
         let StoreParts { inline_max, export, is_adopted, .. } = parts;
@@ -160,9 +161,9 @@ impl LinkState {
         let mut link = Self { store, retained, inbox, attachment, events, peer_memory, fast_path };
         link.count_attempts();
         link.commit_state();
-        // The delivered position is erased only after the commit that counts the attempt. If the
-        // owner is killed in between, one attempt is counted twice, which is better than not at
-        // all.
+        // The delivered position of the previous owner is erased only after the commit that counts
+        // its deliveries as attempts. If this process is killed in between, they are counted twice,
+        // which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -177,7 +178,8 @@ impl LinkState {
     /// memory.
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
-        // From this commit on the state contains the acked offset, wherever it was stored before.
+        // From this commit on the state contains the acked offset (the position of the last
+        // acknowledgement), even if only a reply or the consumed record held it before.
         self.commit_state();
         let tail = self.retained.tail();
         let tail_digest = self.retained.digest_at(tail).unwrap_or_default();
@@ -240,7 +242,7 @@ impl LinkState {
     }
 
     /// Commits like [`commit_state`](Self::commit_state), but with a higher base of the outgoing
-    /// stream.
+    /// stream: the position of the first record that is kept.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
@@ -252,23 +254,25 @@ impl LinkState {
     fn outgoing_from(&self, base: Position) -> Outgoing {
         let (stream, acked, tail) =
             (self.retained.stream(), self.retained.acked(), self.retained.tail());
-        // `Retained` ensures base ≤ acked ≤ tail, so `found` returns a value.
+        // `Retained` ensures base ≤ acked ≤ tail, so `Outgoing::found` returns a value.
         Outgoing::found(stream, base, acked, tail).unwrap_or_else(|| Outgoing::new(stream))
     }
 
-    /// The sender's view of this end, by which a decision about the outgoing stream is made.
+    /// This end's view as the sender: how far its outgoing stream is kept, acknowledged and sent.
+    /// From it follows where the stream continues on a new connection.
     fn sender_view(&self) -> SenderView {
         SenderView::of(self.store.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
-    /// The receiver's view of this end, by which a decision about the received stream is made.
+    /// This end's view as the receiver: how far it has consumed the peer's stream. From it follows
+    /// where that stream continues on a new connection.
     fn receiver_view(&self) -> ReceiverView {
         let DurableState { epoch, acked_offset, skip, .. } = self.store.durable;
         ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
     }
 
-    /// Appends a message to the ring and publishes it. Its record carries an acknowledgement, too,
-    /// unless the peer reads our acked offset in memory.
+    /// Appends a message to the ring and publishes it. The message's record carries an
+    /// acknowledgement, too, unless the peer reads our acked offset in shared memory.
     #[inline(always)]
     pub(crate) fn send(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         self.send_with(len_of(parts), |room| join(parts, room))
@@ -317,8 +321,8 @@ impl LinkState {
         }
     }
 
-    /// Prepares the ring memory into which the next message will be written. Callers do so only
-    /// after they have notified the peer of the last message.
+    /// Prefetches and zeroes the ring memory into which the next message will be written. This only
+    /// saves time, so callers notify the peer of the last message first.
     #[inline]
     pub(crate) fn prepare_ahead(&mut self) {
         self.retained.prepare_ahead();
@@ -330,7 +334,8 @@ impl LinkState {
         self.retained.abort();
     }
 
-    /// Returns the carrier of this end's acknowledgement for a message that is no reply.
+    /// Decides where this end's acknowledgement is stored when it sends a message that is no reply:
+    /// in the message's record, or only in the consumed record.
     ///
     /// While the peer reads this end's memory, the consumed record contains the acked offset,
     /// whatever changed it (SPEC 16.5). Each acknowledgement stores the offset in that record
@@ -377,13 +382,14 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // `place` may also return the place of a short compact record.
+            // If `may_be_compact`, the place may be that of a short compact record, too: trimming
+            // has made room for it.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
                     if !may_be_compact {
-                        // This record carries the acknowledgement to the peer if a connection is
-                        // present.
+                        // If the link is attached, this record carries the acknowledgement to the
+                        // peer.
                         let acked = self.attachment.active.and(ack).map(|ack| ack.position);
                         self.attachment.acked_by_batch = acked.or(self.attachment.acked_by_batch);
                     }
@@ -400,8 +406,8 @@ impl LinkState {
     /// Frees all acknowledged records of the ring, in one commit; `false` if there are none.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
-        // Some acked offset may have been stored only in a reply, whose record is now freed.
-        // `durable.acked_offset` has that offset, so this commit keeps it.
+        // The store may hold the latest acked offset only in the record of a reply, which is now
+        // freed. `durable.acked_offset` has that offset, so this commit keeps it.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }
@@ -409,7 +415,7 @@ impl LinkState {
         true
     }
 
-    /// The position in our stream up to which the peer is known to have acknowledged.
+    /// The position in our stream up to which the peer has acknowledged, as far as this end knows.
     #[inline]
     pub(crate) fn acked(&self) -> Position {
         self.retained.acked()
@@ -426,8 +432,8 @@ impl LinkState {
         (self.retained.stream(), self.retained.tail())
     }
 
-    /// The acked offset of this end as a receiver; `None` before this end has received a stream in
-    /// this epoch.
+    /// The acked offset of this end: the position, with its digest, up to which it has acknowledged
+    /// the received stream; `None` before it has received one in this epoch.
     pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
         self.store.durable.acked_offset
     }
@@ -495,18 +501,18 @@ impl LinkState {
         Some(Delivered { bytes, token: DeliveryId { start, stream, end }, attempt })
     }
 
-    /// Whether the inbox has a message that was not delivered to the application.
+    /// Whether a message has arrived that was not delivered to the application.
     #[inline]
     pub(crate) fn has_next(&self) -> bool {
         !self.inbox.is_drained()
     }
 
-    /// Makes the inbox deliver again every message that was delivered and not acknowledged.
+    /// Makes the link deliver again every message that was delivered and not acknowledged.
     pub(crate) fn rewind(&mut self) {
         self.inbox.rewind();
     }
 
-    /// Makes the inbox deliver the last delivered message again, as the next one.
+    /// Makes the link deliver the last delivered message again, as the next one.
     pub(crate) fn undeliver(&mut self) {
         self.inbox.undeliver();
     }
@@ -562,8 +568,8 @@ impl LinkState {
         if seeded_fault("link_reply_in_two_steps") {
             self.store.consume(acked_offset);
         }
-        // The record of a reply must store the acked offset itself, so it is never a compact
-        // record.
+        // The record of a reply must itself contain the acknowledgement of the request, so it is
+        // never a compact record.
         let carries = match seeded_fault("link_compact_of_reply") {
             true => AckCarrier::ConsumedRecord,
             false => AckCarrier::Message(Some(acked_offset)),
@@ -595,13 +601,13 @@ impl LinkState {
         self.inbox.consume(acked_offset);
     }
 
-    /// Takes the next message of the present connection out of the peer's memory.
+    /// Takes the next message of the present connection out of the peer's memory into the inbox, if
+    /// memory is shared.
     ///
     /// Returns `false` if no message has arrived, or the connection uses the socket.
     ///
     /// # Errors
-    /// An error means that the connection has to end: the caller passes the error to
-    /// [`ended`](Self::ended).
+    /// Fails if the connection has to end: the caller passes the error to [`ended`](Self::ended).
     #[inline(always)]
     pub(crate) fn pull_present(&mut self) -> Result<bool, End> {
         let Some(stream) = self.inbox.stream() else { return Ok(false) };
@@ -627,8 +633,8 @@ impl LinkState {
         }
     }
 
-    /// Reads the peer's acked offset from its memory. Returns `true` if the offset has risen, so
-    /// that the link may have room.
+    /// Reads from the peer's memory up to which position the peer has acknowledged. Returns `true`
+    /// if that position has risen, so that the link may have room.
     #[inline]
     pub(crate) fn poll_acked(&mut self) -> bool {
         let (stream, acked) = (self.retained.stream(), self.retained.acked());
@@ -658,7 +664,8 @@ impl LinkState {
     #[inline]
     fn on_ack(&mut self, stream: StreamId, position: Position) -> Result<(), End> {
         if stream != self.retained.stream() {
-            // The acknowledgement is of a stream that an epoch or a loss has ended.
+            // The acknowledgement refers to an earlier stream of this end, which a new epoch or a
+            // lost file has ended.
             return Ok(());
         }
         let acked = self.retained.acknowledged(position);
@@ -675,8 +682,8 @@ impl LinkState {
         Some((memory, self.inbox.received()))
     }
 
-    /// Announces to the peer that this end is about to sleep until there is a record, room, or
-    /// either, and polls once more.
+    /// Announces to the peer that this end is about to sleep until there is a record
+    /// (`for_records`), room (`for_room`) or either, and polls once more.
     ///
     /// Returns `false` if there is a record or room: this end is then announced awake for both. If
     /// it returns `true`, the peer notifies this end once for each announcement.
@@ -694,7 +701,7 @@ impl LinkState {
         true
     }
 
-    /// Announces to the peer that this end is awake, so that the peer does not notify it.
+    /// Announces to the peer that this end is awake, so that the peer does not notify this end.
     pub(crate) fn cancel_sleep(&mut self) {
         if self.peer_memory.is_some() {
             self.store.disarm();
@@ -709,7 +716,8 @@ impl LinkState {
         self.peer_memory.as_ref().is_some_and(|memory| active == Some(memory.conn))
     }
 
-    /// Whether [`pull_present`](Self::pull_present) will return a violation.
+    /// Whether [`pull_present`](Self::pull_present) will return an error, because the peer's memory
+    /// broke the protocol.
     #[inline]
     pub(crate) fn has_fault(&self) -> bool {
         self.peer_memory.as_ref().is_some_and(|memory| memory.fault.is_some())
@@ -747,10 +755,10 @@ impl LinkState {
         memory.is_notify_due(tail, consumed)
     }
 
-    /// Returns true if three conditions hold: records are read from the peer's memory, no record
-    /// has arrived, and the peer knows this end's acked offset.
+    /// Whether this end has only to wait for the next record: records are read from the peer's
+    /// memory, none has arrived, and the peer knows this end's acked offset.
     ///
-    /// In this state, this end only has to poll for the next record.
+    /// A thread may then poll for the next record, without other work.
     #[inline]
     pub(crate) fn is_caught_up(&self) -> bool {
         let Some((memory, at)) = self.next_pulled() else { return false };
@@ -758,8 +766,9 @@ impl LinkState {
         !self.has_next() && is_notified && !memory.is_ready(at)
     }
 
-    /// When acknowledgements require a call of [`is_doorbell_due`](Self::is_doorbell_due). The
-    /// times are those at which an ACK would be due over a socket.
+    /// The time at which acknowledgements require a call of
+    /// [`is_doorbell_due`](Self::is_doorbell_due), which says whether to notify the peer. It is the
+    /// time at which an ACK would be due over a socket.
     #[inline]
     pub(crate) fn notify_due(&self) -> NotifyDue {
         let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
@@ -779,8 +788,9 @@ impl LinkState {
     /// results to `received`.
     ///
     /// # Errors
-    /// An error means that the connection has ended: the driver sends its last frames if possible,
-    /// and closes it. Everything that arrived before the end is kept, and counted in `received`.
+    /// Fails if the connection has ended: the driver sends the connection's last frames if
+    /// possible, and closes it. Everything that arrived before the end is kept, and counted in
+    /// `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,
@@ -798,8 +808,8 @@ impl LinkState {
         Ok(())
     }
 
-    /// Handles the frame or record at the front of `input`. Returns `false` if that frame or record
-    /// has not arrived completely.
+    /// Handles the frame or record at the front of `input`, the bytes read from a socket. Returns
+    /// `false` if that frame or record has not arrived completely.
     fn receive_one(
         &mut self,
         conn: &mut Conn,
@@ -893,13 +903,14 @@ impl LinkState {
     pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
         let is_present = self.attachment.active == Some(conn.id());
         if !is_present || self.acked_offset().is_none() || conn.is_shared() {
-            // Over shared memory the peer reads the acked offset itself.
+            // Over shared memory the peer reads acknowledgements in this end's memory, so no ACK is
+            // sent.
             return false;
         }
         let Some(window) = conn.window() else { return false };
         let drained = (idle || conn.is_ack_due) && !seeded_fault("link_ack_waits");
-        // A message in the slab takes only one slot of the ring, so its bytes in the slab count as
-        // well.
+        // A long message in the slab takes only one slot of the ring. So an ACK is also due once a
+        // quarter of the peer's slab is consumed.
         let slab =
             self.inbox.slab_unacked() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
         let (acked, consumed) = (self.attachment.acked, self.inbox.consumed());
@@ -942,8 +953,8 @@ impl LinkState {
         conn.has_outgoing(&self.retained)
     }
 
-    /// Whether the connection was the present one, until another connection replaced it or an epoch
-    /// ended it.
+    /// Whether the connection is no longer the present one, because another connection replaced it
+    /// or an epoch ended it.
     ///
     /// The driver must then end the connection, because nothing more may be sent on it.
     #[inline]
@@ -951,15 +962,16 @@ impl LinkState {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
     }
 
-    /// Number of bytes of the ring that still have to be written to the connection. A BLOB counts
-    /// only with its ring record, however long its message is.
+    /// Number of bytes of this end's ring that still have to be written to the connection's socket.
+    /// A BLOB counts only with its ring record, however long its message is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         conn.unsent_bytes(&self.retained)
     }
 
     /// Whether all records up to the position `tail` are written to the connection. Over shared
-    /// memory: whether the peer can read them and knows that it may.
+    /// memory: whether the peer can read these records, and this end has written the frames that
+    /// say so.
     pub(crate) fn has_sent(&self, conn: &Conn, tail: Position) -> bool {
         conn.has_sent(&self.retained, tail)
     }
@@ -974,7 +986,7 @@ impl LinkState {
     /// Returns the number of slices used.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(crate) fn outgoing<'a>(
         &'a self,
         conn: &'a Conn,
@@ -984,10 +996,10 @@ impl LinkState {
         conn.outgoing(&self.retained, self.is_replaced(conn), bytes_max, slices)
     }
 
-    /// Notes that the next `bytes` bytes were written to the connection.
+    /// Records that the next `bytes` bytes were written to the connection.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, for that reason.
+    /// Fails if the connection has to be closed, for the reason in the error.
     pub(crate) fn sent(&self, conn: &mut Conn, bytes: usize) -> Result<(), End> {
         conn.sent(&self.retained, bytes)
     }
@@ -1013,7 +1025,8 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// The identity of this end's store, and the number of owners that it has had.
+    /// The id of this end's store (its file or memory), and the number of processes that have owned
+    /// it.
     pub(crate) fn provenance(&self) -> Provenance {
         self.store.provenance()
     }
@@ -1042,7 +1055,7 @@ impl LinkState {
         has_finished
     }
 
-    /// Takes the oldest event that the application has not taken yet.
+    /// Takes the oldest event, such as a lost connection, that the application has not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
         let event = self.events.pop();
         // `RepeatPossible` is pushed after `LossPossible`, so the application now has both.
@@ -1084,7 +1097,8 @@ impl LinkState {
     }
 }
 
-/// Writes the given link files, all of one file system, to the disk.
+/// Writes the given link files, all of one file system, to the disk: one by one, or the whole file
+/// system if they are many.
 fn sync_files(files: &[(&FileHandle, Closing)]) -> io::Result<()> {
     match files {
         [(first, _), ..] if files.len() >= SYNCED_TOGETHER_MIN => first.sync(SyncScope::FileSystem),
@@ -1109,14 +1123,14 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
-/// Where this end's acknowledgement is stored when it sends a message.
+/// Place of this end's acknowledgement when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
-    /// The record of the message carries the acknowledgement. The record of a reply also stores the
-    /// acked offset (SPEC 12.5).
+    /// The record of the message carries the acknowledgement. A later owner of this end also
+    /// recovers its last acknowledgement from the record of a reply (SPEC 12.5).
     Message(Option<AckedOffset>),
-    /// The consumed record, which the peer reads, has the acknowledgement. So the message's own
-    /// record can be compact.
+    /// The consumed record, which the peer reads in shared memory, has the acknowledgement. So the
+    /// message's own record can be compact.
     ConsumedRecord,
 }
 
@@ -1149,7 +1163,7 @@ pub(crate) struct Received {
     pub(crate) needed: usize,
 }
 
-/// When this end has to notify a sleeping peer of its acknowledgements.
+/// Time at which this end has to notify a sleeping peer of acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyDue {
     /// This end need not notify the peer: the peer was already notified of every acknowledgement.
@@ -1178,14 +1192,14 @@ pub(crate) enum SendFault {
     Stopped,
 }
 
-/// Reason why a message was not acknowledged. The link delivers the message again if it still has
-/// it.
+/// Reason why a message was not acknowledged. If the link still has the message, it delivers it
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckFault {
     /// A later message was already acknowledged, which acknowledged this message too.
     Consumed,
-    /// The message's epoch is over. Or the streams were reconciled again, and the message will be
-    /// delivered again.
+    /// The message's epoch is over. Or the link has attached to another process of the peer since,
+    /// and the message will arrive and be delivered again.
     Stale,
 }
 
@@ -1197,7 +1211,7 @@ pub(crate) enum ReplyFault {
     Send(SendFault),
 }
 
-/// Reason why a store cannot be used: its contents contradict each other.
+/// Reason why a store (an end's file or memory) cannot be used: its contents contradict each other.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Damage {
     /// The state of the store contradicts itself, or contradicts the ring.
@@ -1211,6 +1225,6 @@ pub(crate) enum Damage {
 /// The bit that is set in the first word of every record, and clear in the first word of every
 /// control frame.
 const COMMITTED: u64 = 1;
-/// If at least this number of files of one file system are closed together, the whole file system
-/// is written to the disk by one system call.
+/// If at least this number of files of one file system are closed together, one system call writes
+/// the whole file system to the disk. For fewer files, separate calls write less.
 const SYNCED_TOGETHER_MIN: usize = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer's memory of a link, mapped read-only: its records, its acknowledgements and its
-//! sleepers (SPEC 16).
+//! The peer's memory of a link, mapped read-only. This end reads there the peer's records and
+//! acknowledgements, and whether the peer sleeps (SPEC 16).
 //!
 //! ```text
 //!   descriptor, ─▶ a sealed memfd: mapped                       ─▶ PeerMapping
@@ -13,9 +13,9 @@
 //!            asleep_records, asleep_room ─▶ whether to notify the peer
 //! ```
 //!
-//! A record takes one of the following paths. Nearly all messages take the first path while two
-//! processes exchange them in step. An invalid compact record falls through to the second path,
-//! which finds the fault.
+//! A record is copied and checked on one of the following paths. Nearly all messages take the first
+//! path while two processes exchange them in step. An invalid compact record falls through to the
+//! second path, which finds the fault.
 //!
 //! ```text
 //!   header ─ check ─▶ compact, short ─▶ copy into the log, with the tag ─▶ check the crc
@@ -24,16 +24,16 @@
 //!                  └▶ BLOB           ─▶ copy record and slab bytes      ─▶ check both checksums
 //! ```
 //!
-//! If an end cannot map the peer's memory, or finds another store than ATTACH named, the connection
-//! uses the socket: that is no violation. No function of this file blocks, or writes to the peer's
-//! memory.
+//! If an end cannot map the peer's memory, or that memory has another store id than ATTACH named,
+//! the connection uses the socket: that is no violation. No function of this file blocks, or writes
+//! to the peer's memory.
 //!
 //! # Invariants
 //!
 //! - Every word is loaded once, and checked before it is used; every payload is copied before it is
 //!   checked.
 //! - The result of a read is a record that the peer wrote, nothing, or the end of the connection.
-//! - This process survives whatever the peer does to its file.
+//! - Nothing that the peer does to its file, such as truncating it, kills this process.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -80,8 +80,8 @@ pub(crate) enum PeerMappingError {
         /// The effective user id of this process.
         user: u32,
     },
-    /// The descriptor is neither that of a file nor of a memfd, or its size is not that of a link's
-    /// memory.
+    /// The peer's descriptor is neither that of a file nor of a memfd, or its memory is too small
+    /// or too large for a link.
     #[error("the peer's memory has {size} bytes, where {PARTS_OFFSET} to {limit} are taken")]
     Size {
         /// The size of the memory in bytes; 0 if the descriptor is not that of a file or memfd.
@@ -92,10 +92,12 @@ pub(crate) enum PeerMappingError {
     /// The system refused to map the memory, for the reason given.
     #[error("the peer's memory cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
-    /// The memfd lacks a property that the rules for memfds require, as the error says.
+    /// The memfd lacks a property, such as a seal, that the rules for memfds require; the error
+    /// says which.
     #[error(transparent)]
     Memfd(#[from] MapError),
-    /// The table of guarded mappings is full, so the file cannot be mapped safely.
+    /// The table of guarded mappings, which protect this process against a truncated file, is full.
+    /// So the file is not mapped.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
 }
@@ -126,8 +128,8 @@ impl PeerMapping {
         Ok(Self { memory, bytes: size, view: Some(view) })
     }
 
-    /// Splits the mapping into the parts that the connection `conn` reads. Returns `None` unless
-    /// the memory is that of the store which `attach` names.
+    /// Splits the mapping into the parts (ring, slab, control page) that the connection `conn`
+    /// reads. Returns `None` unless the memory has the store id and sizes that `attach` names.
     pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
         // The header is copied once, and the copy is checked and used, because the peer may change
         // the original.
@@ -166,8 +168,8 @@ impl fmt::Debug for PeerMapping {
     }
 }
 
-/// The parts of a peer's memory, as one connection reads them. The peer may change any byte at any
-/// time.
+/// The parts of a peer's memory (ring, slab, control page), as one connection reads them. The peer
+/// may change any byte at any time.
 #[derive(Debug)]
 pub(super) struct PeerMemory {
     pub(super) conn: ConnId,
@@ -175,10 +177,10 @@ pub(super) struct PeerMemory {
     /// acknowledgement.
     pub(super) window: Window,
     /// A violation by the peer that was found where no error could be returned. The next call of
-    /// [`pull`](Self::pull) returns it.
+    /// [`pull`](Self::pull) returns the violation.
     pub(super) fault: Option<End>,
     /// The position at which our published records ended when we last checked whether the peer
-    /// sleeps.
+    /// sleeps. For higher positions the check is made again.
     notified_tail: Position,
     /// The position up to which we had acknowledged when we last checked whether the peer sleeps.
     pub(super) notified_consumed: Position,
@@ -193,11 +195,12 @@ pub(super) struct PeerMemory {
     /// The flag that is set once the peer's file was truncated and zeros replaced the missing part.
     /// For a sealed memfd, which cannot be truncated, it is never set.
     damage: &'static AtomicBool,
-    /// Keeps the mapping, and thereby the flag `damage`, as long as this memory is used.
+    /// Keeps the guarded mapping, and thereby the flag `damage`, as long as this memory is used.
     _view: Option<Arc<View>>,
 }
 
-/// A short compact record that was copied into the log, and is valid.
+/// A valid short compact record that was copied into the log, the inbox's memory for short
+/// messages.
 #[derive(Clone, Copy)]
 pub(super) struct ShortCompact {
     pub(super) end: Position,
@@ -207,7 +210,7 @@ pub(super) struct ShortCompact {
     pub(super) entry: Entry,
 }
 
-/// A compact record that was copied into other memory, and is valid.
+/// A valid compact record that was copied into memory of the fast path.
 #[derive(Clone, Copy)]
 pub(crate) struct Sealed {
     pub(super) end: Position,
@@ -227,7 +230,7 @@ pub(super) enum Pulled {
     WithAck(Position, Ack),
 }
 
-/// A record that was copied out of the peer's ring, and is valid.
+/// A valid record that was copied out of the peer's ring.
 #[derive(Debug)]
 struct Copied {
     ack: Ack,
@@ -240,8 +243,8 @@ impl PeerMemory {
     /// Takes the next message of `stream` out of the peer's ring and into the inbox.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed. The inbox keeps nothing of a refused
-    /// record, because a peer may repeat such records endlessly.
+    /// Fails if the connection has to be closed. The inbox keeps nothing of a refused record,
+    /// because a peer may repeat such records endlessly.
     #[inline(always)]
     pub(super) fn pull(&mut self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         if self.fault.is_some() {
@@ -345,8 +348,8 @@ impl PeerMemory {
         Some(Sealed { end, footprint, digest: RecordDigest(crc) })
     }
 
-    /// Copies and checks the record at `at`, whose first two words are given. On an error, the
-    /// caller truncates the log to its former end.
+    /// Copies and checks the peer's record at `at`, whose first two words the caller has loaded. On
+    /// an error, the caller truncates the log to its former end.
     fn copy(
         &self,
         at: Position,
@@ -421,13 +424,14 @@ impl PeerMemory {
         self.fault.is_some() || self.ring.peek(self.offset(at)) != 0 || self.is_damaged()
     }
 
-    /// Whether the peer's sleeper word says that the peer sleeps until there is room.
+    /// Whether the peer's word `asleep_room` says that the peer sleeps until there is room in its
+    /// ring.
     #[inline]
     pub(super) fn is_room_awaited(&self) -> bool {
         self.control.peek(as_usize(ASLEEP_ROOM)) != 0
     }
 
-    /// The first two words of the record at `at`, if a record is published there.
+    /// The first two words of the peer's record at `at`, if a record is published there.
     #[inline(always)]
     pub(super) fn words(&self, at: Position) -> Option<(u64, u64)> {
         let words = self.ring.load_two(self.offset(at));
@@ -443,8 +447,8 @@ impl PeerMemory {
         self.ring.prefetch(self.offset(Position(at.0.wrapping_add(AHEAD_BYTES))));
     }
 
-    /// Whether the peer's ring still belongs to `stream`, and its file is still whole. If so, both
-    /// are true of everything that was copied before this call.
+    /// Whether the peer's ring still belongs to `stream`, and its file was not truncated. If so,
+    /// everything copied before this call belongs to that stream and was in the file.
     #[inline(always)]
     fn is_still(&self, stream: StreamId) -> bool {
         // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds
@@ -455,7 +459,8 @@ impl PeerMemory {
         is_same && !self.is_damaged()
     }
 
-    /// Makes the check of [`is_still`](Self::is_still), and returns the reason if it fails.
+    /// Checks like [`is_still`](Self::is_still) that the bytes copied so far are of `stream`, and
+    /// returns the reason if not.
     ///
     /// # Errors
     /// An error means that the connection has to be closed.
@@ -478,7 +483,7 @@ impl PeerMemory {
         }
         for _ in 0..CONSUMED_READS_MAX {
             // `consumed_of` returns `None` while the peer writes the slots. The peer notifies this
-            // end afterwards.
+            // end afterwards, so the offset is read then.
             if let Some(found) = consumed_of(&self.control) {
                 self.consumed_seen = Some(word);
                 let is_ours = found.record.stream.get() == stream.0.get();
@@ -499,8 +504,8 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // The first check has a fence before its load. The second needs none of its own,
-            // because that fence also precedes its load.
+            // The first check has a fence before its load. The second check needs none, because the
+            // same fence precedes its load, too.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify
@@ -513,16 +518,16 @@ impl PeerMemory {
         let has_room = self.notified_consumed.0 < consumed.0;
         (self.notified_tail, self.notified_consumed) = (tail, consumed);
         let records = self.records.check();
-        // The first check has a fence before its load. The second needs none of its own, because
-        // that fence also precedes its load.
+        // The check for records has a fence before its load. The check for room needs none, because
+        // the same fence precedes its load, too.
         let room = if has_room { self.room.check_early() } else { Wake::No };
         records == Wake::Notify || room == Wake::Notify
     }
 
-    /// Checks that all bytes that were read lay within the peer's file.
+    /// Checks that all bytes that were read so far lay within the peer's file.
     ///
     /// # Errors
-    /// An error means that the connection has to be closed, because the peer truncated its file.
+    /// Fails if the connection has to be closed, because the peer truncated its file.
     #[inline]
     fn check_whole(&self) -> Result<(), End> {
         if self.is_damaged() { Err(truncated()) } else { Ok(()) }
@@ -552,8 +557,8 @@ impl Readable for View {
     }
 }
 
-/// The values that the check of a copied record returns: its acknowledgement, its digest, and where
-/// its message is.
+/// The values that the check of a copied record returns: its acknowledgement, its digest, and the
+/// place of its message.
 #[derive(Clone, Copy)]
 struct Checked {
     ack: Ack,
@@ -561,7 +566,7 @@ struct Checked {
     place: Place,
 }
 
-/// Where the message of a checked record is.
+/// The place of the message of a checked record.
 #[derive(Clone, Copy)]
 enum Place {
     /// The message is in the record, after the given number of bytes.
@@ -599,8 +604,9 @@ fn truncated() -> End {
 
 /// The flag `damage` of a sealed memfd. Such memory cannot be truncated, so the flag is never set.
 static UNDAMAGED: AtomicBool = AtomicBool::new(false);
-/// How many bytes after the next record are prefetched. Channels use the same distance.
+/// Distance in bytes from the next record to the cache line that is prefetched: 8 slots. Channels
+/// use the same distance.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
-/// Maximum number of reads of the consumed slots while the peer is writing them. The peer notifies
-/// this end afterwards.
+/// Maximum number of reads of the consumed slots while the peer is writing them. More are not
+/// needed, because the peer notifies this end afterwards.
 const CONSUMED_READS_MAX: u32 = 4;

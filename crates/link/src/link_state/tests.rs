@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Methods of [`LinkState`] that suit the tests of this folder.
+//! Methods of [`LinkState`] for the tests of this folder: they deliver, pull and receive with
+//! simpler results.
 
 use bytes::BytesMut;
 
@@ -15,12 +16,13 @@ pub(in crate::link_state) struct Delivery {
 
 /// Methods with simpler results than those of the driver, for the tests of this folder.
 impl LinkState {
-    /// Delivers the next message of the inbox, if there is one.
+    /// Delivers the next message that has arrived, if there is one.
     pub(in crate::link_state) fn next(&mut self) -> Option<Delivery> {
         self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
     }
 
-    /// Delivers the next message by [`offer_short`](Self::offer_short), if that finds one.
+    /// Delivers the next message from the peer's memory by [`offer_short`](Self::offer_short), if
+    /// that call finds one.
     pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
         let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);
@@ -36,8 +38,8 @@ impl LinkState {
         self.pull_present().map_err(|end| self.ended(conn, end))
     }
 
-    /// Receives the bytes in `input`. If they end with an error, the results of the bytes before it
-    /// are dropped, because the test does not need them.
+    /// Receives the bytes in `input`. On an error, the effects of the bytes before that error are
+    /// not returned, because no test needs them.
     pub(in crate::link_state) fn receive(
         &mut self,
         conn: &mut Conn,

@@ -229,7 +229,7 @@ fn encode_refuse(echo: Nonce, refusal: &Refusal, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Cuts a text to [`REFUSAL_TEXT_MAX`] bytes, between two characters.
+/// Cuts the text of a refusal to at most [`REFUSAL_TEXT_MAX`] bytes, between two characters.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(REFUSAL_TEXT_MAX);
     while !text.is_char_boundary(end) {
@@ -373,9 +373,9 @@ pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
     stream.map_or(0, |stream| stream.0.get())
 }
 
-/// Decodes the streams of a past epoch. Returns `None` if there is no past epoch.
-/// `partywall_layout` must have checked the fields; unchecked fields with impossible values also
-/// give `None`.
+/// Decodes the summary of a past epoch: its streams and their positions. Returns `None` if there is
+/// no past epoch. `partywall_layout` must have checked the fields; unchecked fields with impossible
+/// values also give `None`.
 pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;
@@ -459,8 +459,8 @@ fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
     }
 }
 
-/// The fault for a number that `partywall_layout` should already have refused when it parsed the
-/// frame.
+/// The fault for a field whose value `partywall_layout` should already have refused when it parsed
+/// the frame.
 const UNCHECKED: FrameFault = FrameFault::Field { what: "a number that was not checked", found: 0 };
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames of a link, in the terms of `partywall_reconcile` (SPEC 12.2, 15).
+//! The control frames of a link, by which its two ends attach and acknowledge, with the types of
+//! `partywall_reconcile` (SPEC 12.2, 15).
 //!
 //! ```text
 //!  client                                    server
@@ -24,45 +25,50 @@ use partywall_reconcile::{
 /// A control frame: everything that the socket of a link carries except records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A client asks to attach.
+    /// ATTACH: a client asks to attach a new connection to a link.
     Attach {
-        /// The identity and the views of the client.
+        /// The identity of the client, and its views: how far it has sent and received both
+        /// streams.
         attach: Attach,
-        /// The names of the link.
+        /// The three names of the link: client, server and link.
         names: Names,
         /// Bytes for the server's application, which decides about the login.
         login: Vec<u8>,
     },
-    /// A server accepts the client.
+    /// ATTACHED: the server accepts the client's connection.
     Attached {
-        /// The identity and the views of the server.
+        /// The identity of the server, and its views: how far it has sent and received both
+        /// streams.
         attach: Attach,
-        /// The nonce of the client's ATTACH.
+        /// The random number (nonce) of the client's ATTACH, repeated to prove that this frame
+        /// answers it.
         echo: Nonce,
-        /// The decision about how the server's outgoing stream resumes.
+        /// The server's decision at which position its outgoing stream continues.
         decision: Decision,
         /// Bytes from the server's application for the client's application.
         login: Vec<u8>,
     },
-    /// A side refuses to attach, or revokes its acceptance. The frame ends the connection.
+    /// REFUSE: a side refuses to attach, or revokes its acceptance. The frame ends the connection.
     Refuse {
-        /// The nonce of the peer's last frame.
+        /// The random number (nonce) of the peer's last frame, repeated to prove that this frame
+        /// answers it.
         echo: Nonce,
         /// The reason of the refusal.
         refusal: Refusal,
     },
-    /// The client confirms that it has applied the server's decision. The echoed nonce proves that
-    /// the client read this connection's ATTACHED.
+    /// CONFIRM: the client has applied the server's decision, at which position the server's stream
+    /// continues. The echoed nonce proves that the client read this connection's ATTACHED.
     Confirm {
-        /// The nonce of the server's ATTACHED.
+        /// The random number (nonce) of the server's ATTACHED, repeated to prove that this frame
+        /// answers it.
         echo: Nonce,
-        /// The decision about how the client's outgoing stream resumes.
+        /// The client's decision at which position its outgoing stream continues.
         decision: Decision,
         /// The first position from which acknowledgements in the client's records refer to the
         /// stream that the client now consumes.
         tail: Position,
     },
-    /// The server has applied the client's decision.
+    /// BEGIN: the server has applied the client's decision, so records flow in both directions.
     Begin {
         /// The id of the stream that the server consumes; `None` if the client sends none.
         stream: Option<StreamId>,
@@ -72,43 +78,45 @@ pub enum Frame {
         /// stream that the server now consumes.
         tail: Position,
     },
-    /// The sender of the frame has acknowledged messages that it received.
+    /// ACK: the application at the sender of this frame has acknowledged messages that it received.
     Ack {
         /// The id of the received stream.
         stream: StreamId,
         /// The position up to which the stream is acknowledged.
         consumed: Position,
     },
-    /// A side closes its connection in an orderly way; both sides keep every unacknowledged
-    /// message.
+    /// LEAVE: the sender of this frame closes the connection in good order, after all its records.
+    /// Both sides keep every unacknowledged message.
     Leave,
-    /// The client announces that it has mapped the server's memory, so that the socket carries no
-    /// records.
+    /// SHARE: the client has mapped the server's memory, so that the socket carries no records.
     Share,
 }
 
-/// A side that attaches: its identity and its views. The views belong to the epoch of the identity.
+/// The fields that describe a side in ATTACH and ATTACHED: its identity, and its views of both
+/// streams. The views belong to the epoch of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// A random number that the side draws for each connection.
     pub nonce: Nonce,
-    /// The identity of the side.
+    /// The identity of the side: store id, incarnation, connection number and epoch.
     pub identity: Identity,
-    /// The view of the side as a sender.
+    /// The view of the side as a sender: how far its outgoing stream is kept, acknowledged and
+    /// sent.
     pub sending: SenderView,
-    /// The view of the side as a receiver.
+    /// The view of the side as a receiver: how far it has consumed the peer's stream.
     pub receiving: ReceiverView,
-    /// The streams of the last epoch that the side left, with their positions at that time.
+    /// The streams of the last epoch that the side left, with their positions at that time; `None`
+    /// if it has left no epoch.
     pub past: Option<Past>,
-    /// The maximum amount that the side may have sent without an acknowledgement.
+    /// The number of bytes that the side may have sent without an acknowledgement.
     pub window: Window,
-    /// Whether the side offers its memory: if so, descriptors come with the first byte of the
-    /// frame.
+    /// Whether the side offers its memory to the peer: if so, descriptors come with the first byte
+    /// of the frame.
     pub shares: bool,
 }
 
-/// The maximum amount that a sender may have sent without an acknowledgement, and that its receiver
-/// may therefore have to hold.
+/// The number of bytes that a sender may have sent without an acknowledgement, and that its
+/// receiver may have to hold: the sizes of the sender's ring and slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The size of the sender's ring in bytes.
@@ -128,7 +136,7 @@ pub struct Names {
     pub link: String,
 }
 
-/// Why an end refuses to attach.
+/// Reason why an end refuses to attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The client's connection number is not higher than that of the link's present connection,

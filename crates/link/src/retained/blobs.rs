@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The places of a stream's BLOBs in the slab: allocated one after the other, and freed in the same
-//! order.
+//! The places in the slab of a stream's BLOBs, the messages too long for the ring: allocated one
+//! after the other, and freed in the same order.
 //!
 //! ```text
 //!   0                 first.offset              last.end        size
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each BLOB begins at a multiple of 64 and is contiguous. The place of the next BLOB follows from
-//! the places of the kept BLOBs. So a walk over the records finds the same places again
+//! the places of the kept BLOBs. So a new owner that reads the records finds the same places again
 //! ([`put`](Blobs::put)).
 //!
 //! # Invariants
@@ -23,7 +23,7 @@ use partywall_layout::SLOT_BYTES;
 use partywall_reconcile::Position;
 use std::collections::VecDeque;
 
-/// The places of the kept BLOBs in the slab.
+/// The places in the slab of the BLOBs that are not freed yet.
 #[derive(Debug)]
 pub(super) struct Blobs {
     size: u64,
@@ -35,12 +35,12 @@ struct PlacedBlob {
     /// The position where the BLOB's record ends.
     record_end: Position,
     offset: u64,
-    /// The slab offset where the next BLOB may begin.
+    /// The slab offset after this BLOB, where the next BLOB may begin.
     end: u64,
 }
 
 impl Blobs {
-    /// An empty slab of `size` bytes.
+    /// Returns the places of an empty slab of `size` bytes.
     pub(super) const fn new(size: u64) -> Self {
         Self { size, kept: VecDeque::new() }
     }
@@ -82,7 +82,7 @@ impl Blobs {
         is_right
     }
 
-    /// Drops the BLOBs whose records begin at `tail` or later.
+    /// Drops the BLOBs whose records begin at `tail` or later, because their batch was discarded.
     pub(super) fn cut(&mut self, tail: Position) {
         while self.kept.back().is_some_and(|kept| kept.record_end > tail) {
             self.kept.pop_back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cursor: the place in a stream from which a socket sends next. Sending may start at any
-//! boundary and stop at any byte, and reads straight from ring and slab.
+//! A cursor: the place in a link's outgoing stream from which a socket sends next. Sending may
+//! start where any record begins and stop at any byte, and reads straight from ring and slab.
 //!
 //! ```text
 //!   ring     │header│prefix, message│unused│header│prefix, blob│unused│PAD header│ · · ·
@@ -9,8 +9,8 @@
 //!   SendCursor { next: this record, sent: the number of its bytes that were sent }
 //! ```
 //!
-//! A cursor borrows nothing from the stream. It stays valid while messages are appended, and its
-//! methods fail once its record was freed.
+//! A cursor borrows nothing from the stream. The cursor stays valid while messages are appended,
+//! and its methods fail once its record was freed.
 
 use super::{Retained, as_usize, at};
 use partywall_layout::RecordHeader;
@@ -22,7 +22,8 @@ use std::fmt;
 use std::io::IoSlice;
 use zerocopy::FromBytes;
 
-/// The place in a stream from which one connection sends next.
+/// The place in the outgoing stream from which one connection sends next: a record, and the number
+/// of its bytes already sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCursor {
     next: Position,
@@ -120,7 +121,7 @@ pub enum Stuck {
     Passed,
     /// The record at the position in the field is invalid: the memory was damaged.
     Damaged(Position),
-    /// The socket reported more bytes as sent than the cursor had left.
+    /// The caller reported more bytes as sent than the stream has after the cursor.
     Beyond,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recovers a stream as its last owner left it, and checks each record from the base up to the end
-//! (SPEC 14.4).
+//! Recovers a link's outgoing stream as its last owner left it in ring and slab. Checks each record
+//! from the base, the first record kept, up to the end (SPEC 14.4).
 //!
 //! ```text
 //!   base                                        tail
@@ -32,7 +32,7 @@ use partywall_reconcile::{Position, RecordDigest, StreamId};
 use partywall_ring::OwnMem;
 use std::fmt;
 
-/// A damaged stream: the link goes into quarantine and keeps all bytes (SPEC 12.3).
+/// Damage in the memory of a stream, found when its records were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The position of the damage: where the damaged record begins, or the base.
@@ -44,15 +44,17 @@ pub struct Damage {
 /// The kind of damage in the memory of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The base that the state names is impossible, or the digest at the base is wrong.
+    /// The base (position of the first kept record) that the state names is impossible, or the
+    /// digest at the base is wrong.
     Base,
-    /// A record is damaged.
+    /// A published record of the stream is damaged, as the contained fault says.
     Record(RecordFault),
-    /// A BLOB record names a slab offset where no BLOB can begin.
+    /// A BLOB record names a slab offset other than the one that follows from the BLOBs before it,
+    /// or a BLOB that leaves the slab.
     BlobPlace,
-    /// The bytes of a BLOB are damaged.
+    /// The bytes of a BLOB in the slab do not match the checksum in its record.
     BlobBytes,
-    /// No record follows a PAD.
+    /// No record follows a PAD, although a record is always published with the PAD before it.
     PadAlone,
     /// The records fill the ring, and no slot is left for the 0 that ends the stream.
     NoEnd,
@@ -83,8 +85,8 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Checks each record of `stream` in this memory, from `base` on. Returns the boundaries, the BLOBs
-/// and the tail.
+/// Checks each record of `stream` in this memory, from `base` on. Returns the ends of the records,
+/// the places of the BLOBs, and the end of the stream.
 ///
 /// # Errors
 ///
@@ -102,13 +104,14 @@ pub(super) fn walk(
     Ok((boundaries, blobs, tail))
 }
 
-/// The result of [`proven`]: the part of a stream, from its base on, whose records are whole.
+/// The result of [`proven`]: the part of a stream, from its first kept record on, whose records are
+/// all valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
-    /// The end of the last whole record. What follows it is free room, damage, or a record that is
-    /// not whole.
+    /// The end of the last valid record. It is followed by free room, damage, or an incomplete
+    /// record.
     pub(crate) tail: Boundary,
-    /// The number of messages from the base up to `tail`.
+    /// The number of messages from the first kept record up to `tail`.
     pub(crate) messages: u64,
     /// The damage after `tail`, if the bytes there are neither 0 nor a whole record; `None` if they
     /// are 0.
@@ -120,7 +123,7 @@ pub(crate) struct Proven {
 ///
 /// # Errors
 ///
-/// [`Damage`] if there is no base from which a record could be judged.
+/// [`Damage`] if the base, from which the records are checked, is itself impossible.
 pub(crate) fn proven(
     ring: &OwnMem,
     size: RingSize,
@@ -139,7 +142,7 @@ pub(crate) fn proven(
     Ok(Proven { tail: walk.boundaries.tail(), messages: walk.messages, damage })
 }
 
-/// Positions stay below this bound, so the sum of a position and a length does not overflow.
+/// Upper bound of a base in a file, so that the sum of a position and a length does not overflow.
 const BASE_MAX: u64 = u64::MAX / 2;
 
 struct Walk<'a> {
@@ -180,8 +183,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Checks one record. Returns `false` at the end of the stream. Each call passes at least one
-    /// slot, so the size of the ring bounds the number of calls.
+    /// Checks the next record. Returns `false` at the end of the stream. Each call advances by at
+    /// least one slot, so the size of the ring bounds the number of calls.
     fn step(&mut self, base: Position) -> Result<bool, Damage> {
         let position = self.next;
         let damage = |what| Damage { position, what };
@@ -204,7 +207,7 @@ impl<'a> Walk<'a> {
             if !self.blobs.put(end, offset, length) {
                 return Err(damage(Flaw::BlobPlace));
             }
-            // `put` has checked that the BLOB lies within the slab.
+            // `Blobs::put` has checked that the BLOB lies within the slab.
             let bytes = self.slab.slice(as_usize(offset), as_usize(length));
             if record::blob_crc(bytes) != crc && !seeded_fault("link_blob_unchecked") {
                 return Err(damage(Flaw::BlobBytes));
@@ -221,8 +224,9 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    /// Whether the first slot holds a complete record of another stream. If it does, the owner died
-    /// after the commit that named this stream, and before `begin` zeroed the slot (see [`super`]).
+    /// Whether the ring's first slot holds a complete record of another stream. If so, the owner
+    /// died after the commit that named this stream, and before `begin` zeroed the slot (see
+    /// [`super`]).
     fn is_of_a_former_stream(&self, bytes: &[u8]) -> bool {
         let word = |start: usize| {
             let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());

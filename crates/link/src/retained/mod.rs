@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outgoing stream of a link. The sender's store keeps each message until the receiver has
-//! acknowledged it (SPEC 14).
+//! The outgoing stream of a link, in the ring and slab of its sender. They keep each message until
+//! the receiver has acknowledged it (SPEC 14).
 //!
 //! ```text
 //!             base           acked                        tail    open batch
@@ -20,18 +20,20 @@
 //!   blobs.rs     the places of large messages in the slab
 //! ```
 //!
-//! The memory is a ring and a slab. These files know no link files, sockets or peers, and they
-//! store only records: the owner commits base, `acked` and the stream id in its state (SPEC 13.4).
-//! A DATA or BLOB record carries the acknowledgement of the opposite direction, a compact record
-//! does not. The caller decides which kind is needed.
+//! The memory is a ring and a slab. The code of this folder uses no link files, sockets or peers,
+//! and stores only records: its caller commits base, `acked` and the stream id in the state (SPEC
+//! 13.4). A DATA or BLOB record carries the acknowledgement of the opposite direction, a compact
+//! record does not. The caller decides which kind is needed.
 //!
 //! # Killed between any two stores
 //!
 //! A batch is published by one store: that of the `word0` of its first record. Everything that this
 //! store makes visible is written before, and a 0 is written into the slot after the batch. So
 //! complete records follow the base, and then a slot that begins with 0, however much of the next
-//! batch is written: its first word is held back. The base is committed *before* the room below the
-//! base is used again, so the records from the base on are complete too.
+//! batch is written: its first word is held back. The `word0` of its other records are stored only
+//! when it is published, too. So a batch that is dropped leaves no whole record, which could pass
+//! for a published one after a power loss. The base is committed *before* the room below the base
+//! is used again, so the records from the base on are complete too.
 //!
 //! A new stream begins at position 0 in the same ring, over the records of the former stream:
 //!
@@ -78,7 +80,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The messages of the outgoing stream that the receiver may still need.
+/// The outgoing stream: the messages that the receiver may still need, and the open batch.
 #[derive(Debug)]
 pub struct Retained {
     stream: StreamId,
@@ -96,8 +98,8 @@ pub struct Retained {
 /// Reason why a message was not appended. The call changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The ring or slab has no room until more messages are acknowledged and trimmed. An open batch
-    /// has to be published before that.
+    /// The ring or slab has no room until more messages are acknowledged and freed. If a batch is
+    /// open, it has to be published first.
     Full,
     /// The open batch would take more than half the ring: the caller has to publish it first.
     BatchFull,
@@ -148,8 +150,9 @@ impl Retained {
 
     /// Recovers the stream that this memory holds from `base` on, as the owner's state names it.
     ///
-    /// This call does not check the `acked` of that state. If it lies beyond the recovered tail,
-    /// the state is damaged, and [`acknowledged`](Self::acknowledged) returns an error for it.
+    /// This call does not check the position `acked` of that state. If `acked` lies beyond the
+    /// recovered tail, the state is damaged, and [`acknowledged`](Self::acknowledged) returns an
+    /// error for it.
     ///
     /// # Errors
     ///
@@ -191,14 +194,15 @@ impl Retained {
         self.stream
     }
 
-    /// The position of the first record that the memory keeps.
+    /// The base: the position of the first record that ring and slab keep.
     #[must_use]
     #[inline]
     pub const fn base(&self) -> Position {
         self.boundaries.base().position
     }
 
-    /// The position up to which the receiver is known to have acknowledged.
+    /// The position up to which the receiver has acknowledged this stream, as far as this end
+    /// knows.
     #[must_use]
     #[inline]
     pub const fn acked(&self) -> Position {
@@ -218,7 +222,7 @@ impl Retained {
         self.producer.size()
     }
 
-    /// The number of ring bytes between base and tail, which the kept records take.
+    /// The number of ring bytes that the kept records take, from the base to the tail.
     #[must_use]
     pub const fn live_bytes(&self) -> u64 {
         self.tail().since(self.base())
@@ -237,8 +241,8 @@ impl Retained {
     }
 
     /// Appends a message, given in parts, to the open batch; returns the position where its record
-    /// ends. `ack` is the acked offset of the opposite direction, which the record carries to the
-    /// peer.
+    /// ends. `ack` is the position, with its digest, up to which this end has acknowledged the
+    /// peer's stream; the record carries it to the peer.
     ///
     /// # Errors
     ///
@@ -254,7 +258,8 @@ impl Retained {
     }
 
     /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller must have stored `ack` in the consumed slots before the call.
+    /// possible. The caller must have stored `ack` in the consumed slots, where the peer reads it,
+    /// before the call.
     ///
     /// # Errors
     ///
@@ -299,8 +304,8 @@ impl Retained {
         fill: impl FnOnce(&mut [u8]),
         ack: Option<AckedOffset>,
     ) -> Position {
-        // A receiver that spins for a short message polls its cache line all the time, and would
-        // take the line away between two stores. So the whole record is copied in one step.
+        // A receiver that spins for a short message polls the record's cache line all the time, and
+        // would take the line away between two stores. So the whole record is copied in one step.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
             Place::CompactRecord if len <= SHORT_MAX => {
@@ -333,8 +338,8 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
-    /// Adds the written record to the boundaries of the open batch; returns the position where the
-    /// record ends.
+    /// Adds the end of the written record to the boundaries of the open batch, and returns its
+    /// position.
     #[inline(always)]
     fn appended(
         &mut self,
@@ -348,8 +353,8 @@ impl Retained {
         position
     }
 
-    /// Reserves room for a message of `len` bytes. The caller writes it in place and then commits
-    /// it to the open batch; dropping the reservation changes nothing.
+    /// Reserves room for a message of `len` bytes. The caller writes the message in place and then
+    /// commits it to the open batch. Dropping the reservation changes nothing.
     ///
     /// # Errors
     ///
@@ -419,7 +424,7 @@ impl Retained {
 
     /// Whether a record at position `begin` may be compact; `begin` is where the compact record
     /// would lie, perhaps after a PAD. If the record may not be compact, a record with a prefix
-    /// gets the same place: it is longer, so it needs the PAD too.
+    /// gets the same place. That record is longer, so it needs the PAD, too.
     #[inline(always)]
     fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
@@ -432,14 +437,14 @@ impl Retained {
         self.boundaries.publish();
     }
 
-    /// Prefetches and zeroes ring memory after the tail for the next messages. It only saves time,
-    /// so callers do it after they have notified the peer.
+    /// Prefetches and zeroes ring memory after the tail for the next messages. This only saves
+    /// time, so callers call it after they have notified the peer.
     #[inline]
     pub fn prepare_ahead(&mut self) {
         self.producer.prepare_ahead();
     }
 
-    /// Discards the open batch.
+    /// Discards all messages of the open batch.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
@@ -461,9 +466,9 @@ impl Retained {
         Ok(())
     }
 
-    /// The new base below which acknowledged records can be freed; `None` if it is not higher than
-    /// the present base. The caller commits the new base in the state, together with the acked
-    /// offset (SPEC 12.5), and then calls [`trimmed`](Self::trimmed).
+    /// The position and digest below which records can be freed, because they are acknowledged;
+    /// `None` if they are those of the present base. The caller commits the new base in the state,
+    /// together with the acked offset (SPEC 12.5), and then calls [`trimmed`](Self::trimmed).
     #[must_use]
     pub fn trim_to(&mut self) -> Option<Boundary> {
         self.boundaries.trim_to(self.acked)
@@ -508,8 +513,8 @@ impl Retained {
     }
 
     /// Returns the acked offset of `stream`, the stream of the opposite direction, from the last
-    /// published record that carries an acked offset. [`recover`](partywall_reconcile::recover)
-    /// uses the result. Compact records carry no acked offset.
+    /// published record that carries one. A new owner [recovers](partywall_reconcile::recover) its
+    /// acked offset from it. Compact records carry none.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -529,8 +534,8 @@ impl Retained {
         last
     }
 
-    /// Whether the records of this stream and of `next` have different tags. If the tags are equal
-    /// (with a probability of 1 in 2³²), the caller must draw another id.
+    /// Whether the tags, by which records show their stream, differ for this stream and `next`. If
+    /// they are equal (with a probability of 1 in 2³²), the caller must draw another id.
     #[must_use]
     pub const fn is_distinct_from(&self, next: StreamId) -> bool {
         self.tag != record::tag(next.0.get())
@@ -565,7 +570,8 @@ impl Retained {
         self.acked = Position::START;
     }
 
-    /// The base of the stream, with the record digest at the base.
+    /// The base of the stream (the position of the first kept record), with the record digest at
+    /// the base.
     #[must_use]
     pub const fn base_boundary(&self) -> Boundary {
         self.boundaries.base()
@@ -593,14 +599,15 @@ pub struct Reservation<'a> {
     place: Place,
 }
 
-/// Where the bytes of a message lie, and in what kind of record.
+/// Place of a message's bytes, and the kind of its record.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// In a ring record whose prefix carries an acknowledgement.
+    /// The message is in a DATA record of the ring, whose prefix carries an acknowledgement.
     Ring,
-    /// In a compact ring record, without a prefix.
+    /// The message is in a compact record of the ring, which has no prefix and so no
+    /// acknowledgement.
     CompactRecord,
-    /// In the slab, with a BLOB record in the ring that gives the offset.
+    /// The message is in the slab, and a BLOB record in the ring gives its offset.
     Slab {
         /// The offset in the slab, in bytes.
         offset: u64,
@@ -718,7 +725,7 @@ impl Default for Gathered {
     }
 }
 
-/// The position where a record ends or a stream starts, with its digest.
+/// A boundary: the position where a record ends or a stream starts, with the digest of that record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
     /// The position of the boundary.
@@ -732,7 +739,7 @@ impl Boundary {
     pub const START: Self = Self { position: Position::START, digest: RecordDigest::START };
 }
 
-/// Boundaries with their digests, only as many as are needed to free records.
+/// The ends of kept records, with their digests: only as many as are needed to free records.
 ///
 /// ```text
 ///  base       inner           inner  inner (BLOB)       tail      open
@@ -752,7 +759,7 @@ struct Boundaries {
     tail: Boundary,
     open: Boundary,
     inner: VecDeque<Boundary>,
-    /// The minimum distance in bytes between two inner boundaries.
+    /// The minimum distance in bytes between two inner boundaries: a sixteenth of the ring.
     apart: u64,
 }
 
@@ -795,8 +802,8 @@ impl Boundaries {
         }
     }
 
-    /// The highest boundary up to which records can be freed when everything below `acked` is
-    /// acknowledged; `None` if that is the present base.
+    /// The highest boundary, the end of a kept record, up to which records can be freed when
+    /// everything below `acked` is acknowledged; `None` if that is the present base.
     fn trim_to(&mut self, acked: Position) -> Option<Boundary> {
         if acked == self.tail.position {
             return (self.tail.position > self.base.position).then_some(self.tail);
@@ -814,7 +821,8 @@ impl Boundaries {
         }
     }
 
-    /// The last kept boundary at or before `position`; `None` below the base and beyond the tail.
+    /// The last boundary in this list at or before `position`; `None` if `position` is below the
+    /// base or beyond the tail.
     fn before(&self, position: Position) -> Option<Boundary> {
         if position < self.base.position || position > self.tail.position {
             return None;
@@ -846,7 +854,8 @@ fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     LinkPrefix::read_from_prefix(payload).ok().map(|(prefix, _)| prefix)
 }
 
-/// The length in bytes of the longest message that the ring takes.
+/// The length in bytes of the longest message that a ring of `size` takes, as a record with a
+/// prefix.
 fn inline_limit(size: RingSize) -> usize {
     as_usize(size.payload_max().saturating_sub(PREFIX_BYTES))
 }
@@ -864,7 +873,7 @@ const fn as_usize(value: u64) -> usize {
 }
 
 /// Maximum length in bytes of a message that is assembled in private memory and then copied in one
-/// step.
+/// step. Message and prefix together then fill the 128 bytes of that memory.
 const SHORT_MAX: usize = 104;
 const GATHERED_BYTES: usize = PREFIX + SHORT_MAX;
 const PREFIX: usize = as_usize(PREFIX_BYTES);
@@ -872,5 +881,6 @@ const HEADER: usize = as_usize(HEADER_BYTES);
 
 const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
 
-/// The number of boundaries in a full ring that contains no BLOBs.
+/// The number of boundaries in a full ring without BLOBs: acknowledged records are freed in steps
+/// of a sixteenth of the ring.
 const APART: u64 = 16;

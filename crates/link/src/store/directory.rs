@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The directory that holds the link files. The application names the directory, and only the user
-//! of this process may write to it.
+//! The directory in which the ends of links keep their files. The application names the directory,
+//! and only the user of this process may write to it.
 //!
-//! This file neither creates the directory nor removes anything from it.
+//! The code of this file neither creates the directory nor removes anything from it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use super::error::StorageError;
 use super::key::{FILE_NAME_END, Key};
 use super::list::{LIST_NAME, List};
 
-/// A directory that was checked: it belongs to this user, and no other user may write to it.
+/// A directory for link files that was checked: it belongs to this user, and no other user may
+/// write to it.
 #[derive(Debug)]
 pub struct Directory {
     kept: PersistentDirectory,
@@ -50,7 +51,7 @@ impl Directory {
         self.kept.path()
     }
 
-    /// The names of the directory's files that have the form of a link file's name.
+    /// The names of the directory's link files: those of 16 hexadecimal digits and `.link`.
     pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed = |source| StorageError::System {
             path: self.path().to_owned(),
@@ -83,8 +84,8 @@ impl Directory {
                 use std::io::ErrorKind as Kind;
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
-                    // `open` failed because the name belongs to a symbolic link, directory, socket
-                    // or device.
+                    // `open` fails with these errors if the name belongs to a symbolic link,
+                    // directory, socket or device.
                     Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
                     _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
                     _ => Err(StorageError::System { path: path(), what: "opening", cause: error }),
@@ -143,8 +144,8 @@ impl Directory {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // A poisoned lock is harmless: a thread that panicked has read only a part of the list, and
-        // the next `refresh` reads the rest.
+        // A poisoned lock is harmless: the thread that panicked has read only a part of the list,
+        // and the next `refresh` reads the rest.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +153,8 @@ impl Directory {
         StorageError::System { path: self.file_path(LIST_NAME), what, cause }
     }
 
-    /// Creates a file of `size` zero bytes that has no name yet.
+    /// Creates a file of `size` zero bytes without a name, so that a crash leaves no incomplete
+    /// link file.
     pub(crate) fn make(&self, size: u64) -> Result<UnnamedFile, StorageError> {
         let path = || self.path().to_owned();
         self.kept.make(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|error| match error {
@@ -183,7 +185,8 @@ impl Directory {
     }
 }
 
-/// Whether `open` failed because the name belongs to no regular file: `ELOOP`, `ENXIO`, `ENODEV`.
+/// Whether `open` failed because the name belongs to a symbolic link, a socket or a device:
+/// `ELOOP`, `ENXIO`, `ENODEV`.
 fn is_no_file(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ELOOP | ENXIO | ENODEV))
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The durable state of a link: its state image in the terms of `partywall_reconcile`.
+//! The durable state of one end of a link, which a later owner continues: the stored fields (the
+//! state image), as types of `partywall_reconcile`.
 //!
 //! ```text
 //!   StateImage (bytes, SPEC 13.4)  ── read, with the tail from the ring ──▶  DurableState
 //!                                  ◀── write ──────────────────────────────    ─▶ views, decisions
 //! ```
 //!
-//! This file commits nothing and decides nothing: `slots.rs` adds the sequence and the seal that
-//! `write` leaves out, and puts the image in force.
+//! This file only converts: `slots.rs` adds the sequence number and the seal (checksum) that
+//! `write` leaves out, and stores the image.
 //!
 //! # Invariants
 //!
@@ -32,38 +33,41 @@ use crate::protocol::codec;
 /// Everything that one end of a link stores besides the records (SPEC 12.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DurableState {
-    /// The epoch of the link.
+    /// The number of the present epoch, which the application chooses and which never decreases.
     pub epoch: Epoch,
-    /// The watermarks of the stream that this end sends; `None` before its first stream.
+    /// Id, base, acknowledged position and end of the stream that this end sends; `None` before its
+    /// first stream.
     pub outgoing: Option<Outgoing>,
-    /// The record digest at the base of the stream that this end sends.
+    /// The record digest at the base (the first kept record) of the stream that this end sends.
     pub base_digest: RecordDigest,
-    /// The acked offset of this end as a receiver when the state was stored;
-    /// [`catch_up`](Self::catch_up) adds what was acknowledged later.
+    /// The position up to which this end had acknowledged the received stream when the state was
+    /// stored; [`catch_up`](Self::catch_up) adds what was acknowledged later.
     pub acked_offset: Option<AckedOffset>,
     /// The streams of the last epoch, with their positions when this end left that epoch.
     pub past: Option<Past>,
     /// The identity of the peer; `None` until the first attach.
     pub peer: Option<Peer>,
-    /// The last range of positions that this end skipped as a sender.
+    /// The last range of positions that this end skipped as a receiver.
     pub skip: Option<Skip>,
-    /// The last skip of the peer that this end has reported to its application.
+    /// The last skip that the peer made as a receiver, and that this end has reported to its
+    /// application.
     pub skip_reported: Option<Skip>,
-    /// Why the link is in quarantine, which lasts until an operator decides; `None` if the link is
-    /// not in quarantine.
+    /// Reason why the link is in quarantine, which lasts until an operator decides; `None` if the
+    /// link is not in quarantine.
     pub quarantine: Option<Quarantine>,
-    /// The number of reports that were dropped because the state image was full.
+    /// The number of reports that were dropped because a state image holds no more than 16.
     pub reports_dropped: u64,
     reports: Vec<Report>,
     delivered: Vec<Position>,
 }
 
-/// A contradiction between the stores of the two ends.
+/// A contradiction between the files of the two ends, because of which both keep all bytes until an
+/// operator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
-    /// The direction for which the views of the two ends contradict each other.
+    /// The stream about which the two ends contradict each other: the sent one or the received one.
     pub direction: Direction,
-    /// The kind of the contradiction.
+    /// The kind of the contradiction, such as a receiver that is ahead of its sender.
     pub why: Impossible,
 }
 
@@ -87,8 +91,8 @@ impl DurableState {
         }
     }
 
-    /// Reads the state from an image. `tail` is the position where the records in the ring end; it
-    /// is ignored if the end has no stream to send.
+    /// Decodes the state from its stored image. `tail` is the position after the last record in the
+    /// ring; it is ignored if this end has no stream to send.
     ///
     /// # Errors
     ///
@@ -124,12 +128,13 @@ impl DurableState {
         })
     }
 
-    /// Makes the image of this state, which the caller commits.
+    /// Encodes this state as an image, the stored form, which the caller commits.
     #[must_use]
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
         let base = out.map_or(Position::START, Outgoing::base);
-        // The start of a stream has no digest, and `check` refuses an image with a digest there.
+        // No record ends at the start of a stream, so there is no digest, and `check` refuses an
+        // image with one.
         let base_digest =
             if base == Position::START { RecordDigest::START } else { self.base_digest };
         let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
@@ -168,8 +173,8 @@ impl DurableState {
         state
     }
 
-    /// Applies what the application acknowledged in the received stream after the state was stored
-    /// (SPEC 13.5).
+    /// Applies the consumed record, which holds what the application acknowledged after the state
+    /// was stored (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
         let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
         if let Some(acked_offset) = &mut self.acked_offset {
@@ -181,7 +186,7 @@ impl DurableState {
         }
     }
 
-    /// The reports that the application has not yet taken.
+    /// The reports of skipped or dropped messages that the application has not yet acknowledged.
     pub fn reports(&self) -> &[Report] {
         &self.reports
     }
@@ -193,8 +198,8 @@ impl DurableState {
         self.reports_dropped = self.reports_dropped.saturating_sub(dropped);
     }
 
-    /// Adds a report. If the image is full, two reports of the same kind are merged; without such a
-    /// pair, the oldest report is dropped and counted.
+    /// Adds a report. If there are more than a state image can hold, two reports of the same kind
+    /// are merged; without such a pair, the oldest report is dropped and counted.
     pub fn report(&mut self, report: Report) {
         self.reports.push(report);
         if self.reports.len() <= REPORTS_MAX {
@@ -293,8 +298,8 @@ fn report(fields: &ReportFields) -> Option<Report> {
     })
 }
 
-/// Encodes a report into the fields of a state image. If the span has an end, its positions are
-/// known up to that end; a span without an end is encoded as not exact.
+/// Encodes a report into the fields of a state image. A span (the report's range) without a known
+/// end is encoded as not exact.
 fn report_fields(report: &Report) -> ReportFields {
     let span = &report.span;
     let mut flags = 0;
@@ -333,7 +338,7 @@ fn alike(reports: &[Report]) -> Option<(usize, usize)> {
     })
 }
 
-/// Merges two reports into one whose span covers every position of either report.
+/// Merges two reports of the same kind into one whose range covers every position of either report.
 fn united(one: &Report, other: &Report) -> Report {
     let (a, b) = (&one.span, &other.span);
     let (first, second) = if a.from <= b.from { (a, b) } else { (b, a) };

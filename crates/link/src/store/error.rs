@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of opening a link file, each with advice on what to do.
+//! The errors of opening a link file, each with advice to the operator.
 //!
 //! Whatever the error, opening changed no existing file.
 //!
@@ -60,7 +60,7 @@ pub enum StorageError {
         path.display()
     )]
     NotAFile {
-        /// The path of the object that is no regular file.
+        /// The path of the object that has the link file's name, but is no regular file.
         path: PathBuf,
     },
     /// The link file belongs to another user.
@@ -88,12 +88,13 @@ pub enum StorageError {
         /// The permissions of the link file.
         mode: u32,
     },
-    /// The contents of the link file break a rule of SPEC 13.6.
+    /// The contents of the link file break a rule for link files (SPEC 13.6), so they are damaged
+    /// or of another link.
     #[error("{} is not opened: {fault}. {}", path.display(), advice(fault))]
     File {
         /// The path of the link file.
         path: PathBuf,
-        /// The first rule of SPEC 13.6 that the link file breaks.
+        /// The first rule for link files (SPEC 13.6) that the file breaks.
         fault: FileFault,
     },
     /// The link file was last owned in another boot, and a power loss may have taken a part of it.
@@ -105,7 +106,7 @@ pub enum StorageError {
     OtherBoot {
         /// The path of the link file.
         path: PathBuf,
-        /// What the contents of the link file prove about its messages.
+        /// What the file itself proves about its messages, such as how many are whole.
         evidence: Box<Evidence>,
     },
     /// The directory lists a link file that was there before this boot, and is not there now.
@@ -133,8 +134,8 @@ pub enum StorageError {
         /// The time when the owner process became the owner of the link file.
         since: SystemTime,
     },
-    /// Another process holds the lock of the next incarnation, but did not write its owner record
-    /// in time.
+    /// Another process is becoming the owner: it holds the lock for that, but did not write its
+    /// owner record in time.
     #[error(
         "{} is being opened by another process: try again. If this stays, that process was killed in the middle of \
          it while a child that it had forked lives on: end that child (see /proc/locks)",
@@ -192,7 +193,7 @@ pub enum StorageError {
     System {
         /// The path of the link file, the list or the directory on which the system call failed.
         path: PathBuf,
-        /// What this process was doing when the system call failed, as text.
+        /// The operation for which the failed system call was made, as text.
         what: &'static str,
         /// The error of the system call.
         cause: io::Error,
@@ -205,8 +206,9 @@ fn advice(fault: &FileFault) -> &'static str {
         FileFault::Older { .. } => {
             "Drain the link with the version that made it, then remove the file"
         }
-        FileFault::Newer { .. } | FileFault::OtherLayout { .. } => {
-            "Open it with the version that made it"
+        FileFault::Newer { .. } => "Open it with the version that made it",
+        FileFault::OtherLayout { .. } => {
+            "Open it with the version that made it until its peer has acknowledged everything, then remove the file"
         }
         FileFault::OtherLink => "Choose another name for one of the two links",
         _ => {

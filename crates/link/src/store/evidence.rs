@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a link file of another boot proves of itself, for an operator and for the code that opens
-//! it. `reboot.rs` examines the file and returns an [`Evidence`].
+//! The evidence that a link file last used before a reboot gives of its own contents. `reboot.rs`
+//! makes it; an operator, and the code that opens the file, decide by it.
 
 use std::fmt;
 
-/// What a link file of another boot proves of itself.
+/// Facts that a link file last used before a reboot proves of its own contents: a power loss may
+/// have taken any part of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// Whether the last owner closed the file.
+    /// Whether the last owner closed the file in good order.
     pub is_closed: bool,
-    /// Number of kept messages that are whole, from the first one on.
+    /// Number of kept messages, from the first one up to the first that is damaged or missing.
     pub messages: u64,
     /// Position at which the first kept message begins.
     pub from: u64,
-    /// Position at which the last of the whole messages ends.
+    /// Position at which the last whole message ends, before the first that is damaged or missing.
     pub to: u64,
     /// Position up to which this end acknowledged received messages; an older position if the page
     /// with the latest position was lost.
     pub consumed: u64,
-    /// Why the link cannot continue even with the whole messages alone; `None` if it can.
+    /// Reason why the link cannot continue even with the whole messages alone; `None` if it can.
     pub damage: Option<String>,
     /// Whether the file still holds everything that its last owner had stored in it.
     pub(super) is_whole: bool,
-    /// File offset of the slot behind the last whole message, if that slot does not hold 0 and so
-    /// has to be zeroed.
+    /// File offset of the slot after the last whole message, if that slot is not 0. It has to be
+    /// zeroed, because a 0 ends the stream.
     pub(super) cut_at: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The link file of this process: created whole, checked, owned, mapped and cut into parts.
+//! The link file that this process owns: opened or created, checked, mapped, and cut into parts.
 //!
 //! ```text
 //!   no file:  make an unnamed file ─▶ allocate all its bytes ─▶ write its first pages
@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! - Before this process owns the file, it only reads the file.
-//! - The file stays owned as long as any part of its memory lives, because each part holds the
+//! - The file stays owned as long as any part of its memory is in use, because each part holds the
 //!   ownership.
 
 use std::fs::File;
@@ -52,7 +52,7 @@ use partywall_sys::nonce;
 pub struct Sizes {
     /// The size of the record ring in bytes.
     pub ring: u64,
-    /// The number of entries of the release ring.
+    /// The number of entries of the release ring, which links do not use.
     pub entries: u64,
     /// The minimum size of the slab in bytes; the file rounds it up to whole pages.
     pub slab: u64,
@@ -63,13 +63,16 @@ pub struct Sizes {
 pub struct OwnFile {
     /// The number of owners of the link file so far, this process included.
     pub incarnation: u64,
-    /// The contents of the link file's first pages when this process became the owner.
+    /// The header, owner record, state and consumed position of the link file when this process
+    /// became the owner.
     pub image: Box<Image>,
-    /// The slots of the state image.
+    /// The pair of slots in which each new state replaces the one before as a whole.
     pub state: StateSlots,
-    /// The slots of the acked offset as a receiver, called `consumed` in SPEC 13.5.
+    /// The pair of slots with the position up to which this end has acknowledged the received
+    /// stream (`consumed` in SPEC 13.5).
     pub consumed: ConsumedSlots,
-    /// The rest of the control page, from `asleep_records` on (SPEC 3.3).
+    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads
+    /// there whether this end sleeps.
     pub control: OwnMem,
     /// The memory of the record ring.
     pub ring: OwnMem,
@@ -77,7 +80,8 @@ pub struct OwnFile {
     pub release_ring: OwnMem,
     /// The memory of the slab.
     pub slab: OwnMem,
-    /// A handle for opening the link file again, which does not keep the file owned.
+    /// A handle by which further descriptors of the link file are opened. The handle does not keep
+    /// the file owned.
     pub handle: FileHandle,
     /// Whether this owner or an earlier one adopted the file after another boot with only what it
     /// proves, and no application has been told.
@@ -126,8 +130,8 @@ impl OwnFile {
         Self::open_after(directory, key, sizes, AfterReboot::Refuse)
     }
 
-    /// Opens the file like [`open`](Self::open). The policy says what to do with a file that was
-    /// last owned in another boot.
+    /// Opens the file like [`open`](Self::open). The policy says whether a file that was last owned
+    /// before a reboot is refused or adopted.
     ///
     /// # Errors
     ///
@@ -182,7 +186,7 @@ const _: () = {
 pub struct FileHandle(Weak<Ownership>);
 
 impl FileHandle {
-    /// Opens another descriptor of the file, through which a peer can only read.
+    /// Opens a read-only descriptor of the file, to be sent to a peer.
     ///
     /// # Errors
     ///
@@ -199,7 +203,8 @@ impl FileHandle {
         scope.sync(self.0.upgrade().ok_or(io::ErrorKind::NotFound)?.file())
     }
 
-    /// The number of the file system that holds the link file.
+    /// The device number of the file system that holds the link file, by which files of one file
+    /// system are synced together.
     pub(crate) fn device(&self) -> io::Result<u64> {
         let ownership = self.0.upgrade().ok_or(io::ErrorKind::NotFound)?;
         Ok(ownership.file().metadata()?.dev())
@@ -217,7 +222,8 @@ impl FileHandle {
     }
 }
 
-/// Keeps the memory mapped and the file owned. The fields are dropped in order: the mapping first.
+/// Keeps the memory of a link file mapped and the file owned. The fields are dropped in order: the
+/// mapping first, so that no store follows the end of the ownership.
 struct Pages {
     map: FileMap,
     _ownership: Arc<Ownership>,
@@ -229,7 +235,7 @@ impl Writable for Pages {
     }
 }
 
-/// A link file that is being opened.
+/// A link file that is being opened, with the key, the path and the policy for it.
 struct Opening<'a> {
     directory: &'a Directory,
     key: &'a Key,
@@ -279,8 +285,8 @@ impl Opening<'_> {
     }
 
     /// Prepares a file before this process becomes its owner, while no other process can become its
-    /// owner. Applies the policy if the file is of another boot, and lists the file. Returns
-    /// whether the file is adopted.
+    /// owner. Applies the policy if the file was last owned before a reboot, and adds the file to
+    /// `links.list`. Returns whether the file is adopted.
     fn prepare(&self, file: &File, image: &Image) -> Result<bool, StorageError> {
         let failed = |what| move |source| system(self.path, what, source);
         let is_new = image.owner.incarnation.get() == 0;
@@ -349,8 +355,8 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
     for _ in 0..ATTEMPTS_MAX {
         let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
-            // The pages are read again, because the previous owner may have committed until its
-            // process ended.
+            // The pages are read again: the previous owner may have changed them between the first
+            // read and its end.
             pages = read().map_err(Refusal::Error)?;
             let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
@@ -360,8 +366,8 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
             Ok(_) => {} // another owner took the file and ended
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) => {
-                // If another process became the owner and wrote between the two reads, the pages
-                // differ.
+                // The pages are read a third time. If they differ, another process has become the
+                // owner and written meanwhile, so they are checked again.
                 let again = read()?;
                 if again == pages {
                     return Err(StorageError::File { path: path.to_owned(), fault });
@@ -388,7 +394,8 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
     owner::check(page.ok_or(Refusal::Fault(short))?).map_err(Refusal::Fault)
 }
 
-/// Reads the pages before the rings and the slab; a shorter file yields fewer pages.
+/// Reads the pages before the rings and the slab (header, owner, state and control page); a shorter
+/// file yields fewer.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
@@ -415,12 +422,14 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// Maximum number of retries while the link file appears, vanishes or changes during a read.
+/// Maximum number of retries of opening while the link file appears, vanishes or changes. Each
+/// retry means that another process made progress.
 const ATTEMPTS_MAX: u32 = 16;
 
 /// The longest time that another opener may take between locking the file and writing its owner
-/// record. These steps take three system calls.
+/// record: three system calls. After that, opening fails with [`StorageError::Opening`].
 const OPENING_MAX: Duration = Duration::from_secs(1);
 
-/// The pause between two checks whether another opener has written its owner record.
+/// The pause between two checks whether another opener, which holds the lock, has written its owner
+/// record.
 const OPENING_PAUSE: Duration = Duration::from_millis(1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads link files without a lock and without writing, while their owners may be using them.
+//! The inspection of link files for an operator: reads them without a lock and without writing,
+//! while their owners may be using them.
 //!
 //! ```text
 //!   directory ─▶ each *.link ─▶ pages (read, not mapped) ─▶ Inspection
@@ -14,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use partywall_layout::link::header;
 use partywall_layout::link::state::{
     QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING,
 };
@@ -28,20 +30,24 @@ use super::file::read_pages;
 use super::key::Key;
 use super::owner::{self, OwnerState};
 
-/// One file that was inspected.
+/// One link file in an inspected directory, with the result of its inspection.
 #[derive(Debug)]
 pub struct Found {
     /// The path of the link file that was inspected.
     pub path: PathBuf,
+    /// The names of the end that the link file belongs to, even if the file is refused; `None` if
+    /// its header is not readable.
+    pub key: Option<Key>,
     /// The contents of the link file, or the reason why the file is refused.
     pub inspection: Result<Box<Inspection>, StorageError>,
 }
 
-/// The contents of the file of a link.
+/// The contents of the file of one end of a link, without its messages.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The names of the end that the link file belongs to.
+    /// The three names of the end to which the link file belongs: its own, its peer's and the
+    /// link's.
     pub key: Key,
     /// The store id, a random number: a file that was lost and created again has another store id.
     pub store_id: [u8; 16],
@@ -51,7 +57,7 @@ pub struct Inspection {
     pub incarnation: u64,
     /// The process that owns the link file, or that owned it last.
     pub owner: Owner,
-    /// The epoch, which the application chooses.
+    /// The number of the present epoch, which the application chooses.
     pub epoch: u64,
     /// The id of the stream that this end sends in this epoch; 0 if there is none yet.
     pub sending_stream: u64,
@@ -63,13 +69,14 @@ pub struct Inspection {
     pub receiving_stream: u64,
     /// The position up to which this end has acknowledged the received stream.
     pub consumed: u64,
-    /// Store id and incarnation of the peer; `None` if this end was never attached to a peer.
+    /// Store id (a random number) and incarnation (number of owners) of the peer's file; `None` if
+    /// this end was never attached to a peer.
     pub peer: Option<([u8; 16], u64)>,
     /// The streams of the last epoch that this end left; `None` if this end has left no epoch.
     pub previous: Option<PreviousStream>,
-    /// Why the link is in quarantine; `None` if the link is not in quarantine.
+    /// Reason why the link is in quarantine; `None` if the link is not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The reports that the application has not taken.
+    /// The reports of skipped or dropped messages that the application has not acknowledged.
     pub reports: Vec<ReportSnapshot>,
     /// The number of reports that were dropped because the link file had no room for them.
     pub reports_dropped: u64,
@@ -81,7 +88,7 @@ pub struct Inspection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Owner {
-    /// The process id of the owner in its own pid namespace; 0 if the file was never owned.
+    /// The process id of the owner, in the owner's pid namespace; 0 if the file was never owned.
     pub pid: u32,
     /// The time when the process became the owner.
     pub since: SystemTime,
@@ -105,7 +112,8 @@ pub enum OwnerStatus {
     Unknown,
 }
 
-/// The two streams of the epoch before the present one.
+/// The two streams of the epoch before the present one, with the positions at which this end left
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PreviousStream {
@@ -122,7 +130,7 @@ pub struct PreviousStream {
     pub is_settled: bool,
 }
 
-/// Why a link is in quarantine: the stores of its two ends contradict each other.
+/// Reason why a link is in quarantine: the files of its two ends contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuarantineSnapshot {
@@ -133,7 +141,8 @@ pub struct QuarantineSnapshot {
     pub is_receiving: bool,
 }
 
-/// A range of positions that was skipped or dropped, or that quarantine keeps.
+/// A report to the application: a range of positions that was skipped or dropped, or that the link
+/// keeps in quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportSnapshot {
@@ -144,7 +153,7 @@ pub struct ReportSnapshot {
     /// Whether all messages of the range were dropped; if false, perhaps only some of them were
     /// dropped.
     pub is_exact: bool,
-    /// Whether the end of the range is unknown. An unknown end is at least `to`.
+    /// Whether the end of the range is unknown. The range then ends at `to` or later.
     pub is_open: bool,
     /// The epoch in which the range was sent.
     pub epoch: u64,
@@ -155,7 +164,7 @@ pub struct ReportSnapshot {
     pub to: u64,
 }
 
-/// Prints one line: which positions were skipped or dropped, and why.
+/// Prints the report as one line: which positions were skipped or dropped, and why.
 impl fmt::Display for ReportSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, epoch, from, to, .. } = self;
@@ -207,12 +216,21 @@ pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, Storag
 
 fn inspect_file(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
     let path = directory.file_path(name);
-    let inspection = match directory.open_file(name, false) {
+    let (inspection, key) = match directory.open_file(name, false) {
         Ok(None) => return None,
-        Ok(Some((file, stat))) => inspect_open_file(&file, stat, key, &path),
-        Err(error) => Err(error),
+        Ok(Some((file, stat))) => {
+            (inspect_open_file(&file, stat, key, &path), key_of_any_layout(&file, stat))
+        }
+        Err(error) => (Err(error), None),
     };
-    Some(Found { path, inspection })
+    Some(Found { path, key, inspection })
+}
+
+/// The names in the header of a file, whatever the layout of the rest.
+fn key_of_any_layout(file: &std::fs::File, stat: FileStat) -> Option<Key> {
+    let header = header::of_any_layout(&read_pages(file, stat.size).ok()?)?;
+    let [local, remote, link] = header.names();
+    Key::new(local, remote, link).ok()
 }
 
 fn inspect_open_file(
@@ -239,7 +257,7 @@ fn inspect_open_file(
                 fault = found;
                 break;
             }
-            // The pages seem damaged, but the owner may have been writing while they were read:
+            // The pages seem damaged, but the owner may have been writing while they were read. So
             // they are read once more.
             Err(found) => (fault, seen) = (found, pages),
         }
@@ -247,12 +265,11 @@ fn inspect_open_file(
     Err(StorageError::File { path: path.to_owned(), fault })
 }
 
-/// Whether the acked-offset record (`consumed`) that was read from the file is still in force, or
-/// was in force until recently.
+/// Whether the slot of the file from which `found` was read still holds the same record.
 ///
-/// The owner may have replaced the record since it was read. In that case the count that was read
-/// with the record may belong to a newer record (SPEC 13.5). The remaining inaccuracy is
-/// acceptable: operators read the result, and no decision follows from it.
+/// If the owner has replaced the record since, the count that was read with it may belong to the
+/// newer record (SPEC 13.5). A small inaccuracy remains, but only operators read the result: no
+/// decision follows from it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;
@@ -316,7 +333,7 @@ fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection
 }
 
 impl QuarantineSnapshot {
-    /// The quarantine that a state image records; `None` if it records none.
+    /// The quarantine that `state` records; `None` if the link is not in quarantine.
     pub(crate) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }
@@ -371,5 +388,6 @@ impl From<&partywall_reconcile::Report> for ReportSnapshot {
     }
 }
 
-/// Maximum number of reads of a file that seems damaged while it changes.
+/// Maximum number of reads of a file that seems damaged and changes between reads, because its
+/// owner writes. After that the file counts as damaged.
 const READS_MAX: u32 = 16;

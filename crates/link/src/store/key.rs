@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The name of one end of a link.
+//! The key of one end of a link: its three names, from which the name of its file is formed.
 //!
 //! ```text
 //!   (local, remote, link)      alice's end: (alice, bob, orders)      bob's: (bob, alice, orders)
 //! ```
-//! The names are never joined: `("a", "bc")` and `("ab", "c")` are two keys.
+//! The names are never joined into one text: `("a", "bc")` and `("ab", "c")` are two keys.
 
 use std::fmt;
 
 use partywall_layout::link::file_name_hash;
 use partywall_layout::link::header::{NAME_BYTES_MAX, NAME_FIELDS};
 
-/// The names of one end of a link.
+/// The three names of one end of a link: its own (local), its peer's (remote), and the link's.
 ///
 /// ```
 /// use partywall_link::Key;
@@ -59,7 +59,7 @@ impl Key {
         &self.names[2]
     }
 
-    /// The key of the peer's end.
+    /// The key of the peer's end of the same link: local and remote name exchanged.
     pub fn mirrored(&self) -> Self {
         let [local, remote, link] = self.names.clone();
         Self { names: [remote, local, link] }
@@ -86,7 +86,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Reason why three names do not form a key.
+/// Reason why three names do not form a key, the identity of one end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {

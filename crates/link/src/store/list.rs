@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of the links of a directory (SPEC 13.9), so that a file that a power loss took with its
-//! name is missed.
+//! The list of the link files in a directory (SPEC 13.9). It reveals that a power loss has removed
+//! a link file together with its name.
 //!
 //! ```text
 //!   links.list   c3577146f5953aeb 0123456789abcdef0123456789abcdef ⏎     50 bytes a line
@@ -21,7 +21,8 @@ use std::os::unix::fs::FileExt;
 
 use super::sync::SyncScope;
 
-/// The entries of `links.list`, as far as this process has read that file.
+/// The entries of `links.list`, as far as this process has read that file: for each link file, the
+/// boot in which it was last listed.
 #[derive(Debug, Default)]
 pub(super) struct List {
     read_to: u64,
@@ -29,7 +30,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Reads the lines that were added since the last call.
+    /// Reads the lines that were added to the list since the last call.
     pub(super) fn refresh(&mut self, file: &File) -> io::Result<()> {
         if file.metadata()?.len() < self.read_to {
             // The list is shorter than what was read before, so an operator has replaced it: read
@@ -61,8 +62,8 @@ impl List {
 
     /// Appends a line to the list. When this function returns, the line is on the disk.
     pub(super) fn append(&mut self, mut file: &File, name: u64, boot: u128) -> io::Result<()> {
-        // Two processes may fill up the same torn line. The line of the second process then begins
-        // at a wrong offset, and the second process tries again.
+        // Two processes may fill up the same torn line at the same time. The line of the second
+        // process then begins at a wrong offset, so that process tries again.
         for _ in 0..ATTEMPTS_MAX {
             // A torn last line is filled up with line feeds, so that the new line begins at a
             // multiple of the line length.
@@ -89,13 +90,15 @@ fn parsed(line: &[u8]) -> Option<(u64, u128)> {
     Some((u64::from_str_radix(name, 16).ok()?, u128::from_str_radix(boot, 16).ok()?))
 }
 
-/// Name of the list in its directory.
+/// Name of the file with this list, in the directory of the link files.
 pub(super) const LIST_NAME: &str = "links.list";
 /// Length of one line of the list, in bytes.
 const LINE_BYTES: usize = 50;
-/// Maximum number of lines that one read of the list takes.
+/// Maximum number of lines that one read of the list takes: about 4 KB. It bounds a buffer, not the
+/// list.
 const LINES_AT_ONCE: usize = 80;
-/// Maximum number of attempts to append one line.
+/// Maximum number of attempts to append one line. An attempt fails only if another process appended
+/// at the same moment.
 const ATTEMPTS_MAX: u32 = 16;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The store of one end of a link: the file or memory that outlives its connections (SPEC 13).
+//! The store of one end of a link: the file or memory with its messages and state, which outlives
+//! its connections (SPEC 13).
 //!
 //! ```text
 //!  place of the store                                   may a peer map it?
@@ -62,7 +63,8 @@ pub use reboot::AfterReboot;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use slots::{ConsumedSlots, StateSlots};
 
-/// The identity of a store, and the number of this process among its owners.
+/// The identity of a store (an end's file or memory), and the number of this process among its
+/// owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Provenance {
     /// A random number that was drawn when the store was created.
@@ -71,7 +73,7 @@ pub(crate) struct Provenance {
     pub incarnation: Incarnation,
 }
 
-/// The parts of a store from which a link is opened.
+/// The parts of a store (an end's file or memory), from which the state of a link is opened.
 #[derive(Debug)]
 pub(crate) struct StoreParts {
     pub provenance: Provenance,
@@ -82,29 +84,32 @@ pub(crate) struct StoreParts {
     pub slab: OwnMem,
     /// The maximum length in bytes of a message in the ring; longer messages go into the slab.
     pub inline_max: usize,
-    /// What a peer needs to map the store; `None` if the store cannot be mapped.
+    /// The parts of the store by which a peer can map and read it; `None` if the store cannot be
+    /// mapped.
     pub export: Option<Export>,
     /// Whether the store was adopted after another boot with only what it proves, and no
     /// application has been told.
     pub is_adopted: bool,
 }
 
-/// What a peer needs to map and read a store.
+/// The parts of a store by which a peer can map and read it: a source of descriptors, and words
+/// that the peer reads.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// The control page from `asleep_records` on.
+    /// The control page from the word `asleep_records` on: whether this end sleeps, and which
+    /// stream its ring holds.
     pub control: OwnMem,
     /// The file or memfd that a peer maps.
     pub source: ExportSource,
 }
 
-/// The source of the descriptor that this end sends to a peer.
+/// The source of the descriptor that this end sends to a peer, which maps its memory.
 #[derive(Debug)]
 pub(crate) enum ExportSource {
     /// A link file. It is opened again for each connection, so that thousands of links keep no
     /// second descriptor open.
     File(FileHandle),
-    /// A memfd descriptor through which nothing can be written.
+    /// A descriptor of a memfd, through which nothing can be written.
     Descriptor(Arc<OwnedFd>),
 }
 
@@ -132,7 +137,8 @@ impl StoreParts {
     /// Returns `None` if no ring or slab can have these sizes, or memory is insufficient.
     pub(crate) fn on_heap(sizes: Sizes, inline_max: usize) -> Option<Self> {
         let ring_size = RingSize::new(sizes.ring)?;
-        // Availability is checked first, because a failed allocation would abort the process.
+        // The call first checks that so much memory is available, because a failed allocation would
+        // abort the process.
         sizes.ring.checked_add(sizes.slab).filter(|bytes| memfd::is_available(*bytes))?;
         let store_id = StoreId(u128::from_le_bytes(nonce()));
         Some(Self {
@@ -190,20 +196,23 @@ pub(crate) enum MemoryStoreError {
     Memory(#[from] MemfdError),
 }
 
-/// The store without ring and slab: the parts that this owner may commit at any time.
+/// The store without ring and slab: the state, the position up to which this end has acknowledged,
+/// and the words that a peer reads.
 #[derive(Debug)]
 pub(crate) struct Store {
     provenance: Provenance,
-    /// The state as this process has changed it; [`commit`](Self::commit) puts this state in force.
+    /// The state as this process has changed it. After [`commit`](Self::commit), a later owner
+    /// finds this state.
     pub(crate) durable: DurableState,
     state: StateSlots,
-    /// The acked offset as a receiver. A change of this offset is in force immediately, without a
-    /// commit of the state.
+    /// The acked offset: the position up to which this end has acknowledged the received stream. A
+    /// later owner finds a change of this offset at once, without a commit of the state.
     pub(crate) consumed: ConsumedSlots,
     exported: Option<ExportedWords>,
 }
 
-/// The words of the control page that a peer reads, except `consumed`.
+/// The words of the control page that a peer reads (whether this end sleeps, and which stream the
+/// ring holds), except `consumed`.
 #[derive(Debug)]
 struct ExportedWords {
     records: Sleeper,
@@ -220,8 +229,8 @@ impl ExportedWords {
         let (room, rest) = rest.split_at(LINE / 2);
         let (stream, _) = rest.split_at(LINE / 2);
         let (mut records, mut room) = (Sleeper::new(records), Sleeper::new(room));
-        // An earlier owner that died may have left its announcements of sleep in the control page,
-        // so they are withdrawn.
+        // An earlier owner that died may have left words in the control page that say that it
+        // sleeps, so both are reset.
         records.disarm();
         room.disarm();
         Self { records, room, stream, source }
@@ -257,8 +266,8 @@ impl Store {
         }
     }
 
-    /// Publishes the id of the stream in the ring. The caller must call this before it writes the
-    /// first record of a new stream.
+    /// Publishes to the peer the id of the stream that the ring holds. The caller must do so before
+    /// it writes the first record of a new stream.
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());
@@ -281,7 +290,7 @@ impl Store {
         }
     }
 
-    /// Announces to the peer that this end is awake, and needs no notification.
+    /// Announces to the peer that this end is awake, so that the peer sends no notification.
     pub(crate) fn disarm(&mut self) {
         if let Some(exported) = &mut self.exported {
             exported.records.disarm();
@@ -297,12 +306,12 @@ impl Store {
         }
     }
 
-    /// The sequence of the state in force.
+    /// The sequence number of the state that was committed last.
     pub(crate) fn state_sequence(&self) -> u64 {
         self.state.state().sequence.get()
     }
 
-    /// Puts the whole state in force.
+    /// Commits the whole state: from now on a later owner finds it.
     pub(crate) fn commit(&mut self) {
         self.state.commit(&self.durable.write());
     }
@@ -310,12 +319,13 @@ impl Store {
     /// The position up to which an earlier owner delivered messages of `stream`, if it recorded
     /// one.
     pub(crate) fn delivered(&self, stream: StreamId) -> Option<Position> {
-        // The word has no seal: a value that no position can have is corrupt, and ignored.
+        // The word has no checksum. A value that no position can have is corrupt, and ignored.
         let delivered = self.consumed.delivered(stream.0.get());
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Puts a new acked offset of the received stream in force.
+    /// Stores the position up to which this end has acknowledged the received stream. The peer and
+    /// a later owner then find it.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;
@@ -323,8 +333,8 @@ impl Store {
     }
 }
 
-/// Zeroed heap memory, of which `len` bytes from `start` on are aligned as `OwnMem` requires. The
-/// bytes are never moved.
+/// Zeroed heap memory for a store. Its `len` bytes from `start` on are aligned as `OwnMem`
+/// requires, and are never moved.
 struct Heap {
     bytes: Vec<u8>,
     start: usize,
@@ -346,7 +356,7 @@ fn heap(bytes: u64) -> Option<OwnMem> {
     (start <= LINE_ALIGN).then(|| OwnMem::new(Box::new(Heap { bytes, start, len })))
 }
 
-/// The alignment that `OwnMem` requires.
+/// The alignment in bytes that `OwnMem` requires.
 const LINE_ALIGN: usize = 64;
 
 /// [`LINE_BYTES`] as a size in memory.

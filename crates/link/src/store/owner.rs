@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ensures one owner of a link file at a time, and lets the next owner take over (SPEC 13.3).
+//! The ownership of a link file: at most one process owns it at a time, and the next one takes over
+//! when the owner has left or died (SPEC 13.3).
 //!
 //! ```text
 //!   record n in force ──▶ is owner n gone?
@@ -24,7 +25,7 @@
 //! One case remains. An opener is killed between lock and record (three system calls), and another
 //! thread of the opener forked a child between those two steps. In this case the child holds the
 //! lock of byte `n + 1` without a record, and [`StorageError::Opening`] lasts until the child ends.
-//! Skipping a locked byte on a guess could make a second owner.
+//! To skip a locked byte without proof could make a second owner.
 //!
 //! # Invariants
 //!
@@ -133,14 +134,14 @@ impl Drop for Ownership {
     }
 }
 
-/// The result of one attempt to become the owner of a link file.
+/// The result of one attempt of this process to become the owner of a link file.
 pub(super) enum Attempt {
     /// This process is now the owner of the link file.
     Taken(Ownership),
     /// Another process became the owner of the link file first: the caller checks the file again.
     Again(File),
-    /// Another process holds the lock of the next incarnation, but has not written its owner
-    /// record.
+    /// Another process is becoming the owner: it holds the lock of the next incarnation, but has
+    /// not written its owner record.
     Opening(File),
 }
 
@@ -227,8 +228,8 @@ pub(super) fn follow(
     };
     let record = following(seen, own, is_adopted);
     if let Err(source) = write(&file, &record) {
-        // The failed write may have left a part of the record: such a record is never in force.
-        // Closing the file releases the lock.
+        // The failed write may have left a part of the record, which readers ignore without its
+        // seal. Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
     let ownership = Ownership { file, record, maker, leaving: Mutex::default() };
@@ -271,8 +272,8 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes an owner record into the slot that is not in force: first the body, then the seal that
-/// puts the slot in force.
+/// Writes an owner record into the slot with the older one: first the body, then the seal, with
+/// which the new record replaces the other.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;
     let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a link file of another boot proves (SPEC 13.8): a power loss may have taken any of its
-//! pages since the last sync.
+//! Link files that were last used before a reboot (SPEC 13.8). A power loss may have taken any page
+//! written since the last sync, so the file is examined before it is trusted, adopted or refused.
 //!
 //! ```text
 //!   last owner in this boot ─────────────────────────────────────────▶ believed, as after a kill
@@ -11,12 +11,13 @@
 //! ```
 //!
 //! A page that was never written holds zeros, and a slot that begins with 0 is the end of the
-//! stream. So without a closing no reader can tell a hole from the end.
+//! stream. So unless the owner has closed the file, no reader can tell a hole from the end.
 //!
 //! # Invariants
 //!
 //! - A file that is refused is not changed.
-//! - No record behind a hole is kept: the slot behind the last whole record holds 0 afterwards.
+//! - No record behind a hole is kept in an adopted file: its slot behind the last whole record
+//!   holds 0 afterwards.
 
 use std::fs::File;
 use std::io;
@@ -33,22 +34,23 @@ use super::evidence::Evidence;
 use super::file::Cut;
 use crate::retained::{Boundary, Proven, proven};
 
-/// What to do with a link file that was last owned in another boot. The policy does not apply if
-/// the owner closed the file and all its contents are still there.
+/// Policy for a link file that was last owned before a reboot. It does not apply if the owner
+/// closed the file and all its contents are still there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterReboot {
-    /// Refuse the file. The error says what the file proves, and how an operator can continue with
-    /// that.
+    /// Refuse the file and change nothing in it. The error says how many messages are proven whole,
+    /// and how an operator can continue with them.
     #[default]
     Refuse,
-    /// Continue with what the file proves: the whole messages, from the first kept one on. The
-    /// events [`LossPossible`](crate::Event::LossPossible) and
+    /// Continue with the messages that the file proves whole, from the first kept one on; give up
+    /// the messages after them. The events [`LossPossible`](crate::Event::LossPossible) and
     /// [`RepeatPossible`](crate::Event::RepeatPossible) tell the application of this.
     AdoptProven,
 }
 
-/// Examines the contents `image` of a file whose last owner is gone, and changes nothing.
+/// Examines a file whose last owner is gone, and changes nothing. `image` has the contents of its
+/// first pages.
 pub(super) fn examine(file: &File, image: &Image) -> io::Result<Evidence> {
     let (geometry, state) = (&image.geometry, &image.state);
     let bytes = usize::try_from(geometry.file_bytes).map_err(io::Error::other)?;
@@ -94,13 +96,13 @@ pub(super) fn examine(file: &File, image: &Image) -> io::Result<Evidence> {
     })
 }
 
-/// Ends the stream of a file behind its last whole record, so that no bytes behind that record are
-/// ever read again.
+/// Zeroes the slot after the last whole record of a file, which ends the stream there: no bytes
+/// behind that record are ever read again.
 pub(super) fn cut(file: &File, evidence: &Evidence) -> io::Result<()> {
     evidence.cut_at.map_or(Ok(()), |offset| file.write_all_at(&[0; 8], offset))
 }
 
-/// The mapped memory of a link file that is examined, and not changed.
+/// The mapped memory of a link file that is examined after a reboot, and not changed.
 struct Mapped(FileMap);
 
 impl Writable for Mapped {

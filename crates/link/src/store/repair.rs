@@ -16,9 +16,8 @@
 //! ```
 //!
 //! Reset and adopt end the quarantine of the local end, which attaches to no peer while its
-//! quarantine lasts. The peer's end also needs a reset or adopt. Neither changes the protocol: if
-//! the two stores still contradict each other, both ends go into quarantine again, and nothing is
-//! lost.
+//! quarantine lasts. The peer's end also needs a reset or adopt. If the two files still contradict
+//! each other, both ends go into quarantine again at the next attach, and nothing is lost.
 //!
 //! # Forgetting an acked offset
 //!
@@ -66,7 +65,8 @@ use super::slots::{ConsumedSlots, StateSlots};
 use crate::retained::Retained;
 use partywall_sys::nonce;
 
-/// The effect that [`reset`] had, or would have had, if `is_real` was false.
+/// The effect of [`reset`]. If `is_real` was false, nothing was changed, and this is the effect
+/// that the call would have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reset {
@@ -78,13 +78,16 @@ pub struct Reset {
     /// The range of positions that is given up: from the first position that the peer is not known
     /// to have acknowledged, to the end of what was sent. `None` if the range is empty.
     pub undelivered: Option<(u64, u64)>,
-    /// Why the link was in quarantine; `None` if the link was not in quarantine.
+    /// Reason why the link was in quarantine before the reset; `None` if the link was not in
+    /// quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The acked offset of the received stream that was forgotten; `None` if it was kept.
+    /// The acked offset (position of the last acknowledgement) of the received stream, if it was
+    /// forgotten because that stream was in quarantine; `None` if it was kept.
     pub forgotten: Option<u64>,
 }
 
-/// The effect that [`adopt`] had, or would have had, if `is_real` was false.
+/// The effect of [`adopt`]. If `is_real` was false, nothing was changed, and this is the effect
+/// that the call would have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
@@ -97,8 +100,9 @@ pub struct Adopted {
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
     pub forgotten: Option<u64>,
-    /// Whether the acked offset could not be forgotten, because a kept record of this end contains
-    /// it. If so, the operator has to reset the peer's end.
+    /// Whether the acked offset (position of the last acknowledgement) could not be forgotten,
+    /// because a kept record of this end contains it. If so, the operator has to reset the peer's
+    /// end.
     pub needs_reset: bool,
 }
 
@@ -115,7 +119,7 @@ pub enum RepairError {
         /// The path where the link file would be.
         path: PathBuf,
     },
-    /// The records in the ring contradict the state image.
+    /// The records in the file's ring contradict the file's state.
     #[error(
         "{} cannot be used: {words}. Move it away: a new one begins empty, and the peer reports that messages were lost",
         path.display()
@@ -287,7 +291,7 @@ impl Taken {
         self.durable.quarantine.is_some_and(|quarantine| quarantine.direction == direction)
     }
 
-    /// Whether a record that this end still keeps acknowledges `stream`.
+    /// Whether a record that this end still keeps, such as a reply, acknowledges `stream`.
     fn is_acked_by_record(&self, stream: StreamId) -> bool {
         self.retained.as_ref().is_some_and(|retained| retained.prepared(stream).is_some())
     }
@@ -304,8 +308,9 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the acked offset of the received stream. The caller's next commit makes the change
-    /// durable.
+    /// Forgets the position up to which this end has acknowledged the received stream (the acked
+    /// offset), so that the peer sends again what it still has. The caller's next commit makes the
+    /// change durable.
     fn unlearn(&mut self) {
         // The first commit stores the highest of the three acked offsets in the state. So a kill
         // between the following steps leaves the quarantine as it was.
@@ -315,15 +320,15 @@ impl Taken {
         self.durable.forget_delivered();
     }
 
-    /// Begins a new stream. One commit names the stream, reports what is given up, and ends the
-    /// quarantine.
+    /// Begins a new outgoing stream. One commit names the stream, reports the messages that are
+    /// given up, and ends the quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
         self.durable.quarantine = None;
         let Some(retained) = &mut self.retained else { return self.commit() };
         let stream = other_stream(retained);
         if let Some((from, to)) = undelivered {
-            // The receiver may have consumed more than this end knows, so the reported span is not
-            // exact.
+            // The receiver may have consumed more than this end knows, so the report says that its
+            // range is not exact.
             let span = Span { from, to: Some(to), known_to: to, exact: false };
             let (direction, cause) = (Direction::Outgoing, Cause::Undelivered);
             let (epoch, stream) = (self.durable.epoch, Some(retained.stream()));
@@ -378,5 +383,6 @@ fn copied(path: &Path) -> Result<PathBuf, RepairError> {
 
 /// The permissions of a copy of a link file: only its owner may read and write it.
 const COPY_MODE: u32 = 0o600;
-/// The maximum number of copies of one link file.
+/// The maximum number of copies of one link file that `reset` makes; further resets fail until an
+/// operator removes copies.
 const COPIES_MAX: u32 = 1000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images in a file that replace each other whole (SPEC 13.2): the state image, and the acked
-//! offset (`consumed`).
+//! The two records of a link file that are replaced while the link runs: the state image and the
+//! acked offset (`consumed`). The file has two slots for each; a commit writes one slot completely,
+//! and the other slot stays valid meanwhile (SPEC 13.2).
 //!
 //! ```text
 //!   commit(n + 1) writes   the body of slot n - 1, word by word      if killed: n is in force
@@ -10,8 +11,9 @@
 //! Each slot of `consumed` has one further word: how many bytes were acknowledged since the slot's
 //! record was committed (SPEC 13.5).
 //!
-//! This file knows no meaning of the images. The owner reads them once, when it opens the file;
-//! from then on only the owner changes them. A peer may read `consumed` at any time.
+//! This module does not interpret the contents of the slots. The owner of the link file reads both
+//! records once, when it opens the file; from then on only the owner changes them. A peer may read
+//! `consumed` at any time.
 //!
 //! # Invariants
 //!
@@ -30,7 +32,8 @@ use partywall_ring::{OwnMem, PeerMem};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The page of the link file that holds the two slots of the state.
+/// The page of the link file that holds the two slots of the state image (the link's epoch, streams
+/// and reports). Only the owner of the file writes the page.
 #[derive(Debug)]
 pub struct StateSlots {
     page: OwnMem,
@@ -42,7 +45,7 @@ impl StateSlots {
         Self { page, in_force: Box::new(in_force) }
     }
 
-    /// The state in force.
+    /// The state image in force: the one that was committed last.
     pub fn state(&self) -> &StateImage {
         &self.in_force
     }
@@ -78,8 +81,8 @@ pub struct ConsumedSlots<W = OwnMem> {
     line: W,
     /// The acked offset that the file held when this process became the owner.
     found: Consumed,
-    /// The sequence of the record in force. The fields `stream`, `start` and `since` describe the
-    /// same record.
+    /// The sequence number of the slot record in force; each commit of a record adds 1. The fields
+    /// `stream`, `start` and `since` describe the same record.
     sequence: u64,
     stream: u64,
     /// The acknowledged position that the record in force itself contains.
@@ -118,7 +121,8 @@ impl<W: Words> ConsumedSlots<W> {
         self.publish(position);
     }
 
-    /// Puts a new record in force in the other slot. The word of that slot then counts 0 bytes.
+    /// Writes a new record into the slot that is not in force, and puts the record in force. The
+    /// slot's word, which counts later acknowledged bytes, is then 0.
     #[inline(never)]
     fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;
@@ -153,8 +157,8 @@ impl<W: Words> ConsumedSlots<W> {
     #[inline(always)]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
-            // The position is zeroed first, so that the position of the old stream never stands
-            // beside the id of the new stream.
+            // The position is zeroed first: if the process is killed between the stores, the
+            // position of the old stream must not stand beside the id of the new stream.
             self.forget_delivered();
             self.line.publish(index(DELIVERED_STREAM), stream);
         }

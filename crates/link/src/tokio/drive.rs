@@ -64,7 +64,7 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     Ok(())
 }
 
-/// The driver task with its descriptors.
+/// The driver task of a group, with the descriptors for which the task waits.
 struct Drive {
     shared: Arc<GroupShared>,
     descriptor: AsyncFd<OwnedFd>,
@@ -131,5 +131,6 @@ impl Drive {
     }
 }
 
-/// Interval of the driver task's checks while a thread closes a link.
+/// Interval at which the driver task checks all links while a blocking thread closes a link. That
+/// thread may consume the readiness that the group's descriptor would report to the task.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);

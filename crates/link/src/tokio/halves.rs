@@ -35,7 +35,7 @@ impl Sender {
         Self { handle }
     }
 
-    /// Does the same as [`Link::send`].
+    /// Sends a message, like [`Link::send`]; waits for room.
     ///
     /// # Errors
     /// The errors of [`Link::send`].
@@ -43,7 +43,7 @@ impl Sender {
         self.handle.send(message).await
     }
 
-    /// Does the same as [`Link::send_with`].
+    /// Sends a message that `fill` writes, like [`Link::send_with`]; waits for room.
     ///
     /// # Errors
     /// The errors of [`Link::send_with`].
@@ -55,7 +55,7 @@ impl Sender {
         self.handle.send_with(len, fill).await
     }
 
-    /// Does the same as [`Link::try_send_with`].
+    /// Sends a message that `fill` writes, if the link has room now, like [`Link::try_send_with`].
     ///
     /// # Errors
     /// The errors of [`Link::try_send_with`].
@@ -67,7 +67,7 @@ impl Sender {
         self.handle.try_send_with(len, fill)
     }
 
-    /// Does the same as [`Link::try_send`].
+    /// Sends a message if the link has room now, like [`Link::try_send`].
     ///
     /// # Errors
     /// The errors of [`Link::try_send`].
@@ -75,12 +75,12 @@ impl Sender {
         self.handle.try_send(message)
     }
 
-    /// Does the same as [`Link::batch`].
+    /// Begins a batch of messages that are sent all or none, like [`Link::batch`].
     pub fn batch(&self) -> Batch<'_> {
         self.handle.batch()
     }
 
-    /// Does the same as [`Link::wait_acked`].
+    /// Waits until the peer has acknowledged everything sent before, like [`Link::wait_acked`].
     ///
     /// # Errors
     /// The errors of [`Link::wait_acked`].
@@ -88,7 +88,7 @@ impl Sender {
         self.handle.wait_acked().await
     }
 
-    /// Does the same as [`Link::unacked_bytes`].
+    /// Number of sent bytes that the peer has not acknowledged; see [`Link::unacked_bytes`].
     ///
     /// # Errors
     /// The errors of [`Link::unacked_bytes`].
@@ -109,7 +109,7 @@ impl Receiver {
         Self { handle }
     }
 
-    /// Does the same as [`Link::recv`].
+    /// Receives the next message, like [`Link::recv`]; waits for one.
     ///
     /// # Errors
     /// The errors of [`Link::recv`].
@@ -117,7 +117,7 @@ impl Receiver {
         self.handle.recv().await
     }
 
-    /// Does the same as [`Link::try_recv`].
+    /// Receives the next message if one has arrived, like [`Link::try_recv`].
     ///
     /// # Errors
     /// The errors of [`Link::try_recv`].
@@ -125,7 +125,8 @@ impl Receiver {
         self.handle.try_recv()
     }
 
-    /// Does the same as [`Link::recv_with`].
+    /// Passes the next message to `read` in the link's own memory, like [`Link::recv_with`]; waits
+    /// for a message.
     ///
     /// # Errors
     /// The errors of [`Link::recv_with`].
@@ -136,7 +137,7 @@ impl Receiver {
         self.handle.recv_with(read).await
     }
 
-    /// Does the same as [`Link::try_recv_with`].
+    /// Passes the next message to `read` if one has arrived, like [`Link::try_recv_with`].
     ///
     /// # Errors
     /// The errors of [`Link::try_recv_with`].
@@ -147,7 +148,7 @@ impl Receiver {
         self.handle.try_recv_with(read)
     }
 
-    /// Does the same as [`Link::ack_to`].
+    /// Acknowledges the message that `token` names and all before it, like [`Link::ack_to`].
     ///
     /// # Errors
     /// The errors of [`Link::ack_to`].
@@ -155,7 +156,7 @@ impl Receiver {
         self.link().ack_to(token)
     }
 
-    /// Does the same as [`Link::rewind`].
+    /// Delivers again all messages that were received and not acknowledged, like [`Link::rewind`].
     ///
     /// # Errors
     /// The errors of [`Link::rewind`].

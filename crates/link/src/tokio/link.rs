@@ -258,13 +258,14 @@ impl Link {
         }
     }
 
-    /// The three names of the link.
+    /// The three names that identify the link: of this end, of the peer, and of the link between
+    /// them.
     #[must_use]
     pub fn key(&self) -> &Key {
         self.blocking().key()
     }
 
-    /// The id of the link in its group.
+    /// The id of the link, unique in its group.
     #[must_use]
     pub fn id(&self) -> MemberId {
         self.blocking().id()
@@ -337,8 +338,9 @@ impl Link {
         self.blocking().events()
     }
 
-    /// Reports of ranges that were skipped or dropped, each once, oldest first. The link keeps them
-    /// until [`acknowledge_reports`](Self::acknowledge_reports).
+    /// Reports of messages that were skipped or dropped, as ranges of stream positions: each report
+    /// once, oldest first. The link keeps them until
+    /// [`acknowledge_reports`](Self::acknowledge_reports).
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -364,7 +366,8 @@ impl Link {
         self.blocking().reports_dropped()
     }
 
-    /// Subtracts `count` from the number of dropped reports.
+    /// Subtracts `count` from the number that [`reports_dropped`](Self::reports_dropped) returns,
+    /// once the application has noted the loss.
     ///
     /// # Errors
     /// [`Stopped`] lists the reasons.
@@ -406,6 +409,19 @@ impl Link {
     /// If the caller is outside a tokio runtime.
     pub async fn close(self) -> Result<(), WaitError> {
         shutdown::close(&self.handle).await
+    }
+
+    /// Ends this end without notifying the peer of an end, like
+    /// [`Link::detach`](crate::Link::detach), on a blocking thread of the runtime. If the future is
+    /// dropped, the thread goes on.
+    ///
+    /// # Errors [`Stopped::System`]: the file could not be written to the disk. The link is closed
+    /// even then.
+    ///
+    /// # Panics
+    /// If the caller is outside a tokio runtime.
+    pub async fn detach(self) -> Result<(), Stopped> {
+        shutdown::detach(&self.handle).await
     }
 }
 

@@ -27,7 +27,8 @@ use tokio::task::coop::consume_budget;
 use super::group::GroupShared;
 use crate::{Observation, Observer, Snapshot, Stopped, WaitError};
 
-/// Notices for the futures of one link.
+/// The notifications of one link: futures wait here, and are woken when the link has messages,
+/// events or other changes.
 pub(super) struct Notices {
     pub(super) observer: Observer,
     pub(super) shared: Arc<GroupShared>,
@@ -35,7 +36,7 @@ pub(super) struct Notices {
     pub(super) changes: Notify,
     pub(super) events: Notify,
     acks: Notify,
-    /// The last reported snapshot; `None` once the link is closed.
+    /// The snapshot of the link with which the last check compared; `None` once the link is closed.
     reported: Mutex<Option<Snapshot>>,
 }
 
@@ -121,8 +122,9 @@ impl Notices {
         self.acks.notify_waiters();
     }
 
-    /// Waits like [`until_done`](Self::until_done), but calls `act`, which sends a reply, again
-    /// after each acknowledgement, too.
+    /// Waits until `act`, which sends a reply, returns a value, like
+    /// [`until_done`](Self::until_done). Calls `act` again after each acknowledgement too, because
+    /// the request may be acknowledged by another task.
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,
@@ -140,7 +142,8 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so` holds for the link, without receiving or sending anything.
+    /// Waits until `is_so` returns true for an observation of the link. The future neither receives
+    /// nor sends anything.
     pub(super) async fn until(
         &self,
         is_so: impl Fn(&Observation) -> bool,

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Only the blocking call reports when all bytes have gone out, so a blocking thread of the runtime
-//! makes that call. A future that leaves the peer without a thread was rejected: it would need a
-//! second set of rules for leaving.
+//! makes that call. An implementation as a future, without a thread, was rejected: it would
+//! implement the rules for leaving a peer a second time.
 
 use std::io;
 use std::sync::Arc;
@@ -35,6 +35,13 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
+pub(super) async fn detach(handle: &Handle) -> Result<(), Stopped> {
+    let observer = handle.notices.observer.clone();
+    let detached = handle.notices.shared.close_on_a_thread(move || observer.detach()).await;
+    handle.notices.acted(None);
+    detached
+}
+
 /// Whether the link can leave its peer now: it has a connection, or every sent message is
 /// acknowledged.
 fn can_leave(seen: &Observation) -> bool {
@@ -50,7 +57,7 @@ struct Closing<'a> {
 
 enum Phase {
     Waiting,
-    /// A blocking thread closes the link, and reports the end to the server.
+    /// A blocking thread closes the link, and reports the end of the stream to the peer.
     Leaving,
     Left,
 }

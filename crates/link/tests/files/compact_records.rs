@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compact records among records with a prefix: where they may begin, how many bytes they take, and
-//! that they carry no acknowledgement.
+//! Tests of compact records, the short form of a link record for shared memory, among records with
+//! a prefix: where a compact record may begin, how many bytes it takes, and that it carries no
+//! acknowledgement.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -28,8 +29,8 @@ fn a_compact_record_never_begins_with_the_ring() {
             state.base = base;
         }
         retained.publish();
-        // If a PAD lies at the appended record's position, the record itself begins after the PAD,
-        // at the start of the ring.
+        // If a PAD (a record that fills the rest of the ring) lies at the returned position, the
+        // appended record begins after the PAD, at the start of the ring.
         let begin = begin.0 % 1024;
         let image = memory.image();
         let kind = |at: u64| image.ring[at as usize] >> 1 & 31;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link files: what they preserve through sequences of calls and kills, and which files are
-//! refused.
+//! Tests of link files: the state and the messages that a file preserves through sequences of calls
+//! and kills, and the files that an opener refuses.
 
 #[path = "../support_link/mod.rs"]
 mod support_link;

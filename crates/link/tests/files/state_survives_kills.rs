@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
-/// The test continues until the killed child processes have made more commits than this number.
+/// Minimum number of commits that the child processes make before the test ends. After this many,
+/// the kills have hit many different stores of a commit.
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 

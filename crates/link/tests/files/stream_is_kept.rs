@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A published message is kept until it is acknowledged, through any sequence of appends, batches,
-//! acknowledgements, cuts and restarts. The receiver gets each message once.
+//! Model test of a link's outgoing stream: a published message is kept until it is acknowledged,
+//! through any sequence of appends, batches, acknowledgements, cuts and restarts. The receiver gets
+//! each message once.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -15,7 +16,8 @@ use support_retained::{
     Image, Memory, RingReader, State, all_messages, message, next_bytes, stream,
 };
 
-/// An operation of the model test. The flag of an append says whether the record may be compact.
+/// An operation of the model test, which makes random sequences of operations on a sender and a
+/// receiver. The flag of an append says whether the record may be compact.
 #[derive(Clone, Debug)]
 enum Step {
     Append(usize, bool),
@@ -29,7 +31,7 @@ enum Step {
     /// this number divided by 256.
     Acknowledge(u64),
     Trim,
-    /// The sender prepares ring memory for the next records.
+    /// The sender prefetches and zeroes ring memory behind its last record, for the next records.
     Prepare,
     Cut,
     Restart,

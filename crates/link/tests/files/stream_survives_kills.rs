@@ -92,14 +92,14 @@ struct World {
     has_seen: Seen,
 }
 
-/// Counts of the cases that the random script has reached, so that the test can demand that each
-/// case occurs.
+/// Counts of the cases that the random sequence of steps has reached, so that the test can demand
+/// that each case occurs.
 #[derive(Debug, Default)]
 struct Seen {
     pads: usize,
     laps: usize,
     blobs: usize,
-    /// The number of records that the script asked to be compact.
+    /// The number of records that the sequence of steps asked to be compact (without a prefix).
     compact: usize,
     epochs: usize,
     epochs_over_a_record: usize,
@@ -130,7 +130,8 @@ impl World {
         self.retained.as_mut().unwrap()
     }
 
-    /// Checks that the next owner finds exactly the messages `expected` in the image.
+    /// Checks that the next owner of a stream with the bytes `image` finds exactly the messages
+    /// `expected`.
     fn expect(image: &Image, state: State, expected: &[Vec<u8>]) {
         let (found, _) = image.found(state).unwrap();
         assert_eq!(all_messages(&found, state.base.position), expected);
@@ -187,10 +188,31 @@ impl World {
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
         // The store that publishes the batch changes the word at `begin`: the first word of the
-        // batch's first record, or of the PAD before that record.
-        let commit = (true, (begin.0 % 1024) as usize);
+        // batch's first record, or of the PAD before that record. Before it, the first words of the
+        // further records are stored, and a zero behind them.
+        let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
-        assert!(words.contains(&commit) && words.len() <= 2, "{words:?}: the word and a zero");
+        let word = |image: &Image, at: u64| {
+            let start = (at % 1024) as usize;
+            u64::from_le_bytes(image.ring[start..start + 8].try_into().unwrap())
+        };
+        let next = |slot: &u64| {
+            let len = word(&after, slot + 8) & 0xffff_ffff;
+            Some(slot + (16 + len).next_multiple_of(64)).filter(|next| *next < tail.0)
+        };
+        let first_words: Vec<_> = std::iter::successors(Some(begin.0), next).collect();
+        assert!(
+            first_words.iter().all(|slot| word(&self.image, *slot) != word(&after, *slot)),
+            "a record of the batch was whole before"
+        );
+        assert!(words.contains(&commit), "{words:?}");
+        assert!(
+            words.iter().all(|(is_ring, offset)| {
+                let is_of = |slot: &u64| slot % 1024 == *offset as u64;
+                *is_ring && (first_words.iter().any(is_of) || is_of(&tail.0))
+            }),
+            "{words:?}: first words and a zero"
+        );
         words.retain(|word| *word != commit);
         let kills = &mut self.has_seen.kills;
         mixtures(&self.image, &after, &words, &mut self.random, |image| {
@@ -234,8 +256,9 @@ impl World {
         let more = tail.since(acked) * self.random.below(257) as u64 / 256;
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
-        // The sender commits the new base by one store, before it reuses the room below that base.
-        // So a kill leaves the old or the new base, and both are checked.
+        // The sender commits the new base (the position of the first kept record) by one store,
+        // before it reuses the room below. So a kill leaves the old or the new base, and both are
+        // checked.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();
@@ -379,8 +402,9 @@ fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Positi
     }
 }
 
-/// An input: a stream with every kind of record, such as a PAD and BLOBs around the end of the
-/// slab. `base_at_start` says whether the base is still the start of the stream.
+/// An input: a stream with every kind of record, such as a PAD (filler at the ring's end) and BLOBs
+/// (long messages) around the end of the slab. `base_at_start` says whether the first kept record
+/// is still the first of the stream.
 fn full(base_at_start: bool) -> (Image, State, usize) {
     let image = Image::zeroed(1024, 1024);
     let (ring, slab, memory) = image.memory();
@@ -444,7 +468,8 @@ fn no_single_byte_is_damaged_unnoticed() {
         }
         assert!(noticed > 8000, "{noticed}");
         // The one exception that `found.rs` names: at the positions 0, 64, 128 and 192, the first
-        // word of a record has only one byte that is not 0.
+        // word of a record has only one byte that is not 0. If that byte becomes 0, the record
+        // counts as the end of the stream.
         assert!(
             taken_for_the_end
                 .iter()

@@ -112,7 +112,7 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for link in &links {
             link.wait_attached().await.unwrap();
         }
-        // Runs the server's runtime until each of its tasks waits for a message.
+        // Yields often enough that each task on the server's runtime waits for a message.
         turns(10).await;
         (server, links, tasks)
     }));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reply waits for room only as long as its request is unacknowledged.
+//! A reply of an async link waits for room in the ring only while its request is unacknowledged.
+//! When another task acknowledges the request, the waiting reply fails.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -26,7 +27,7 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
                 let third = served.recv().await.unwrap().unwrap();
                 while served.try_send(&[7; 500]).is_ok() {}
                 let reply = tokio::spawn(async move { first.reply(&[8; 500]).await });
-                // Runs enough turns for the reply to begin to wait for room: certain on a runtime
+                // Yields 50 times, so that the reply begins to wait for room: certain on a runtime
                 // of one thread, likely on one of several.
                 turns(50).await;
                 match round {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A borrowed message behaves like an owned one: it is read, acknowledged, replied to, poisonous
-//! and received again, over each transport.
+//! A borrowed message (`recv_ref`) behaves like an owned one over each transport: the test reads,
+//! acknowledges, answers and receives it again, and checks `is_poison`.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that the application's closure writes in place arrives like any other, and the closure
-//! is not called for a message that cannot be sent.
+//! Tests of messages that a closure of the application (`fill`) writes directly into the link's
+//! memory: they arrive like any other, and `fill` is not called for a message that cannot be sent.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;

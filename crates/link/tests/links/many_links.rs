@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many links of one thread; idle links that use no time; connections without ATTACH, which disturb
-//! no link.
+//! Tests of many links that one thread drives, of idle links, which use no processor time, and of
+//! connections that never send ATTACH, which disturb no link.
 
 use crate::support_ends;
 
@@ -91,6 +91,7 @@ fn idle_links_wake_no_thread() {
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
         // The test takes the events of attaching first, until the group reports no further event.
+        // Otherwise these events would add turns to the count.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }
@@ -187,8 +188,8 @@ fn connections_without_attach_disturb_no_link() {
     }
 }
 
-/// A client of a later version receives the supported versions, in a frame that it understands
-/// (SPEC 15.1).
+/// Rule: a server refuses a client of a later version with a frame that names the versions of the
+/// server. The client can read the frame, because its form is fixed (SPEC 15.1).
 #[test]
 fn client_of_later_versions_is_refused_with_ours() {
     for via in [Via::Unix, Via::Tcp] {

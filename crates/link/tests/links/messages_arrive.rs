@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of a link arrive: of any length, from any thread, in order, once, over each transport
-//! and from each kind of storage.
+//! Tests that the messages of a link arrive: of any length, from any thread, in order, once, over
+//! each transport and from each kind of storage.
 
 use crate::support_ends;
 

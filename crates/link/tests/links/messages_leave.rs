@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that sends, waits with `wait_sent` and then never uses the link again: by then the
-//! messages have left its process.
+//! Tests of `wait_sent`: when it returns, all messages that the thread sent before have left the
+//! process, even if no thread of the process uses the link again.
 
 use crate::support_ends;
 

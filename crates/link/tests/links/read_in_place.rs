@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A message that is read in place is the same message, and acknowledged when its reader returns:
-//! not before, and not if the reader panics.
+//! Tests of messages that a closure (the reader) reads in the link's own memory. The reader sees
+//! the bytes that were sent. The message is acknowledged when the reader returns, and not if the
+//! reader panics.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;
@@ -164,8 +165,9 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// The difficult case: a blocked thread gets no notification for a message that had arrived before
-/// the thread blocked.
+/// Rule: a message whose reader panicked goes to a thread that waits for a message. The difficult
+/// case: the message had arrived before that thread blocked, so no notification of its arrival
+/// wakes the thread.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The closure that reads a message runs while the link is locked, so using a link in the closure
-//! panics. A closure that is not called is dropped without any lock.
+//! Tests of the closure with which an application reads a message in place. The closure runs while
+//! the link is locked, so using a link in the closure panics. A closure that is not called is
+//! dropped without any lock.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use crate::support_ends;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections break and ends are opened again: no message is lost, and no acknowledged message is
-//! received twice.
+//! Tests of links whose connections break or whose ends are opened again: no message is lost, and
+//! no acknowledged message is received twice.
 
 use crate::support_ends;
 
@@ -16,7 +16,8 @@ use support_ends::forwarder::Forwarder;
 use support_ends::{Ground, Pair, Via, message, number, soon, until};
 
 const CUTS: u64 = 200;
-/// Minimum number of messages that are echoed for each cut of the connection.
+/// Number of messages that must be echoed before each cut of the connection, so that every
+/// connection carries messages.
 const EACH: u64 = 30;
 const MESSAGES: u64 = CUTS * EACH + 100;
 
@@ -76,9 +77,9 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
     }
 }
 
-/// Rule: messages that the system did not accept stay with an end that is dropped, or that closes
-/// too late. The peer has not received everything, so it waits; the end of the stream reaches the
-/// peer behind the last message.
+/// Rule: an end that is dropped, or that cannot close before its deadline, keeps the messages that
+/// the system did not accept. The peer then does not see the end of the stream, because it arrives
+/// behind the last message.
 #[test]
 fn peer_that_left_with_unsent_messages_has_not_finished() {
     /// Number of sent messages: far more than the system buffers for a peer that does not read.
@@ -207,7 +208,8 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
                 back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
-            // Each end needs a thread that drives it while the other end waits for a connection.
+            // This loop calls both ends of the link in turn, because each end needs a thread that
+            // drives it while its peer waits for a connection.
             until("flushed", || {
                 link.try_recv().unwrap_err();
                 is_flushed.load(Ordering::Relaxed) && is_cut.load(Ordering::Relaxed)

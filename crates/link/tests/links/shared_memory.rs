@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links between two ends of one user on one machine. Each end reads the peer's memory, and sleeps
-//! and wakes by it. The links also switch to a socket and back while messages flow.
+//! Tests of links over shared memory: each end maps the memory of its peer, reads messages in that
+//! memory, and notifies the sleeping peer by a doorbell. The links also switch to a socket and back
+//! while messages flow.
 
 use crate::support_ends;
 
@@ -133,8 +134,8 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the descriptor wakes this event loop in time: the deadline is so late that the
-            // test would fail.
+            // Only the group's descriptor wakes this event loop in time. If the loop slept until
+            // its deadline, the test would fail.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();
@@ -259,8 +260,9 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
     });
 }
 
-/// The test switches repeatedly between two addresses, while messages flow in both directions. The
-/// environment variable `PARTYWALL_SWITCHES` sets the number of switches.
+/// Rule: a link that switches to another address loses no message. The test switches repeatedly
+/// between two addresses, while messages flow in both directions. The environment variable
+/// `PARTYWALL_SWITCHES` sets the number of switches.
 #[test]
 fn switch_to_another_transport_while_messages_flow_loses_nothing() {
     let switches = std::env::var("PARTYWALL_SWITCHES").map_or(300, |text| text.parse().unwrap());
@@ -361,7 +363,8 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
     assert!(matches!(link.switch_to("nowhere"), Err(SwitchError::Address(_))));
 }
 
-/// The length in bytes by which a receiver recognizes the last message.
+/// Length in bytes of the last message. All other messages are shorter, so the receiver recognizes
+/// the last one by its length.
 const LAST_BYTES: usize = 777;
 
 /// Rule: a sender that waits for room continues when a record with an acknowledgement arrives,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of links in one process: over shared memory, a Unix socket or TCP, with messages in
-//! memory or in files.
+//! Helpers that make both ends of links in one process, for each test of links: over shared memory,
+//! a Unix socket or TCP, with messages kept in memory or in files.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../support_directory/mod.rs"]
@@ -95,7 +95,8 @@ pub struct Pair {
     pub link: Link,
 }
 
-/// A deadline of one minute from now, which only a faulty program reaches.
+/// A deadline one minute from now. A correct program needs seconds at most, so only a faulty one
+/// reaches the deadline.
 pub fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link files in a directory of their own: opened in this process or in a second one, and inspected
-//! byte by byte.
+//! Helpers of the tests of link files: they make a directory, open link files in this process or in
+//! a second one, and inspect the files byte by byte.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 #[path = "../support_directory/mod.rs"]
@@ -14,10 +14,12 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The smallest sizes that a link file may have.
+/// The smallest sizes that a link file may have: a ring of 4096 bytes, 8 entries of the release
+/// ring, no slab.
 pub const SIZES: Sizes = Sizes { ring: 4096, entries: 8, slab: 0 };
 
-/// The environment variable that names the directory of the second process.
+/// The environment variable by which a test passes the directory of the link file to its second
+/// process.
 pub const DIRECTORY: &str = "PARTYWALL_LINK_DIRECTORY";
 
 pub fn key() -> Key {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of async links, on each kind of runtime.
+//! Helpers that make both ends of async links, and run a test on each kind of tokio runtime.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use crate::support_ends::Ground;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
-/// A time limit that only a faulty program exceeds.
+/// Time limit of each test and of each wait. A correct program needs seconds at most, so only a
+/// faulty one exceeds the limit.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The two kinds of runtime: one with a single thread, and one with several threads.

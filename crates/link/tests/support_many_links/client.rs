@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second process: it has the clients' ends of all links, and obeys the first process.
+//! The second process of the tests with many links: it has the clients' ends of all links, and
+//! executes the commands that the first process sends over a control socket.
 
 use super::cost::{self, Holdings};
 use super::figures::Idle;

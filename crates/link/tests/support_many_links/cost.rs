@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resources of this process and thread, as the system reports them.
+//! Reads the resources that this process and thread use (memory, descriptors, context switches), as
+//! the system reports them. The tests with many links compare them.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 
-/// Resources that a process uses.
+/// Resources that a process uses: descriptors and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holdings {
     pub descriptors: u64,

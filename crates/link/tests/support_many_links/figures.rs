@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of many links.
+//! The measured cost of a run with a given number of links: resources, turns of the group,
+//! processor time.
 
 use super::cost::Holdings;
 use super::many::Kind;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first process: it has the servers' ends of all links, and directs the second process.
+//! The first process of the tests with many links: it has the servers' ends of all links, and sends
+//! commands to the second process, which has the clients' ends.
 
 use super::client;
 use super::cost::{self, Holdings};
@@ -13,14 +14,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The directory in which both processes find the addresses of server and control socket, and the
-/// kind of the links.
+/// The directory with the sockets of the server and of the control connection, which both processes
+/// use, and the kind of the links (storage and transport).
 pub struct Ground {
     pub path: PathBuf,
     pub kind: Kind,
 }
 
-/// The kind of all links of one run.
+/// The kind of all links of one run: how they are stored, and which transport they use.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Whether the links are kept in files.
@@ -133,8 +134,8 @@ impl ManyLinks {
     /// Leaves all links idle for `time`. Returns the counts of turns, sleeps and events of both
     /// processes in that time.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
-        // Both processes take the events of attaching in a first period, whose counts are
-        // discarded.
+        // Both processes take the events of attaching in a first period (`SETTLING`), whose counts
+        // are discarded.
         for settled in [SETTLING, time] {
             self.say(&format!("rest {}", settled.as_millis()));
             let here = idle(&self.group, settled);

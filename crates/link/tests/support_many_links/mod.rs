@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of links between two processes with one thread each, and their cost.
+//! Helpers that make thousands of links between two processes with one thread each, and measure the
+//! cost of idle and active links.
 //!
 //! ```text
 //!   this process: many.rs                          second process: client.rs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of a link's outgoing stream that tests can read, and a receiver at the far end of a
-//! socket.
+//! Helpers of tests of a link's outgoing stream: memory of the stream that the test can read, and a
+//! receiver that reads the stream's bytes as from a socket.
 //!
 //! ```text
 //!  Retained ── OwnMem ring, slab ──▶ memory ◀── PeerMem ── Memory::image   the next owner's view
@@ -16,8 +16,8 @@ use partywall_reconcile::{Position, StreamId};
 use partywall_ring::{OwnMem, PeerMem, mem};
 use std::io::IoSlice;
 
-/// The fields of a state image that describe the outgoing stream, from which the next owner
-/// recovers the stream.
+/// The fields of a link file's state image that describe the outgoing stream. The next owner
+/// recovers the stream from these fields.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
     pub stream: StreamId,
@@ -30,7 +30,7 @@ impl State {
     }
 }
 
-/// All bytes of the ring and the slab of one outgoing stream.
+/// An image of one outgoing stream: a copy of all bytes of its ring and its slab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub ring: Vec<u8>,
@@ -81,7 +81,8 @@ impl Memory {
     }
 }
 
-/// An empty stream, with its memory and the state that names it.
+/// Makes an empty stream with a ring and a slab of the given sizes. Returns the stream, its memory,
+/// and the state image fields that name the stream.
 pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
     let image = Image::zeroed(ring, slab);
     let (ring, slab, memory) = image.memory();
@@ -121,13 +122,15 @@ pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
     receiver.messages
 }
 
-/// The role of the receiver: it reads and checks the records that a socket carries.
+/// A receiver for tests: it reads the bytes of the stream as a socket carries them, checks the
+/// records, and keeps the messages.
 #[derive(Debug)]
 pub struct RingReader {
     tag: u32,
     size: RingSize,
     next: Position,
-    /// The boundary at the end of the last message that was received completely.
+    /// The boundary (position and digest) at the end of the last message that was received
+    /// completely.
     pub received: Boundary,
     bytes: Vec<u8>,
     pub messages: Vec<Vec<u8>>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operation (act) during which a worker is stepped and killed, the state before it, and the
-//! states that may be found after the worker's death.
+//! The tested operations on a link (acts). A worker process is single-stepped through an act and
+//! killed. This module names the state before each act, and the states that may be found after the
+//! worker's death.
 //!
 //! ```text
 //!   script ── before ──▶ act ── instruction by instruction ──▶ after
@@ -11,49 +12,52 @@
 use partywall_testkit::variable;
 use std::fmt;
 
-/// An operation of the worker, during which the worker is stepped and killed.
+/// A tested operation on a link, which the worker process makes while the tracer single-steps and
+/// kills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The worker sends a message that fits into the ring.
+    /// The worker process sends a message that fits into the ring.
     Send,
-    /// The worker sends a message whose bytes go into the slab.
+    /// The worker process sends a message whose bytes go into the slab.
     SendLong,
-    /// The worker sends three messages as a batch, one of them in the slab.
+    /// The worker process sends three messages as a batch, one of them in the slab.
     Batch,
-    /// The worker acknowledges two of the three messages that it has received.
+    /// The worker process acknowledges two of the three messages that it has received.
     Commit,
-    /// The worker receives a message from the socket, and acknowledges it.
+    /// The worker process receives a message from the socket, and acknowledges it.
     Receive,
-    /// The worker receives a message by reading it in place, which acknowledges it.
+    /// The worker process receives a message by reading it in place, which acknowledges it.
     Read,
-    /// The worker acknowledges a request and sends the reply.
+    /// The worker process acknowledges a request and sends the reply.
     Reply,
-    /// The worker sends a message that does not fit before the end of the ring, and so overwrites
-    /// acknowledged messages.
+    /// The worker process sends a message that does not fit before the end of the ring, and so
+    /// overwrites acknowledged messages.
     Wrap,
-    /// The worker receives an acknowledgement, and sends a message into the room that the
+    /// The worker process receives an acknowledgement, and sends a message into the room that the
     /// acknowledgement freed.
     Acknowledged,
-    /// The worker creates its link file, sends a message and attaches the first connection.
+    /// The worker process creates its link file, sends a message and attaches the first connection.
     Create,
-    /// The worker is a client whose previous owner was killed: it opens the link file, attaches and
-    /// sends.
+    /// The worker process is a client whose previous owner was killed: it opens the link file,
+    /// attaches and sends.
     Attach,
     /// The same operation as `Attach`, but the worker is a server.
     Serve,
-    /// The worker begins a new epoch, which drops messages in both directions.
+    /// The worker process begins a new epoch, which drops messages in both directions.
     Begin,
 }
 
-/// One message of the script that precedes the act. The variant says which end sends the message;
-/// the fields are its number and its fate.
+/// One message of the script: the messages that both ends exchange before the tested operation
+/// (act) begins. The variant says which end sends the message; the fields are its number and how
+/// far it was delivered.
 #[derive(Clone, Copy, Debug)]
 pub enum Line {
     Worker(u64, Liveness),
     Peer(u64, Liveness),
 }
 
-/// The fate of a message of the script at the moment when the act begins.
+/// How far a message of the script was delivered when the tested operation (act) begins. The script
+/// is the messages that both ends exchange before the act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// The receiver acknowledged the message, and the sender has received the acknowledgement.
@@ -66,7 +70,8 @@ pub enum Liveness {
     Kept,
 }
 
-/// What the new owners of both ends find after a death, or are expected to find.
+/// A view of the link after the worker's death: the messages and reports that the new owners of
+/// both ends find, or are expected to find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     pub epoch: u64,
@@ -99,7 +104,7 @@ impl Act {
         Self::ALL.into_iter().find(|act| act.to_string() == name).expect("a name of an act")
     }
 
-    /// All operations, or the one that the environment selects.
+    /// All tested operations, or the one that the environment variable `PARTYWALL_SWEEP_ACT` names.
     pub fn chosen() -> Vec<Self> {
         let name = variable("PARTYWALL_SWEEP_ACT");
         name.map_or(Self::ALL.to_vec(), |name| vec![Self::from_name(&name)])
@@ -110,14 +115,14 @@ impl Act {
         self == Self::Serve
     }
 
-    /// Whether the act opens the worker's end of the link, so that the peer has to answer during
-    /// the act.
+    /// Whether this operation opens the worker's end of the link. The peer then has to answer while
+    /// the worker is single-stepped.
     pub fn opens(self) -> bool {
         matches!(self, Self::Create | Self::Attach | Self::Serve)
     }
 
-    /// Whether an earlier owner of the worker's end plays the script, and is killed before the act
-    /// begins.
+    /// Whether an earlier owner of the worker's end exchanges the preceding messages (the script),
+    /// and is killed before this operation begins.
     pub fn has_past(self) -> bool {
         matches!(self, Self::Attach | Self::Serve)
     }
@@ -145,7 +150,7 @@ impl Act {
         lines
     }
 
-    /// The numbers of the messages that the worker sends in the act.
+    /// The numbers of the messages that the worker process sends in this operation.
     pub fn sends(self) -> &'static [u64] {
         match self {
             Self::Send | Self::Reply | Self::Attach | Self::Serve => &[2],
@@ -158,7 +163,8 @@ impl Act {
         }
     }
 
-    /// The expected state if the act has not taken effect.
+    /// The messages and reports that new owners of both ends are expected to find if this operation
+    /// has not taken effect.
     pub fn before(self) -> View {
         let mut view = View::default();
         for line in self.script() {
@@ -173,7 +179,8 @@ impl Act {
         view
     }
 
-    /// The expected state if the act has taken effect.
+    /// The messages and reports that new owners of both ends are expected to find if this operation
+    /// has taken effect.
     pub fn after(self) -> View {
         let mut view = self.before();
         view.to_peer.extend(self.sends());
@@ -186,9 +193,9 @@ impl Act {
         view
     }
 
-    /// Returns one more state that is allowed after the act if the peer lives. In that case the
-    /// peer may acknowledge received messages before it learns of the new epoch. Returns `None` if
-    /// the act begins no epoch.
+    /// Returns one more state that is allowed after this operation if only the worker dies. The
+    /// living peer may acknowledge received messages before it learns of the new epoch. Returns
+    /// `None` if the operation begins no epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
@@ -232,6 +239,7 @@ pub const fn length(number: u64) -> usize {
     }
 }
 
-/// The number of the last message that each end sends after a death.
+/// The numbers of the last messages: after the worker's death, the new owner of its end sends
+/// message 90, and the peer sends message 190.
 pub const LAST_OF_WORKER: u64 = 90;
 pub const LAST_OF_PEER: u64 = 190;

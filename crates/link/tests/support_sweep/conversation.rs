@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How an end continues after a death: it receives all remaining messages, and then each end sends
-//! one more message.
+//! The exchange of messages after the worker process was killed: each end of the link receives all
+//! remaining messages, and then sends one more message.
 
 use super::act::{LAST_OF_PEER, LAST_OF_WORKER, length};
 use crate::support_ends::{message, number};
@@ -12,7 +12,7 @@ pub struct Conversation<'a> {
     link: &'a Link,
     is_worker: bool,
     got: Vec<Got>,
-    /// The epoch of the last received message. In a new epoch, positions begin at 0 again.
+    /// The epoch of the last received message; positions begin at 0 again in a new epoch.
     epoch: Option<u64>,
     has_last: bool,
     has_sent: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The contents of both link files at every boundary between two instructions, stored as a first
-//! image and the changes to it.
+//! Records the contents of both link files while the worker process is single-stepped: all bytes
+//! before the first instruction, and the bytes that each later instruction changed.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub type Image = [Vec<u8>; 2];
 
 /// The images (all bytes) of both link files at each boundary between two instructions of the
-/// worker.
+/// worker process, stored as the first image and the changes to it.
 pub struct Images {
     paths: [PathBuf; 2],
     files: [Option<File>; 2],
@@ -23,7 +23,7 @@ pub struct Images {
 
 /// The bytes that differ between the images of two successive boundaries.
 pub struct Change {
-    /// The number of the later boundary, counted in instructions.
+    /// The number of instructions after which the worker's step changed these bytes.
     pub step: u64,
     patches: Vec<Patch>,
 }
@@ -87,12 +87,14 @@ impl Images {
         Ok(has_changed)
     }
 
-    /// The number of images that differ from the image before them, the first image included.
+    /// The number of images (contents of both link files) that differ from the image before them,
+    /// the first image included.
     pub fn count(&self) -> usize {
         1 + self.changes.len()
     }
 
-    /// For each image, the number of the first boundary at which the files had these contents.
+    /// For each image (contents of both link files), the number of the first boundary between two
+    /// instructions at which the files had these contents.
     pub fn steps(&self) -> Vec<u64> {
         let changed = self.changes.iter().map(|change| change.step);
         std::iter::once(0).chain(changed).collect()

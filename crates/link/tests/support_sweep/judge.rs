@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decides whether the state found after a death is allowed.
+//! Decides whether the state that new owners find after the worker process was killed is allowed.
 //!
-//! Two new owners open each image, as if both ends were killed at that boundary. In the order of
-//! the boundaries
+//! The worker makes the act, the tested operation, instruction by instruction. At each boundary
+//! between two instructions, two new owners open the image (a copy of both link files), as if both
+//! ends were killed there. In the order of the boundaries, the judge checks that
 //!
-//! - the files are whole, their positions never fall, and base, acked and tail are in order;
-//! - the new owners find the view before the act, and from some boundary on the view after the act;
+//! - the files are whole, their positions never fall, and the first kept, the acknowledged and the
+//!   last position (base, acked, tail) are in order;
+//! - the new owners find the messages and reports (the view) from before the act, and from some
+//!   boundary on those from after the act;
 //! - a message always has the same position and bytes, and as many attempts as owners received it.
 
 use super::act::{Act, View};
@@ -21,13 +24,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the judge has learned from all images so far. It compares each later image with these
-/// facts.
+/// The facts from all images (contents of both link files) judged so far. Each later image is
+/// compared with these facts.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
-    /// Whether the act had taken effect in an earlier image. If so, it must have taken effect in
-    /// all later images.
+    /// Whether the tested operation (act) had taken effect in an earlier image. If so, the
+    /// operation must have taken effect in all later images.
     is_done: bool,
     /// The position of each message of either direction, by the message's number.
     positions: BTreeMap<u64, u64>,
@@ -46,7 +49,8 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// What two new owners found in one image: the view of both ends, and every received message.
+/// The result of two new owners opening one image (both link files): the messages and reports of
+/// both ends (the view), and every received message.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,
@@ -66,8 +70,8 @@ impl Judge {
         }
     }
 
-    /// Judges one image: the contents of both link files at one boundary. The caller must pass the
-    /// images in the order of their boundaries.
+    /// Judges one image: the contents of both link files between two instructions. The caller must
+    /// pass the images in the order of the instructions.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {
@@ -98,7 +102,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks the rules that hold after any death. Returns whether the act has taken effect.
+    /// Checks the rules that hold after any death of the worker. Returns whether the tested
+    /// operation (act) has taken effect.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);

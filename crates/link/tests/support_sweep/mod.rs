@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at each of its instructions, by single steps.
+//! The kill sweep: a tracer single-steps a worker process through an operation on a link (the act),
+//! and checks at each instruction what a kill there would leave.
 //!
 //! ```text
 //!   this process                                     second process: the worker (worker.rs)

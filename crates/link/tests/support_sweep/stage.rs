@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The surroundings of an act: two directories, and the peer, which runs in this process whenever
-//! the test drives it.
+//! Sets up one act (a tested operation of the worker process): two directories, and the peer of the
+//! worker's end, which runs in this process whenever the test drives it.
 
 use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
@@ -43,19 +43,20 @@ impl Ground {
     }
 }
 
-/// The subdirectory in which one end keeps its link file.
+/// The subdirectory in which the end `which` (`WORKER` or `PEER`) keeps its link file.
 pub fn place(ground: &Path, which: usize) -> PathBuf {
     ground.join(NAMES[which])
 }
 
-/// The path of the link file of one end.
+/// The path of the link file of the end `which` (`WORKER` or `PEER`). The names in the path depend
+/// on whether that end is the server.
 pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
     let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
     let key = Key::new(local, remote, "orders").unwrap();
     place(ground, which).join(key.file_name())
 }
 
-/// Opens one end of the link on which the act is made.
+/// Opens the end `which` (`WORKER` or `PEER`) of the link on which the tested operation is made.
 pub fn open(ground: &Path, act: Act, which: usize, group: &Group) -> Result<End, String> {
     let config = Config::default()
         .ring_bytes(4096)
@@ -84,8 +85,8 @@ fn is_server(act: Act, which: usize) -> bool {
 }
 
 impl Stage {
-    /// Plays the script with both ends, and waits until the worker has stopped at the beginning of
-    /// its act.
+    /// Starts the worker process. Both ends exchange the messages that precede the act, the tested
+    /// operation. Returns when the worker has stopped at the beginning of the act.
     pub fn set(act: Act) -> Result<(Self, Stepper), String> {
         let ground = Ground::new();
         let group = Group::with_wait(Wait::Park).map_err(|error| error.to_string())?;
@@ -110,12 +111,12 @@ impl Stage {
         [WORKER, PEER].map(|which| file(self.ground.path(), self.act, which))
     }
 
-    /// Starts the next owner of the worker's end in a new process.
+    /// Starts a new process that becomes the next owner of the killed worker's end.
     pub fn successor(&self) -> Second {
         worker::start(self, "next")
     }
 
-    /// Polls the peer's group for `time`.
+    /// Drives the peer of the worker's end: polls the peer's group in this process for `time`.
     pub fn drive(&self, time: Duration) -> Result<(), String> {
         let polled = self.group.poll(Some(Instant::now() + time));
         polled.map_err(|error| error.to_string())?;
@@ -123,8 +124,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Polls the peer's group without waiting, if the act needs answers of the peer. In other acts
-    /// the peer must not run.
+    /// Polls the peer's group without waiting, if the tested operation opens the link and so needs
+    /// answers. In other operations the peer must not run, so that only the worker changes the
+    /// files.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();
@@ -142,7 +144,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Plays the peer's part of the script that precedes the act.
+    /// Sends, receives and acknowledges the peer's messages of the script, the exchange that
+    /// precedes the tested operation.
     fn play(&self) -> Result<(), String> {
         let link = &self.peer.link;
         for line in self.act.script() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Single-steps a thread of a second process through an act.
+//! Single-steps a thread of a second process (the worker) through an act, an operation on a link
+//! between two stops.
 //!
 //! ```text
 //!   worker: says which thread ─▶ PTRACE_TRACEME ─▶ SIGSTOP ─────────── act ───────────▶ SIGSTOP
@@ -22,24 +23,26 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A traced thread. Only the thread that started the tracing can control it.
+/// A thread of the worker process that this process traces. Only the tracing thread of this process
+/// can control the traced thread.
 pub struct Stepper {
     second: Second,
     thread: Pid,
 }
 
-/// Where a stepped worker has stopped.
+/// The place where the single-stepped worker process has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The worker has stopped within the act, after a step.
+    /// The worker has stopped within the tested operation (act), after one instruction.
     Stepped,
-    /// The worker has stopped at the end of the act, which it marks by sending itself SIGSTOP.
+    /// The worker has stopped at the end of the tested operation (act), which it marks by sending
+    /// itself SIGSTOP.
     Marked,
 }
 
 impl Stepper {
-    /// Waits until the worker has stopped at the beginning of its act; calls `meanwhile`
-    /// repeatedly.
+    /// Waits until the worker has stopped at the beginning of the tested operation; calls
+    /// `meanwhile` repeatedly, so that the peer can answer.
     pub fn meet(
         mut second: Second,
         directory: &Path,
@@ -148,6 +151,6 @@ impl Drop for Stepper {
 
 /// The two bytes 0f 05 of the machine instruction `syscall`, as a little-endian number.
 const SYSCALL: i64 = 0x050f;
-/// Number of polls of the worker before `meanwhile` is called: a system call that takes longer
-/// probably blocks.
+/// Number of polls of the worker's state before `meanwhile` is called. A system call that takes
+/// longer probably blocks until the peer, which `meanwhile` drives, answers.
 const LOOKS_ALONE: u64 = 100;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sweep of one act: it is stepped through once, its images are judged, and then as many
-//! workers as requested are really killed.
+//! The sweep of one act (a tested operation). A worker process is single-stepped through the act
+//! once, and the recorded contents of both link files are judged. Then as many workers as requested
+//! are really killed.
 
 use super::act::Act;
 use super::conversation::{Conversation, is_reported};
@@ -14,17 +15,17 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How thoroughly each act is tested.
+/// Settings of a sweep: how thoroughly each act (a tested operation) is tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Whether acts that open a link are stepped completely. Otherwise they are stepped only
     /// between successive system calls between which a file changes.
     pub is_whole: bool,
-    /// Maximum number of images that are judged. They are evenly chosen, including the first and
-    /// the last image.
+    /// Maximum number of images (recorded contents of both link files) that are judged. The judged
+    /// images are evenly chosen, including the first and the last.
     pub images: usize,
     /// Number of workers that are really killed: up to half of them right after a file has changed,
-    /// the others at evenly distributed boundaries.
+    /// the others after evenly distributed instructions.
     pub kills: usize,
 }
 
@@ -54,10 +55,11 @@ impl Settings {
     }
 }
 
-/// Runs the sweep of one act, boundary by boundary.
+/// Runs the sweep of one act, a tested operation that a worker process makes instruction by
+/// instruction.
 ///
 /// # Errors
-/// The violation, and the boundary at which it was found.
+/// The text names the violated rule, and the instruction after which the violation was found.
 pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
     let start = Instant::now();
     let path = if settings.is_whole || !act.opens() {
@@ -103,16 +105,17 @@ pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
     Ok(figures)
 }
 
-/// The recorded course of an act: its boundaries, and the files at each of them.
+/// The recorded course of an act (a tested operation): the contents of both link files after each
+/// instruction, and the system calls.
 struct Path {
     images: Images,
     boundaries: u64,
-    /// For each system call of the act, the number of the boundary after the call.
+    /// For each system call of the act, the number of instructions up to and including the call.
     calls: Vec<u64>,
 }
 
-/// A boundary that another worker can reach: the number of system calls before it, and the number
-/// of instructions after the last of those calls.
+/// A point in an act that another worker process can reach: the number of system calls before the
+/// point, and the number of instructions after the last of those calls.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     calls: u64,
@@ -120,8 +123,8 @@ struct Moment {
 }
 
 impl Path {
-    /// Finds the places in the act where a link file changes between two successive system calls.
-    /// Each place is named by the number of system calls before it.
+    /// Finds the parts of an act (between two successive system calls) in which a link file
+    /// changes. Each part is named by the number of system calls before it.
     fn calls(act: Act) -> Result<HashSet<u64>, String> {
         let (stage, stepper) = Stage::set(act)?;
         let mut images = Images::new(stage.files()).map_err(text)?;
@@ -139,8 +142,8 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Steps through the whole act. If `behind` is given, steps only after the system calls that it
-    /// names, and lets the worker run elsewhere.
+    /// Steps through the whole act. If `behind` is given, steps only after the system calls whose
+    /// numbers `behind` contains, and lets the worker run at full speed elsewhere.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
         let (stage, stepper) = Stage::set(act)?;
         let images = Images::new(stage.files()).map_err(text)?;
@@ -178,8 +181,9 @@ impl Path {
     }
 }
 
-/// Kills a worker at the boundary that `moment` names. Then the next owner and the peer, which
-/// lives, exchange the remaining messages. Returns whether the act has taken effect.
+/// Kills a worker process at the instruction that `moment` names. Then the next owner of the
+/// worker's end and the living peer exchange the remaining messages. Returns whether the act (the
+/// tested operation) has taken effect.
 fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     let (stage, stepper) = Stage::set(act)?;
     lead(&stage, &stepper, moment)?;
@@ -209,8 +213,8 @@ fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     judge.may_be(&Findings { view, got })
 }
 
-/// Runs a worker to the boundary that `moment` names. Stops at the end of the act if the worker
-/// makes fewer system calls or instructions.
+/// Runs a worker process to the instruction that `moment` names. Stops at the end of the act if the
+/// worker makes fewer system calls or instructions.
 fn lead(stage: &Stage, stepper: &Stepper, moment: Moment) -> Result<(), String> {
     for _ in 0..moment.calls {
         if stepper.to_call()? == Stop::Marked

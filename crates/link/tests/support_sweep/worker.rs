@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second process: the end that is killed, or its next owner.
+//! The second process of the kill sweep: it owns the end of the link that is killed, or is the next
+//! owner of that end. An environment variable selects its part:
 //!
 //! ```text
 //!   part `past`   an earlier owner: plays the script, reports "ready", waits to be killed
@@ -29,21 +30,22 @@ pub const THREAD: &str = "thread";
 pub const READY: &str = "ready";
 const GOT: &str = "got";
 
-/// Starts a worker process.
+/// Starts a worker process that plays `part`: `past`, `act` or `next`.
 pub fn start(stage: &Stage, part: &str) -> Second {
     let ground = stage.ground.path().to_str().unwrap();
     let act = stage.act.to_string();
     Second::start("sweep_worker", &[(PART, part), (ACT, &act), (GROUND, ground)])
 }
 
-/// The main function of a worker: plays the part that the environment names. Returns immediately if
-/// the environment names no part.
+/// The main function of a worker process: plays the part (`past`, `act` or `next`) that the
+/// environment names. Returns immediately if the environment names no part.
 pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
     let ground = PathBuf::from(variable(GROUND).expect(GROUND));
-    // The act runs in a second thread: the system reports the death of a process's first thread
-    // only after the death of all other threads.
+    // The part runs in a second thread, because the tracer must learn of that thread's death. The
+    // system reports the death of a process's first thread only after the death of all other
+    // threads.
     let played = thread::spawn(move || match part.as_str() {
         "past" => {
             let worker = Worker::open(act, &ground);
@@ -126,8 +128,8 @@ fn succeed(act: Act, ground: &Path) {
     worker.wait_for_death();
 }
 
-/// Reads the report of the next owner of the worker's end: what that owner found in its link file,
-/// and each received message. `None` until the report exists.
+/// Reads the report of the process that opened the link file of a killed worker: what it found in
+/// the file, and each message that it received. `None` until the report exists.
 pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     let text = fs::read_to_string(ground.join(GOT)).ok()?;
     let words: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
@@ -157,8 +159,9 @@ impl Worker {
         Self { act, group, end }
     }
 
-    /// Plays the worker's part of the script. Returns the messages that were delivered to the
-    /// worker and not acknowledged.
+    /// Sends, receives and acknowledges the worker's messages of the script, the exchange that
+    /// precedes the tested operation. Returns the messages that were delivered to the worker and
+    /// not acknowledged.
     fn play(&self) -> Vec<Message> {
         let link = &self.end.link;
         let mut held = Vec::new();

@@ -15,7 +15,8 @@ pub const SERVER: usize = 1;
 /// The value that [`name`] returns as the number of a message that is too short to contain its
 /// number.
 pub const UNNAMED: u64 = u64::MAX;
-/// Messages of at least this length contain their number.
+/// Length in bytes from which on messages contain their number: 8 bytes of number, and 8 bytes that
+/// say whether the message is an answer.
 pub const NAMED_BYTES: usize = 16;
 
 pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize) -> Vec<u8> {

@@ -28,7 +28,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 impl Round {
-    /// Cuts the network `cuts` times, settles, and judges the round.
+    /// Cuts the network `cuts` times, lets both ends acknowledge all messages, and judges the
+    /// round.
     pub fn run_cuts(&mut self, cuts: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.cuts;
         self.start(SERVER);
@@ -85,7 +86,8 @@ impl Round {
     }
 }
 
-/// The shortest round-trip time through a relay, over TCP without links.
+/// Measures the round-trip time of a relay: a byte goes over TCP, without links, to an echo and
+/// back. Returns the median time.
 pub fn round_trip() -> Duration {
     let directory = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -115,8 +117,9 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// The director polls every 200 µs. If two polls were further apart than this, the machine was busy
-/// with something else.
+/// Maximum time between two polls of the director on an undisturbed machine. The director polls
+/// every 200 µs; if two polls were more than ten times further apart, the machine was busy with
+/// something else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;
 const LATE_MICROS_MAX: u64 = 20_000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs rounds, one after another, until enough ends were killed.
+//! The main function of a torture run: runs rounds, one after another, until enough ends of links
+//! were killed, or the network between them was cut often enough.
 
 use super::cuts;
 use super::figures::Figures;
@@ -8,7 +9,8 @@ use super::settings::{Plan, Settings};
 use partywall_testkit::Random;
 use std::time::Instant;
 
-/// Runs rounds with kills until enough ends were killed; each round is judged as a whole.
+/// Runs rounds with kills until as many ends were killed as the settings demand; each round is
+/// judged as a whole.
 ///
 /// # Panics
 ///
@@ -68,7 +70,8 @@ pub fn cut(settings: &Settings) -> Figures {
     figures
 }
 
-/// Minimum number of rounds: each message pattern (`Mode`) over each transport.
+/// Minimum number of rounds of a run: 12 rounds cover each of the three message patterns (`Mode`)
+/// with each of the four entries of `VIAS`.
 const ROUNDS_LEAST: u64 = 12;
 const KILLS_A_ROUND: u64 = 60;
 const CUTS_A_ROUND: u64 = 250;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of the link, in a process of its own: it makes random operations, and notes each in the
-//! journal before and after it.
+//! One end of the tortured link, in a process of its own. The end makes random operations, and
+//! writes a note to the journal before and after each operation.
 //!
 //! ```text
 //!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
@@ -105,8 +105,8 @@ struct End {
     /// The epoch in which this owner certainly sent a message that contains its number. Later
     /// messages without a number can then be attributed to this owner.
     anchor: Option<u64>,
-    /// Whether an answer of this end found no room. Then this end answers no more requests at
-    /// random, because the peer may be waiting for room as well.
+    /// Whether an answer of this end once found no room in the ring. Then this end answers no more
+    /// requests at random, because the peer may be waiting for room as well.
     is_tired: bool,
 }
 
@@ -414,5 +414,5 @@ impl End {
     }
 }
 
-/// Maximum number of received messages that are held before one is acknowledged.
+/// Maximum number of received messages that an end holds unacknowledged before it acknowledges one.
 const HELD_MAX: usize = 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The figures of a torture run.
+//! The figures of a torture run of links: counts of kills, cuts and messages, and recovery times.
 
 use super::oracle::Moment;
 use std::fmt;
@@ -12,8 +12,8 @@ pub struct Figures {
     pub rounds: u64,
     /// The number of kills, by the operation that the end was making when it was killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// The number of kills of both ends together, and of kills of an end that had not yet recovered
-    /// from its previous kill.
+    /// Counts of two kinds of kills: of both ends at once (`both`), and of an end that had not yet
+    /// recovered from its previous kill (`again`).
     pub both: u64,
     pub again: u64,
     pub stops: u64,
@@ -21,7 +21,7 @@ pub struct Figures {
     pub late: u64,
     pub delays: u64,
     pub connections: u64,
-    /// The number of attachments over shared memory.
+    /// Number of times that the two ends connected, and agreed to use shared memory, in one run.
     pub shared: u64,
     pub sent: u64,
     pub consumed: u64,
@@ -37,15 +37,16 @@ pub struct Figures {
     pub round_trip: Duration,
 }
 
-/// A measured recovery after a cut.
+/// A measured recovery of a link after a cut of the network: its time, and what may have delayed
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     pub time: Duration,
     pub circumstances: Circumstances,
 }
 
-/// What else than the cut may have delayed a recovery. The figures list the recovery times for each
-/// variant.
+/// A cause, besides the cut itself, that may have delayed a recovery. The figures list the recovery
+/// times for each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,

@@ -21,45 +21,45 @@ use std::path::Path;
 pub enum What {
     /// The end has opened its link. The note carries no words: the seven words are 0.
     Opened = 1,
-    /// A connection was attached. Words: 1 if the stream continued, else 0; 1 if the connection
-    /// uses shared memory, else 0.
+    /// A connection was attached. Data words of the note: 1 if the stream continued, else 0; 1 if
+    /// the connection uses shared memory, else 0.
     Attached,
-    /// The end is about to send a message. Words: number, length and epoch of the message, number
-    /// of the first message of its batch, number of messages in the batch.
+    /// The end is about to send a message. Data words of the note: number, length and epoch of the
+    /// message, number of the first message of its batch, number of messages in the batch.
     AboutToSend,
-    /// The end has sent a message. Words: number and epoch of the message, number of the first
-    /// message of its batch, number of messages in the batch.
+    /// The end has sent a message. Data words of the note: number and epoch of the message, number
+    /// of the first message of its batch, number of messages in the batch.
     Sent,
-    /// The send failed, and nothing was sent. Words: as for `Sent`.
+    /// The send failed, and nothing was sent. Data words of the note: as for `Sent`.
     NotSent,
-    /// The end has received a message. Words: position, epoch, number (if the message contains it),
-    /// length, digest, delivery count.
+    /// The end has received a message. Data words of the note: position, epoch, number (if the
+    /// message contains it), length, digest, delivery count.
     Got,
-    /// The end is about to acknowledge a message and all before it. Words: position and epoch of
-    /// that message.
+    /// The end is about to acknowledge a message and all before it. Data words of the note:
+    /// position and epoch of that message.
     AboutToCommit,
-    /// The end has acknowledged a message and all before it. Words: position and epoch of that
-    /// message.
+    /// The end has acknowledged a message and all before it. Data words of the note: position and
+    /// epoch of that message.
     Committed,
-    /// The acknowledgement failed, and nothing was acknowledged. Words: position and epoch of the
-    /// message.
+    /// The acknowledgement failed, and nothing was acknowledged. Data words of the note: position
+    /// and epoch of the message.
     NotCommitted,
-    /// The end is about to reply to a request. Words: position and epoch of the request, number and
-    /// length of the answer.
+    /// The end is about to reply to a request. Data words of the note: position and epoch of the
+    /// request, number and length of the answer.
     AboutToReply,
-    /// The end has replied to a request. Words: position and epoch of the request, number of the
-    /// answer.
+    /// The end has replied to a request. Data words of the note: position and epoch of the request,
+    /// number of the answer.
     Replied,
-    /// The reply failed: the answer was not sent, and the request was not acknowledged. Words: as
-    /// for `Replied`.
+    /// The reply failed: the answer was not sent, and the request was not acknowledged. Data words
+    /// of the note: as for `Replied`.
     NotReplied,
-    /// The end is about to begin an epoch. Word: the number of that epoch.
+    /// The end is about to begin an epoch. Data word of the note: the number of that epoch.
     AboutToBegin,
-    /// The link has reported a range of positions. Words: kind, flags, epoch, first position,
-    /// position after the last.
+    /// The link has reported a range of positions. Data words of the note: kind, flags, epoch,
+    /// first position, position after the last.
     Reported,
-    /// The end has acknowledged everything that arrived. Words: epoch, unacknowledged bytes that
-    /// this end has sent.
+    /// The end has acknowledged everything that arrived. Data words of the note: epoch,
+    /// unacknowledged bytes that this end has sent.
     Idle,
     /// The end has failed; the file `failed` contains the reason. The note carries no words: the
     /// seven words are 0.
@@ -74,7 +74,7 @@ pub struct Note {
     pub words: [u64; 7],
 }
 
-/// The writing end of the journal.
+/// The writing end of the journal, with which an end of the link appends notes.
 pub struct Journal {
     file: File,
     side: usize,

@@ -18,7 +18,8 @@
 use super::content::{UNNAMED, content, digest};
 use std::collections::HashMap;
 
-/// The messages that one end sent, and what became of each of them at the other end.
+/// The messages that one end sent, and for each message whether it was sent, received, acknowledged
+/// or dropped, as far as the journal shows.
 pub struct Ledger {
     seed: u64,
     sender: usize,
@@ -67,7 +68,8 @@ pub enum LinkSnapshot {
     Dropped,
 }
 
-/// A consequence that a finding about a message has for messages of the opposite direction.
+/// A consequence of a finding about a message of this direction for messages of the opposite
+/// direction, because a reply acknowledges its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The reply to the request with this index was received, so the request is acknowledged.
@@ -144,8 +146,8 @@ impl Ledger {
         message.epochs.1 = message.epochs.1.min(epoch);
         message.was_confirmed = true;
         match message.snapshot {
-            // This note is allowed after the message arrived, or was skipped by messages of the
-            // next epoch: the sender may write its note later.
+            // The sender's note may come after the message has arrived, or after a message of the
+            // next epoch has arrived. The sender writes the note only when the send has returned.
             LinkSnapshot::Sent | LinkSnapshot::Dropped => Ok(()),
             LinkSnapshot::Doubtful => {
                 message.snapshot = LinkSnapshot::Sent;
@@ -157,7 +159,8 @@ impl Ledger {
         }
     }
 
-    /// Judges a finding: message `number` was not sent.
+    /// Judges a finding of the oracle: message `number` was not sent. The finding contradicts an
+    /// earlier one if that message has arrived.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
         match self.messages[number].snapshot {
             LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),
@@ -368,7 +371,8 @@ impl Ledger {
         self.committed = self.committed.max(number + 1);
     }
 
-    /// Ends the ledger after the last note of the round: resolves the last doubt.
+    /// Ends the ledger after the last note of the round, and decides whether a message in doubt was
+    /// acknowledged.
     pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
         let mut effects = Vec::new();
         if let Some(doubt) = self.doubt.take() {
@@ -408,10 +412,12 @@ fn index(word: u64) -> usize {
     usize::try_from(word).unwrap()
 }
 
-/// Length of the header and the prefix of a record, in bytes.
+/// Length in bytes of the header and the prefix of a link record, which precede the message's bytes
+/// in the ring.
 const PREFIXED_BYTES: u64 = 40;
-/// Length of a compact record's header, in bytes. The sender writes compact records while memory is
-/// shared.
+/// Length in bytes of the header of a compact record, which has no prefix. The sender writes
+/// compact records while the link uses shared memory.
 const COMPACT_BYTES: u64 = 16;
-/// A link counts delivery attempts at least up to this number.
+/// Number up to which a link certainly counts the deliveries of a message. After more deliveries,
+/// the test demands no higher count.
 const ATTEMPTS_COUNTED: u64 = 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An oracle that survives every kill, the two ends that it kills, and the relay between those
-//! ends.
+//! The torture test of links: a director kills, stops and restarts the two ends of a link, a relay
+//! cuts the network between them, and an oracle checks every message.
 //!
 //! ```text
 //!   this process                                              second processes

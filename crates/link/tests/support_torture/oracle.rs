@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Judges each note of the journal as it is read, and keeps the last notes to help explain a
-//! violation.
+//! Judges the journal of a torture run, in which both ends of the link note their operations. The
+//! oracle judges each note as it is read, and keeps the last notes to help explain a violation.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::Figures;
@@ -36,10 +36,11 @@ impl Moment {
 
 /// The judge of one round: it knows what each end sent, received and acknowledged.
 pub struct Oracle {
-    /// One ledger for each end, of the messages that this end sent.
+    /// For each end, the ledger of the messages that the end sent: which of them were sent,
+    /// received and acknowledged.
     ledgers: [Ledger; 2],
-    /// For each end, a request that this end sent, and the reply to it. It is in doubt whether that
-    /// reply was sent.
+    /// For each end, the numbers of a request that this end sent and of the reply to that request.
+    /// It is in doubt whether the reply was sent.
     asked: [Option<(usize, usize)>; 2],
     reported: ReportSet,
     pub ends: [EndState; 2],
@@ -49,14 +50,15 @@ pub struct Oracle {
     shared: u64,
 }
 
-/// What the oracle knows of an end's present owner.
+/// The facts that the oracle knows of the present owner (process) of an end.
 #[derive(Clone, Debug)]
 pub struct EndState {
     pub owner: u64,
     pub moment: Moment,
     pub notes: u64,
     pub got: u64,
-    /// The number of attachments so far, and the number of attachments when a message last arrived.
+    /// The number of attachments of this owner so far (`attached`), and that number when a message
+    /// last arrived (`flowed`).
     pub attached: u64,
     pub flowed: u64,
     /// The epoch in which this owner has noted that it has acknowledged everything; `None` before
@@ -300,5 +302,6 @@ fn index(word: u64) -> usize {
 }
 
 pub const NAMES: [&str; 2] = ["client", "server"];
-/// Maximum number of log lines that a violation prints.
+/// Maximum number of log lines (notes and disturbances) that the oracle keeps, and prints after a
+/// violation.
 const LOG_MAX: usize = 200;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A relay between the two ends. It cuts connections, delays bytes, delivers bytes late, and drops
-//! the descriptors of some connections.
+//! A relay between the client and the server of the torture test. The relay cuts connections,
+//! delays bytes, delivers bytes late, and drops the descriptors of some connections.
 //!
 //! ```text
 //!   client ──▶ relay ──▶ server         pump: one thread for each direction of a connection
@@ -34,8 +34,8 @@ struct Shared {
     server: PathBuf,
     pairs: Mutex<Vec<Arc<Pair>>>,
     connections: AtomicU64,
-    /// One of this number of connections loses its descriptors in the relay, and so gets no shared
-    /// memory; `None` if no connection does.
+    /// Number of successive connections of which the relay drops the descriptors of one. That
+    /// connection gets no shared memory. `None` if the relay drops no descriptors.
     loses_every: Option<u64>,
     listener: Listener,
     is_over: AtomicBool,
@@ -55,8 +55,8 @@ struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
-    /// The relay cuts the connection, but delivers bytes for this end late, on a connection that
-    /// the peer has already lost.
+    /// The relay cuts the connection towards one end only. It delivers bytes for the end with this
+    /// index late, on a connection that the peer has already lost.
     CutAndKeep(usize),
     Delay(usize),
 }
@@ -201,7 +201,7 @@ impl Pair {
         true
     }
 
-    /// Waits until the relay may pass bytes to the end `to`.
+    /// Waits until the delay is over during which the relay holds back the bytes to the end `to`.
     fn wait(&self, to: usize) {
         loop {
             let until = self.until.lock().unwrap()[to];
@@ -221,9 +221,12 @@ impl Pair {
     }
 }
 
-/// Number of connections that the system queues until the relay accepts them.
+/// Number of connections that the system queues until the relay accepts them. One client connects
+/// again after each cut, so few ever wait.
 const BACKLOG: i32 = 64;
-/// One of this number of connections loses its descriptors, and falls back to its socket.
+/// The relay drops the descriptors of every fourth connection, which so falls back to its socket.
+/// The other connections use shared memory.
 const LOSES_EVERY: u64 = 4;
-/// The size of a copied chunk: so small that a delay may split a record.
+/// Maximum number of bytes that the relay copies at once: so few that a delay may split a record of
+/// the link.
 const CHUNK_BYTES: usize = 1500;

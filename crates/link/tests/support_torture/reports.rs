@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks the reports of both ends: messages that an epoch dropped must be in the reports of their
-//! sender, and acknowledged messages must not be.
+//! Checks the reports that both ends of a link make when an epoch drops messages. Each dropped
+//! message must be in a report of its sender, and acknowledged messages must not be.
 
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
@@ -36,7 +36,8 @@ impl ReportSet {
         self.0.iter().filter(move |report| report.sender == sender && report.epoch == epoch)
     }
 
-    /// Checks the reports of both ends about all epochs before `last`.
+    /// Compares the reports of both ends about all epochs before `last` with the messages that the
+    /// ledgers count as dropped or acknowledged.
     pub fn check(
         &self,
         sender: usize,

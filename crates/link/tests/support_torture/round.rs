@@ -51,7 +51,8 @@ impl Round {
         }
     }
 
-    /// Kills ends until `kills` ends were killed, lets both ends settle, and judges the round.
+    /// Kills ends until `kills` ends were killed, lets both ends settle (acknowledge all messages),
+    /// and judges the round.
     pub fn run(&mut self, kills: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.kills();
         self.start(SERVER);
@@ -63,7 +64,7 @@ impl Round {
         self.finish(figures)
     }
 
-    /// Lets both ends settle, and judges the whole round.
+    /// Lets both ends settle (acknowledge all messages), and judges the whole round.
     pub(super) fn finish(&mut self, figures: &mut Figures) -> Outcome<()> {
         self.settle()?;
         figures.rounds += 1;
@@ -143,7 +144,8 @@ impl Round {
         }
     }
 
-    /// Draws one of the ends that receive messages in this round's mode.
+    /// Draws at random one of the ends that receive messages in this round's message pattern
+    /// (`Mode`).
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
             Mode::OneWay => SERVER,
@@ -151,7 +153,8 @@ impl Round {
         }
     }
 
-    /// Draws one of the ends, and an operation that this end makes in this round's mode.
+    /// Draws at random one of the ends, and an operation that this end makes in this round's
+    /// message pattern (`Mode`).
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
         match (self.plan.mode, self.chance.below(4)) {
@@ -240,8 +243,8 @@ impl Round {
         signal::kill(end.pid(), which).unwrap();
     }
 
-    /// Waits for the death of a killed end, and passes all remaining notes of this end to the
-    /// oracle.
+    /// Waits until the killed process of an end is dead, and passes its remaining notes from the
+    /// journal to the oracle.
     fn bury(&mut self, side: usize, figures: &mut Figures) -> Outcome<()> {
         let mut end = self.ends[side].take().expect("both are there between kills");
         let status = end.wait();
@@ -253,7 +256,7 @@ impl Round {
         Ok(())
     }
 
-    /// Passes the notes that both ends have written so far to the oracle.
+    /// Passes the notes that both ends have written to the journal so far to the oracle.
     fn drain(&mut self) -> Outcome<()> {
         for note in self.journal.read() {
             self.oracle.take(&note)?;
@@ -265,7 +268,8 @@ impl Round {
         Ok(())
     }
 
-    /// Passes notes to the oracle until `is_so` holds for the oracle, or until the instant `until`.
+    /// Passes notes from the journal to the oracle until `is_so` holds for the oracle, or until the
+    /// instant `until`.
     fn watch(&mut self, until: Instant, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
         let mut last = Instant::now();
         loop {
@@ -299,7 +303,8 @@ impl Round {
             }
         }
         self.drain()?;
-        // The notes that came since both ends settled only repeat that everything is acknowledged.
+        // Notes that the ends wrote after both had acknowledged everything only repeat that state.
+        // So the oracle still reports the round as settled.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }
@@ -319,9 +324,12 @@ impl Round {
 /// An environment variable that a test of a seeded fault sets: the failure is expected, so the
 /// directory is not kept.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
-/// Pause between two reads of the journal.
+/// Pause between two reads of the journal. It bounds the error of measured recovery times, which
+/// are milliseconds.
 const POLL_TIME: Duration = Duration::from_micros(200);
 /// Maximum number of disturbances between two kills; most waits have fewer.
 const HARMS_MAX: u64 = 24;
-/// Maximum number of notes for which the director waits until an end begins a certain operation.
+/// Maximum number of journal notes that an end writes while the director waits for a certain
+/// operation of that end. After that the director continues, because the end may not make that
+/// operation at all.
 const ACTS_MAX: u64 = 400;

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// The settings of a torture run, which environment variables give.
 pub struct Settings {
     pub kills: u64,
-    /// Number of cuts in rounds without kills. In a long run the recovery times are checked, too.
+    /// Number of cuts of the network in rounds without kills. In a long run (`is_long_of_cuts`) the
+    /// recovery times are checked, too.
     pub cuts: u64,
     pub is_long_of_cuts: bool,
     pub seed: u64,
@@ -37,7 +38,7 @@ pub enum Via {
     Tcp,
 }
 
-/// The pattern of a round's messages.
+/// The pattern of a round's messages: which end sends, and whether messages are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The client sends, and the server acknowledges.
@@ -109,8 +110,8 @@ impl Plan {
     }
 }
 
-/// The transports of successive rounds; each transport is combined with each mode.
+/// The transports of successive rounds; each entry is combined with each message pattern (`Mode`).
 const VIAS: [Via; 4] = [Via::SharedMemory, Via::Tcp, Via::SharedMemory, Via::Unix];
-/// Number of kills of a normal test run, if no environment variable sets it.
+/// Number of kills of a normal test run, if `PARTYWALL_TORTURE_KILLS` does not set it.
 const KILLS_DEFAULT: u64 = 150;
 const CUTS_DEFAULT: u64 = 60;

@@ -178,7 +178,8 @@ pub trait RecvBuffer: Send + Sync {
     fn is_zero_copy(&self) -> bool;
 }
 
-/// Longest message in bytes that is stored within the `Message` value.
+/// Longest message in bytes that is stored within the `Message` value. Longer private messages take
+/// an allocation on the heap.
 const SHORT_MAX: usize = 104;
 
 impl Deref for Message {

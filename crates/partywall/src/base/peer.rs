@@ -82,7 +82,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Makes a peer at the address `label`.
+    /// Makes the description of a peer with the given credentials and trust, at the address
+    /// `label`.
     #[must_use]
     pub const fn new(credentials: Option<Credentials>, trust: Trust, label: String) -> Self {
         let distrust = match trust {

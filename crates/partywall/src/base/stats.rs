@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The counters of a channel. Over shared memory each side also writes its counters into its
-//! region, where other processes can read them.
+//! The counters of a channel's sending and receiving end. Over shared memory each side also writes
+//! its counters into its region, where other processes can read them.
 
 /// Counters of a sending end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

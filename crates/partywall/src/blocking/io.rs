@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream as bytes: `Read` and `Write`.
+//! Implements `Read` and `Write` for a stream of a session, as bytes without message boundaries.
 //!
 //! When the peer has finished, a read returns the end of the stream. After a reset, or the end of
 //! the session, a read returns an error. Every write sends its bytes before it returns, so `flush`
@@ -35,7 +35,8 @@ pub struct WriteHalf {
     send: SendStream,
 }
 
-/// Most bytes that one write sends, as one message.
+/// Most bytes that one call of `write` sends, as one message. A longer buffer takes further calls,
+/// so that one write needs no unbounded room.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
 impl StreamIo {
@@ -69,7 +70,7 @@ impl StreamIo {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Resets both directions; the peer gets `code`.
+    /// Resets both directions of the stream: the peer's reads and writes fail with `code`.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.

@@ -57,8 +57,8 @@ impl Listener {
         Ok(Self { listener })
     }
 
-    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under `name`; see [`Listener::activated`](crate::Listener::activated).
+    /// Listens on the socket that a service manager passed to this process under `name`; see
+    /// [`Listener::activated`](crate::Listener::activated).
     ///
     /// # Errors
     /// Returns [`BindError`] if no such socket was passed.
@@ -89,7 +89,8 @@ impl Listener {
         self.accept_until(None)
     }
 
-    /// As [`accept`](Self::accept), but waits only until `deadline`.
+    /// Blocks until the next session is established, like [`accept`](Self::accept), but only until
+    /// `deadline`.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).

@@ -49,7 +49,7 @@ impl Session {
         self.open_until(metadata, None)
     }
 
-    /// As [`open`](Self::open), but waits only until `deadline`.
+    /// Opens a stream, like [`open`](Self::open), but waits only until `deadline`.
     ///
     /// # Errors
     /// [`OpenError::TimedOut`] if the deadline passed; others as [`open`](Self::open).
@@ -57,7 +57,7 @@ impl Session {
         self.open_until(metadata, Some(deadline))
     }
 
-    /// As [`open`](Self::open) if a stream can be opened without waiting.
+    /// Opens a stream, like [`open`](Self::open), if that is possible without waiting.
     ///
     /// # Errors
     /// [`OpenError::WouldBlock`] if opening would have to wait; others as [`open`](Self::open).
@@ -81,7 +81,8 @@ impl Session {
         }
     }
 
-    /// As [`accept`](Self::accept), but waits only until `deadline`.
+    /// Waits for the next stream that the peer opens, like [`accept`](Self::accept), but only until
+    /// `deadline`.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).
@@ -216,7 +217,7 @@ impl Session {
         self.handle.trim();
     }
 
-    /// Returns the counters of everything that this side sends.
+    /// Returns the counters of everything that this side sends over the session.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.handle.shared.outbox().stats()

@@ -233,7 +233,8 @@ impl Stream {
         self.reply_until(len_max, respond, None)
     }
 
-    /// As [`reply_with`](Self::reply_with), but waits only until `deadline`.
+    /// Answers the next request, like [`reply_with`](Self::reply_with), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// Fails as [`reply_with`](Self::reply_with) does, or with `TimedOut` of the direction in which
@@ -278,7 +279,7 @@ impl Stream {
         self.send.finish();
     }
 
-    /// Resets both directions; the peer gets `code`.
+    /// Resets both directions of the stream: the peer's sends and receives fail with `code`.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -320,7 +321,7 @@ impl SendStream {
         self.send_until(payload, None)
     }
 
-    /// As [`send`](Self::send), but waits only until `deadline`.
+    /// Sends a copy of `payload`, like [`send`](Self::send), but waits only until `deadline`.
     ///
     /// # Errors
     /// [`StreamSendError::TimedOut`] if the deadline passed first; others as [`send`](Self::send).
@@ -355,7 +356,8 @@ impl SendStream {
         Ok(Reservation { guard })
     }
 
-    /// As [`reserve`](Self::reserve), but waits only until `deadline`.
+    /// Reserves memory for a message, like [`reserve`](Self::reserve), but waits only until
+    /// `deadline`.
     ///
     /// # Errors
     /// [`StreamSendError::TimedOut`] if the deadline passed; others as [`reserve`](Self::reserve).
@@ -376,7 +378,7 @@ impl SendStream {
         self.half.finish();
     }
 
-    /// Resets the direction: the receiver gets `code` instead of an end in good order.
+    /// Resets the sending direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -464,7 +466,7 @@ impl RecvStream {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), but waits only until `deadline`.
+    /// Waits for the next message, like [`recv`](Self::recv), but only until `deadline`.
     ///
     /// # Errors
     /// [`StreamRecvError::TimedOut`] if the deadline passed first; others as [`recv`](Self::recv).
@@ -481,7 +483,8 @@ impl RecvStream {
         self.count(received.unwrap_or(Err(StreamRecvError::Empty)))
     }
 
-    /// Stops receiving: the peer's sender gets `code`, and unread messages are dropped.
+    /// Stops receiving on this stream: the peer's sends fail with `code`, and unread messages are
+    /// dropped.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -526,7 +529,7 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Sends the message.
+    /// Sends the message in the reserved memory; waits for room if necessary.
     ///
     /// # Errors
     /// Fails as [`SendStream::send`] does, and then drops the message.
@@ -534,7 +537,7 @@ impl Reservation<'_> {
         self.commit_until(None)
     }
 
-    /// As [`commit`](Self::commit), but waits only until `deadline`.
+    /// Sends the message, like [`commit`](Self::commit), but waits only until `deadline`.
     ///
     /// # Errors
     /// [`StreamSendError::TimedOut`] if the deadline passed; others as [`commit`](Self::commit).

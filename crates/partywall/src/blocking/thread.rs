@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that drives a session: handles records while they arrive, then blocks.
+//! The thread that drives a session without a runtime: it handles the peer's records while they
+//! arrive, then blocks.
 //!
 //! ```text
 //!   turn ── records were handled ──▶ turn again
@@ -124,7 +125,7 @@ impl DriverThread {
         }
     }
 
-    /// Blocks until the driver may have records to handle or to send.
+    /// Blocks the session's thread until the driver may have records to handle or to send.
     fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
         let sleeping = self.driver.arm(period.is_some())?;
         if sleeping == Sleep::No {

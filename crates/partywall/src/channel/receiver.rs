@@ -62,7 +62,7 @@ impl Receiver {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), but blocks only until `deadline`.
+    /// Returns the next message, like [`recv`](Self::recv), but blocks only until `deadline`.
     ///
     /// # Errors
     /// [`RecvError::TimedOut`] if the deadline passed, and the errors of [`recv`](Self::recv).
@@ -84,8 +84,8 @@ impl Receiver {
         }
     }
 
-    /// As [`recv`](Self::recv), but the result borrows the message in the ring or block, without a
-    /// copy.
+    /// Receives the next message, like [`recv`](Self::recv), but the result borrows the message in
+    /// the ring or block, without a copy.
     ///
     /// The result borrows the receiver. The message keeps its space in the ring until the result is
     /// dropped.
@@ -97,7 +97,8 @@ impl Receiver {
         self.recv_ref_until(None)
     }
 
-    /// As [`recv_ref`](Self::recv_ref), but blocks only until `deadline`.
+    /// Borrows the next message, like [`recv_ref`](Self::recv_ref), but blocks only until
+    /// `deadline`.
     ///
     /// # Errors
     /// [`RecvError::TimedOut`] if the deadline passed, and the errors of [`recv`](Self::recv).
@@ -108,7 +109,8 @@ impl Receiver {
         self.recv_ref_until(Some(deadline))
     }
 
-    /// As [`recv_ref`](Self::recv_ref) if a message has arrived. Never blocks.
+    /// Borrows the next message, like [`recv_ref`](Self::recv_ref), if one has arrived. Never
+    /// blocks.
     ///
     /// # Errors
     /// As [`try_recv`](Self::try_recv).
@@ -194,7 +196,8 @@ impl Receiver {
     }
 }
 
-/// Converts how the peer ended the direction: `None` if the peer finished, else an error.
+/// Converts the reason why no more messages come into the result of a receive call: `None` if the
+/// peer finished, else an error.
 fn at_end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
     match closed {
         Closed::Finished => Ok(None),
@@ -202,7 +205,8 @@ fn at_end<T>(closed: Closed) -> Result<Option<T>, Disconnected> {
     }
 }
 
-/// The error of a direction whose peer died or hung up without finishing.
+/// The error of a receive call if the peer died or hung up without finishing. It converts into the
+/// errors of both `recv` and `try_recv`.
 struct Disconnected;
 
 impl From<Disconnected> for RecvError {

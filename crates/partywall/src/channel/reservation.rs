@@ -74,7 +74,7 @@ impl Reservation<'_> {
         sent.map_err(|error| (self, error))
     }
 
-    /// Frees the memory without sending the message.
+    /// Frees the reserved memory without sending the message.
     pub fn abort(self) {
         drop(self);
     }
@@ -182,7 +182,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// The sender from which the memory was reserved.
+/// The sender from which a reservation has its memory, and through which it sends.
 #[derive(Debug)]
 pub(crate) enum Holder<'a> {
     Exclusive(&'a mut Sender),

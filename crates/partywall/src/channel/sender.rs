@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending direction of a channel, for one thread, without a lock: copies, reservations,
-//! batches.
+//! The sending direction of a channel, for one thread, without a lock. A caller sends copies, fills
+//! reserved memory, or sends several messages as a batch.
 //!
 //! Every call first attempts to send without blocking. If there is no space, the [`BackPressure`]
 //! policy decides whether the call blocks, in the way that [`Wait`] says.
@@ -82,7 +82,7 @@ impl Sender {
         self.send_until(payload, None)
     }
 
-    /// As [`send`](Self::send), but blocks only until `deadline`.
+    /// Sends a copy of `payload`, like [`send`](Self::send), but blocks only until `deadline`.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] if there was no space before the deadline; the message was then not
@@ -150,8 +150,8 @@ impl Sender {
         self.reserve_until(len, None)
     }
 
-    /// As [`reserve`](Self::reserve), but `deadline` limits how long the call waits for memory and
-    /// how long the later `commit` waits for space.
+    /// Allocates memory for a message, like [`reserve`](Self::reserve). `deadline` limits how long
+    /// the call waits for memory and how long the later `commit` waits for space.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] if the deadline passed, and the errors of
@@ -164,7 +164,8 @@ impl Sender {
         self.reserve_until(len, Some(deadline))
     }
 
-    /// As [`reserve`](Self::reserve) if memory is free now. Never blocks.
+    /// Allocates memory for a message, like [`reserve`](Self::reserve), if memory is free now.
+    /// Never blocks.
     ///
     /// # Errors
     /// Fails as [`try_send`](Self::try_send) does.
@@ -194,7 +195,7 @@ impl Sender {
         Batch::new(self, None)
     }
 
-    /// As [`batch`](Self::batch), but the calls of the batch block only until `deadline`.
+    /// Begins a batch, like [`batch`](Self::batch), whose calls block only until `deadline`.
     pub fn batch_deadline(&mut self, deadline: Instant) -> Batch<'_> {
         let _ = self.end();
         Batch::new(self, Some(deadline))
@@ -228,8 +229,9 @@ impl Sender {
         let Some(end) = &mut self.end else { return Ok(Readiness::Ready) };
         end.drain()?;
         end.arm(false)?;
-        // `sleep` with a deadline of now consumes events that would keep the descriptor readable.
-        // This `sleep` also detects a hang-up of the peer, which the next attempt to send reports.
+        // `sleep` with a deadline of now does not wait, but consumes events that would keep the
+        // descriptor readable. It also detects a hang-up of the peer, which the next attempt to
+        // send reports.
         if self.space.sleep(Some(Instant::now())).map_err(waiting_failed)? {
             end.note_hang_up();
             return Ok(Readiness::Ready);
@@ -376,6 +378,15 @@ pub(crate) enum AnySender {
 }
 
 impl AnySender {
+    /// Writes the record that ends a session's sending direction. Returns whether a socket has not
+    /// accepted all of it; the caller may then wait for space and call again.
+    pub(crate) fn begin_close(&mut self) -> bool {
+        match self {
+            Self::Socket(end) => end.begin_close(),
+            Self::SharedMemory(_) | Self::Protocol(_) => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending direction of a channel for several threads: a sender behind a lock of this process.
+//! The sending direction of a channel that several threads of one process share: a sender behind a
+//! mutex.
 //!
 //! ```text
 //!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is space, without the lock
@@ -45,8 +46,8 @@ struct State {
     /// Spins before a thread blocks on the doorbell. `None` while a thread waits on the doorbell,
     /// because that thread has taken the spinner.
     spinner: Option<Spinner>,
-    /// Whether a thread is sending a message in pieces. While this is `true`, no other thread may
-    /// send.
+    /// Whether a thread is sending a message in pieces (fragments). Until the last piece is sent,
+    /// no other thread may send.
     in_pieces: bool,
     /// Number of times that reserved memory was freed without being sent. A thread that waits for
     /// space compares this number to detect such memory.
@@ -200,7 +201,7 @@ impl SharedSender {
         Ok(attempt(end)?)
     }
 
-    /// Frees reserved memory without sending it.
+    /// Frees reserved memory without sending it, and notifies a thread that waits for space.
     pub(crate) fn release(&self, memory: Memory) {
         let mut state = self.shared.lock();
         if let Some(end) = &mut state.end {
@@ -243,8 +244,8 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
-    /// Ends the sending of a message: gives up one of which only a part was sent, if there was no
-    /// space or no time for the rest. Then lets other threads send again.
+    /// Ends the sending of a message. If there was no space or no time for its remaining pieces,
+    /// the receiver is told to drop the pieces already sent. Then other threads may send again.
     fn settle(
         &self,
         sent: Result<(), SendError>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connects to a listener, within the handshake timeout.
+//! The connecting side of a connection: reaches a listener, and performs the handshake within the
+//! handshake timeout.
 
 use super::Established;
 use super::pending::Pending;
@@ -10,8 +11,9 @@ use crate::error::{ConnectError, HandshakeError};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use partywall_layout::hello::SERVICE_CHANNEL;
+use partywall_sys::peer as sys_peer;
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path};
+use partywall_sys::{Socket, connect_tcp, connect_unix_abstract, connect_unix_path, process};
 use partywall_wait::deadline_after;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -66,8 +68,8 @@ pub(crate) fn establish(
     let geometry = config.geometry()?;
     let mut config = config.clone();
     if let Address::Abstract(_) = address {
-        // An abstract name has no permissions, so any process could have bound it: only the own
-        // user is admitted by default.
+        // An abstract name has no permissions, so any process could have bound it. So by default
+        // only a listener of the own user is admitted.
         config.admission.get_or_insert_with(Admission::own_user);
     }
     let deadline = deadline_after(config.handshake_timeout);
@@ -82,6 +84,9 @@ pub(crate) fn establish(
             return Ok(established);
         }
     }
+    // The answer is judged with what is read here; meanwhile the peer makes it.
+    sys_peer::prepare();
+    process::own_program();
     loop {
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors that arrive with the frames of a handshake, and which frame each belongs to (SPEC
+//! Assigns the file descriptors that arrive during a handshake to the frames that list them (SPEC
 //! 2.2).
 //!
 //! ```text
@@ -18,7 +18,7 @@ use partywall_layout::hello::{
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// Descriptors that no frame has claimed yet.
+/// Received descriptors that no frame has listed yet, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     unclaimed: VecDeque<OwnedFd>,
@@ -40,7 +40,8 @@ pub(super) struct Claimed {
 }
 
 impl Arrived {
-    /// Adds the descriptors that arrived with received bytes.
+    /// Adds the descriptors that arrived with received bytes. Fails if the peer has sent more than
+    /// `HANDSHAKE_MAX`.
     pub(super) fn add(&mut self, fds: Vec<OwnedFd>, is_truncated: bool) -> Result<(), Violation> {
         self.count += fds.len();
         self.is_truncated |= is_truncated;
@@ -53,7 +54,7 @@ impl Arrived {
         Err(number_is_wrong(self.count))
     }
 
-    /// Hands out the descriptors that a frame lists.
+    /// Takes the descriptors that a frame lists, the oldest first, and returns them by kind.
     pub(super) fn claim(&mut self, list: &Descriptors) -> Result<Claimed, Violation> {
         let mut claimed = Claimed::default();
         for kind in list.kinds() {
@@ -85,7 +86,8 @@ const fn number_is_wrong(found: usize) -> Violation {
     Violation::Frame { what: "number of descriptors", found: found as u64 }
 }
 
-/// Most descriptors that one side may send in a whole handshake.
+/// Most descriptors that one side may send in a whole handshake. The four known kinds need at most
+/// four; later versions may add kinds, whose descriptors are closed.
 const HANDSHAKE_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The result of a handshake: the ends of a connection, and the terms that both sides agreed on.
+//! The result of a handshake: the sending and the receiving end of the connection, and the limits
+//! that both sides agreed on.
 
 use crate::channel::{AnyReceiver, AnySender, Channel};
 use crate::config::Config;

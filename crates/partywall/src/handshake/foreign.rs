@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshakes of other protocols: the first bytes choose the protocol, which then negotiates.
+//! Handshakes of protocols other than Partywall's own, such as shmipc. An acceptor recognises the
+//! protocol by the peer's first bytes; the protocol then negotiates by itself.
 //!
 //! ```text
 //!   first bytes of another protocol ─▶ recognise ─ yes ─▶ check admission ─▶ Protocol::accept ─┐
@@ -148,7 +149,8 @@ impl Pending {
     #[cold]
     pub(super) fn not_partywall(&self, found: &[u8]) -> HandshakeError {
         let advice = match (is_shmipc(found), self.is_acceptor) {
-            // The peer sent the first bytes of shmipc, which this listener does not serve.
+            // The connecting peer sent the first bytes of shmipc, and this listener serves only
+            // Partywall's own protocol.
             (true, true) if self.protocols.is_empty() => SHMIPC_CAME,
             (true, false) => SHMIPC_ANSWERED,
             _ => "is this the right address?",
@@ -189,5 +191,6 @@ const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
 const NO_PROTOCOL: &str = "; if it is a listener of Partywall, connect without the protocol (connect_with), or give the \
      listener the protocol (with_protocol)";
-/// Number of first bytes within which every protocol must be recognised.
+/// Number of first bytes of a connection within which a protocol must recognise itself. A peer that
+/// has sent more without being recognised is refused.
 const RECOGNISED_BYTES: usize = 8;

@@ -21,6 +21,7 @@ use crate::error::{AcceptError, BindError, HandshakeError};
 use crate::peer::Admission;
 use crate::protocol::Protocol;
 use crate::transport::has_passed;
+use crate::transport::shm::SpareRegion;
 use partywall_layout::Geometry;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_sys::epoll::EventFlags;
@@ -36,7 +37,7 @@ use std::time::{Duration, Instant};
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 /// Most connections that the listener accepts in one round, before it drives the handshakes under
-/// way.
+/// way. So a flood of connections does not delay these handshakes for ever.
 const ADMITTED_MAX: usize = 64;
 
 /// Accepts connections at an address.
@@ -74,6 +75,7 @@ pub struct Listener {
     /// Other protocols that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
+    spare: Arc<SpareRegion>,
     pending: Vec<Option<Underway>>,
     under_way: usize,
     ready: VecDeque<Established>,
@@ -143,8 +145,9 @@ impl Listener {
         Self::adopt_service(descriptor, config, SERVICE_CHANNEL)
     }
 
-    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under `name` (`LISTEN_FDS`; `FileDescriptorName=` of systemd).
+    /// Listens on the socket that a service manager passed to this process under `name`
+    /// (`LISTEN_FDS`; `FileDescriptorName=` of systemd), like
+    /// [`from_descriptor`](Self::from_descriptor).
     ///
     /// # Errors
     /// [`BindError::System`] if no such socket was passed, and as `from_descriptor`.
@@ -228,6 +231,7 @@ impl Listener {
             config,
             protocols: Vec::new(),
             geometry,
+            spare: Arc::default(),
             pending: Vec::new(),
             under_way: 0,
             ready: VecDeque::new(),
@@ -261,7 +265,8 @@ impl Listener {
         self.accept_channel(None)
     }
 
-    /// As [`accept`](Self::accept), but blocks only until `deadline`.
+    /// Blocks until the next channel is established, like [`accept`](Self::accept), but only until
+    /// `deadline`.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if the deadline passed; others as [`accept`](Self::accept).
@@ -306,6 +311,7 @@ impl Listener {
             if let Some(established) = self.ready.pop_front() {
                 return Ok(established);
             }
+            self.spare.replenish(self.geometry);
             let mut events = std::mem::take(&mut self.events);
             let waited = self.set.wait(&mut events, deadline);
             let served = waited.map_err(AcceptError::Wait).and_then(|_| self.serve(&events));
@@ -360,6 +366,7 @@ impl Listener {
                 self.geometry,
                 self.service,
                 protocols,
+                Arc::clone(&self.spare),
             );
             let index = self.pending.iter().position(Option::is_none).unwrap_or_else(|| {
                 self.pending.push(None);

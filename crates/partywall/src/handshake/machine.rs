@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshake without a socket: bytes in, frames out, each in its order (SPEC 2.2).
+//! The state machine of a handshake, without a socket: it assembles received bytes to frames, and
+//! checks that each frame comes in its order (SPEC 2.2).
 //!
 //! ```text
 //!   connector   ──HELLO, OFFER▶  await HELLO, OFFER, READY  ──READY▶  run
@@ -16,7 +17,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{Refusal, Violation};
 
-/// The kind of frame that must come next.
+/// The kind of handshake frame that the peer must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaiting {
     Hello,
@@ -67,8 +68,8 @@ impl Machine {
         self.is_first && self.frame.is_empty()
     }
 
-    /// Most bytes that may be read now; never 0 while a frame is awaited. `serves_others` says that
-    /// the first bytes may be another protocol's.
+    /// Most bytes that the caller may read from the socket now; never 0 while a frame is awaited.
+    /// `serves_others` says that the first bytes may be those of another protocol.
     pub(crate) fn wanted(&self, serves_others: bool) -> usize {
         let len = self.frame.len();
         if self.is_acceptor && self.awaiting == Awaiting::Ready {
@@ -86,7 +87,7 @@ impl Machine {
         usize::MAX
     }
 
-    /// Takes at most [`wanted`](Self::wanted) received bytes.
+    /// Adds received bytes, at most [`wanted`](Self::wanted), to the frame that is being assembled.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), NotPartywall> {
         self.frame.extend_from_slice(bytes);
         if self.is_first && !begins_like_ours(&self.frame) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From an address to a channel or a session: listeners, connecting, and negotiation.
+//! Makes the connection of a channel or a session: listeners, connecting, and the handshake in
+//! which both sides negotiate.
 //!
 //! ```text
 //!   listener.rs  accepts, drives many handshakes     pending.rs      one handshake over its socket

@@ -23,7 +23,8 @@ use crate::error::HandshakeError;
 use crate::peer::{Peer, Trust, decide_trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
-    self, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
+    SpareRegion,
 };
 use crate::transport::{Transport, socket};
 use partywall_layout::hello::{
@@ -33,9 +34,7 @@ use partywall_layout::hello::{
 };
 use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
 use partywall_sys::socket::Family;
-use partywall_sys::{
-    Credentials, Doorbell, DoorbellError, ForkGuard, MemfdError, PidFd, PidFdError, Socket,
-};
+use partywall_sys::{Credentials, Doorbell, DoorbellError, ForkGuard, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -57,15 +56,20 @@ pub(crate) struct Pending {
     pub(super) credentials: Option<Credentials>,
     /// The pidfd of the process that the credentials name, if the kernel delivered one (Linux 6.5).
     pub(super) process: Option<PidFd>,
-    /// Whether each read delivers a pidfd of the peer. Turned off once the first frame was read.
+    /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
+    /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, the same kernel also delivers one to the peer.
+    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
+    /// peer, so this side need not send one.
     kernel_has_pidfd: bool,
-    /// Whether this side has sent READY. From then on the peer may be running.
+    /// Whether this side has sent READY. From then on the peer may use the connection, so this side
+    /// can send no refusal.
     is_ready_sent: bool,
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
     offered: Result<Offered, FallbackReason>,
+    /// The spare region of the listener, which an acceptor takes for its own.
+    spare: Option<Arc<SpareRegion>>,
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
@@ -81,7 +85,7 @@ pub(super) struct Foreign {
     pub peer: Peer,
 }
 
-/// The state of a handshake after the peer's HELLO was checked.
+/// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
     process: Option<PidFd>,
@@ -99,7 +103,7 @@ struct Accepted {
     doorbells: Option<(Doorbell, Doorbell)>,
 }
 
-/// The region and the doorbells that this side offers.
+/// The region and the doorbells of this side, which it offers to the peer.
 struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
@@ -108,7 +112,7 @@ struct Offered {
 
 impl Pending {
     /// Begins the acceptor's handshake on a new connection, whose peer may also speak one of
-    /// `protocols`.
+    /// `protocols`. If `spare` has a region, it becomes that of this side.
     pub(crate) fn accepting(
         socket: Socket,
         address: &Address,
@@ -116,9 +120,10 @@ impl Pending {
         geometry: Geometry,
         service: u32,
         protocols: Vec<Arc<dyn Protocol>>,
+        spare: Arc<SpareRegion>,
     ) -> Self {
         let pending = Self::new(socket, config, geometry, true, service, protocols);
-        Self { address: address.to_string(), ..pending }
+        Self { address: address.to_string(), spare: Some(spare), ..pending }
     }
 
     /// Begins the connector's handshake on a new connection: sends HELLO and OFFER, or starts
@@ -168,6 +173,7 @@ impl Pending {
             kernel_has_pidfd,
             is_ready_sent: false,
             offered: Err(obstacle.unwrap_or(FallbackReason::Policy)),
+            spare: None,
             known: None,
             protocols,
             foreign: None,
@@ -275,12 +281,13 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a frame lists.
+    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent no frame before the answer that it had to await.
+    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
+    /// side: neither a byte nor a descriptor.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -388,15 +395,12 @@ impl Pending {
         let role = if self.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
         let (service, address) = (self.own_hello.service.get(), &*self.address);
         let purpose = Purpose { session_id, role, service, address };
-        let region = OwnRegion::create(self.geometry, &purpose).map_err(|error| match error {
-            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
-                FallbackReason::Memory
-            }
-            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
-            _ => FallbackReason::Memfd,
-        })?;
-        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
-        Ok(Offered { region, doorbells: (doorbell()?, doorbell()?), doorbells_attached })
+        let blank = match self.spare.as_ref().and_then(|spare| spare.take()) {
+            Some(blank) => blank,
+            None => BlankRegion::create(self.geometry)?,
+        };
+        let (region, doorbells) = blank.into_region(&purpose)?;
+        Ok(Offered { region, doorbells, doorbells_attached })
     }
 
     fn on_offer(&mut self, offer: &Offer) -> Result<(), HandshakeError> {
@@ -467,7 +471,8 @@ impl Pending {
         self.assemble(known, offered, theirs, can_notify)
     }
 
-    /// Sends READY of a connector, which settles the transport and the doorbells.
+    /// Sends the connector's READY frame, which decides the transport and whether both sides use
+    /// doorbells.
     fn conclude(
         &mut self,
         known: &Known,
@@ -498,8 +503,8 @@ impl Pending {
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If it
-        // cannot make one either, the peer learns of this process's death only from the socket.
+        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
+        // process cannot make a pidfd, the peer learns of its death only from the socket.
         let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
@@ -770,5 +775,82 @@ impl Pending {
 impl AsFd for Pending {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::peer::Admission;
+    use partywall_layout::hello::SERVICE_CHANNEL;
+
+    /// A connector that has sent its frames, and an acceptor that has read none of them.
+    fn pair(acceptor: &Config) -> (Pending, Pending) {
+        let address: Address = "unix:@pending".parse().unwrap();
+        let (ours, theirs) = Socket::pair().unwrap();
+        let config = Config::default();
+        let geometry = config.geometry().unwrap();
+        let connector =
+            Pending::connecting(theirs, &address, &config, geometry, SERVICE_CHANNEL, None);
+        let (spare, protocols) = (Arc::default(), Vec::new());
+        let acceptor = Pending::accepting(
+            ours,
+            &address,
+            acceptor,
+            geometry,
+            SERVICE_CHANNEL,
+            protocols,
+            spare,
+        );
+        (connector.unwrap(), acceptor)
+    }
+
+    /// Gives the waiting frames to the acceptor as a socket that carries no credentials would.
+    fn read_without_credentials(acceptor: &mut Pending) {
+        let mut buffer = [0; 1024];
+        let received = acceptor.socket.receive(&mut buffer, true).unwrap();
+        acceptor.arrived.add(received.fds, received.truncated).unwrap();
+        acceptor.note_sender(None, None).unwrap();
+        acceptor.machine.feed(&buffer[..received.bytes]).unwrap();
+    }
+
+    #[test]
+    fn peer_without_credentials_is_admitted_and_not_trusted() {
+        let (mut connector, mut acceptor) = pair(&Config::default());
+        read_without_credentials(&mut acceptor);
+        assert!(acceptor.progress().unwrap().is_none());
+        let connected = connector.progress().unwrap().expect("READY came");
+        let accepted = acceptor.progress().unwrap().expect("READY came");
+        assert_eq!(accepted.peer.trust, Trust::Untrusted);
+        assert!(accepted.peer.credentials.is_none());
+        assert_eq!(accepted.transport, Transport::SharedMemory);
+        assert_eq!(connected.transport, Transport::SharedMemory);
+    }
+
+    #[test]
+    fn rule_of_admission_refuses_a_peer_without_credentials() {
+        let rules = [Admission::own_user(), Admission::users([0]), Admission::groups([0])];
+        for rule in rules {
+            let (mut connector, mut acceptor) = pair(&Config::default().admit(rule));
+            read_without_credentials(&mut acceptor);
+            let refused = acceptor.progress().map(|_| ()).unwrap_err();
+            assert!(matches!(refused, HandshakeError::NotAdmitted { .. }), "{refused}");
+            let error = connector.progress().map(|_| ()).unwrap_err();
+            let HandshakeError::Refused { refusal, .. } = error else { panic!("{error}") };
+            assert_eq!(refusal, Refusal::Admission);
+        }
+    }
+
+    #[test]
+    fn hello_with_the_own_nonce_ends_without_a_frame() {
+        let (mut connector, mut acceptor) = pair(&Config::default());
+        let own = acceptor.own_hello;
+        acceptor.note_sender(None, None).unwrap();
+        acceptor.machine.feed(own.as_bytes()).unwrap();
+        let error = acceptor.progress().map(|_| ()).unwrap_err();
+        assert!(matches!(error, HandshakeError::NotPartywall { .. }), "{error}");
+        drop(acceptor);
+        let error = connector.progress().map(|_| ()).unwrap_err();
+        assert!(matches!(error, HandshakeError::HungUp { .. }), "{error}");
     }
 }

@@ -10,10 +10,12 @@ use partywall_sys::nonce;
 use partywall_sys::socket::Family;
 use zerocopy::little_endian::{U32, U64};
 
-/// Default bound of this side's blocks in flight. The tables about blocks are private memory,
-/// allocated at the start of a connection, so the peer's offer alone must not determine their size.
+/// Default bound of the number of this side's blocks (large messages) in flight. The tables about
+/// blocks are private memory, allocated at the start of a connection, so the peer's offer alone
+/// must not determine their size.
 const BLOCKS: u64 = 1024;
-/// Upper bound of this side's blocks in flight, whatever both sides offer.
+/// Upper bound of the number of this side's blocks (large messages) in flight, whatever both sides
+/// offer. It bounds the private tables about blocks.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// Upper bound of shared memory in bytes, however much a peer offers to map, so that sums of such
 /// sizes cannot overflow.
@@ -88,12 +90,13 @@ pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option
     said(own).or_else(|| said(theirs)).or(limits)
 }
 
-/// Whether both sides allow the socket as the transport.
+/// Whether the HELLOs of both sides allow the socket as the transport.
 pub(super) fn socket_suits(own: &Hello, theirs: &Hello) -> bool {
     own.features.get() & theirs.features.get() & FEATURE_SOCKET != 0
 }
 
-/// Returns the limits of this side for the connection.
+/// Returns the limits that both sides agreed on for the connection: memory, segments, message
+/// length and blocks in flight.
 pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limits {
     let own = config.memory_max.min(BYTES_MAX);
     let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };

@@ -49,7 +49,8 @@ impl Connected for StreamIo {
     }
 }
 
-/// Yields the accepted streams one after the other, without end.
+/// Yields the accepted streams of all sessions one after the other, without end, as tonic's server
+/// expects its connections.
 impl Stream for Incoming {
     type Item = Result<StreamIo, Infallible>;
 

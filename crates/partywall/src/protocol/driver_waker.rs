@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wakes a session's driver from within this process.
+//! Wakes a session's driver, the task or thread that receives for the session, from another thread
+//! of this process.
 //!
 //! ```text
 //!   driver   store is_asleep ─▶ check for events ─▶ sleep

@@ -9,10 +9,10 @@
 //!                                         ◀─ ConnectionReceiver    the driver receives
 //! ```
 //!
-//! A protocol knows its frames, its memory and its quirks. It does *not* know sessions. It reports
-//! that a stream was opened, received a message, or was closed. From these events
-//! `transport/protocol/` derives credit, the end of each direction and the reuse of stream numbers.
-//! A protocol starts no thread and never blocks.
+//! An implementation of a protocol knows the protocol's frames, memory and special cases. It does
+//! *not* know sessions. It reports that a stream was opened, received a message, or was closed.
+//! From these events `transport/protocol/` derives credit, the end of each direction and the reuse
+//! of stream numbers. A protocol starts no thread and never blocks.
 //!
 //! [`Listener::with_protocol`](crate::blocking::Listener::with_protocol) adds a protocol to a
 //! listener. [`connect_with_protocol`](crate::blocking::connect_with_protocol) speaks another
@@ -71,9 +71,9 @@ pub trait Protocol: fmt::Debug + Send + Sync {
 /// Whether the first bytes of a connection belong to a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognition {
-    /// The connection uses the protocol that was asked.
+    /// The first bytes belong to the protocol whose `recognise` was called.
     Yes,
-    /// The connection uses another protocol than the one that was asked.
+    /// The first bytes do not belong to the protocol whose `recognise` was called.
     No,
     /// More bytes are needed to decide. A protocol never returns this for 8 bytes or more.
     Incomplete,
@@ -95,11 +95,13 @@ pub struct Handshake {
     pub trust: Trust,
     /// The configuration that the application gave to the listener or to `connect_with_protocol`.
     pub config: Config,
-    /// Wakes the session's driver.
+    /// Wakes the session's driver, the task or thread that calls [`ConnectionReceiver::find`].
+    /// [`DriverWaker`] says when the protocol calls it.
     pub driver_waker: DriverWaker,
 }
 
-/// A handshake in progress. Its caller enforces the deadline.
+/// A handshake of another protocol in progress. The listener, or the connecting side, drives the
+/// handshake and enforces its deadline.
 pub trait Negotiation: fmt::Debug + Send {
     /// Continues as far as possible without blocking. Returns the connection once both sides are
     /// ready. The caller calls `progress` again whenever the socket is readable.
@@ -171,7 +173,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Returns [`TrySendError`], which is `Full` if some bytes are still buffered.
     fn flush(&mut self) -> Result<(), TrySendError>;
 
-    /// Whether bytes are buffered that the socket has not accepted.
+    /// Whether this end still buffers sent bytes that the socket has not accepted.
     fn keeps(&self) -> bool;
 
     /// Announces to the peer that nothing more will be sent, if the peer needs that before it takes
@@ -192,7 +194,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Returns the error of a failed system call.
     fn arm(&mut self) -> io::Result<()>;
 
-    /// Ends the sleep that [`arm`](Self::arm) prepared.
+    /// Ends the sleep that [`arm`](Self::arm) prepared: the descriptor need not become readable any
+    /// longer.
     fn disarm(&mut self);
 
     /// Returns the object on which a thread waits for room without holding the sender.
@@ -205,7 +208,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
     fn stats(&self) -> SenderStats;
 }
 
-/// The object on which a sender waits for room.
+/// The object on which a thread waits until the connection has room to send.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
     /// Returns numbers that change once there is more room; a waiting sender compares them with
     /// earlier ones. They may come from memory that the peer writes.
@@ -220,7 +223,7 @@ pub trait ConnectionSpace: fmt::Debug + Send + Sync {
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
-/// The receiving end of a connection.
+/// The receiving end of a connection. Only the session's driver calls it; no call blocks.
 pub trait ConnectionReceiver: fmt::Debug + Send {
     /// Returns the next event. Each stream yields `Opened` if the peer opened it, then its
     /// messages, then `Closed`; its id has no later event.

@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// A hash table whose keys are stream ids.
 pub type StreamIdMap<V> = HashMap<u32, V, StreamIdSecrets>;
 
-/// The random secrets of one hash table.
+/// The random secrets with which one hash table mixes its stream ids.
 #[derive(Clone, Debug)]
 pub struct StreamIdSecrets {
     added: u64,
@@ -30,7 +30,8 @@ pub struct StreamIdSecrets {
 impl Default for StreamIdSecrets {
     fn default() -> Self {
         let random = RandomState::new();
-        // An odd factor makes the multiplication a bijection.
+        // Multiplication by an odd factor is a bijection modulo 2^64, so it maps no two ids to one
+        // value.
         Self { added: random.hash_one(0), factor: random.hash_one(1) | 1 }
     }
 }
@@ -43,7 +44,7 @@ impl BuildHasher for StreamIdSecrets {
     }
 }
 
-/// The hasher of one stream id.
+/// The hasher that mixes one stream id with the secrets of its table.
 #[derive(Clone, Debug)]
 pub struct StreamIdHasher {
     secrets: StreamIdSecrets,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit of one direction of a stream: the counters with which sender and receiver bound its
-//! unread bytes (SPEC 11.4).
+//! Credit of one direction of a stream: the counters with which sender and receiver bound the
+//! direction's unread bytes (SPEC 11.4).
 //!
 //! ```text
 //!   sender counts sent and credited: a message of cost c may begin if
@@ -23,7 +23,7 @@ pub(crate) const fn cost(len: usize) -> u64 {
     footprint(len as u64)
 }
 
-/// The counters of the sender, in bytes of cost.
+/// The sender's counters for one direction of a stream, in bytes of credit cost (see [`cost`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendCredit {
     window: u64,
@@ -65,7 +65,7 @@ impl SendCredit {
     }
 }
 
-/// The counters of the receiver, in bytes of cost.
+/// The receiver's counters for one direction of a stream, in bytes of credit cost (see [`cost`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecvCredit {
     window: u64,
@@ -79,7 +79,8 @@ impl RecvCredit {
         Self { window, received: 0, taken: 0, reported: 0 }
     }
 
-    /// Counts a message whose first bytes arrived. Fails if the sender had no credit for it.
+    /// Counts the cost of a message whose first bytes arrived. Fails if the sender had no credit
+    /// for that message.
     #[inline]
     pub(crate) const fn arrived(&mut self, stream: u32, cost: u64) -> Result<(), Violation> {
         if !fits(self.window, self.received - self.reported, cost) {
@@ -111,7 +112,8 @@ impl RecvCredit {
         self.taken - self.reported > self.window / 4 * 3
     }
 
-    /// Returns the total of taken bytes, for the next CREDIT.
+    /// Returns the total cost of the messages that the application took, for the next CREDIT
+    /// record.
     pub(crate) const fn due(&self) -> u64 {
         self.taken
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a session: takes records in order and delivers them to their streams.
+//! The driver, the receiving end of a session: it takes the peer's records in order and delivers
+//! them to their streams.
 //!
 //! ```text
 //!   turn ─▶ find ─┬─ a message ──────▶ its stream's queue; its waiter is woken
@@ -8,9 +9,9 @@
 //!                 └─ the end ────────▶ every waiter is woken
 //! ```
 //!
-//! The driver never blocks (SPEC 11.7). A front calls `turn` until it returns `Idle`, then `arm`,
-//! and then blocks until a descriptor is readable. The `tokio` front runs the driver in a task, the
-//! `blocking` front in a thread.
+//! The driver never blocks (SPEC 11.7). A front (the async or the blocking API of sessions) calls
+//! `turn` until it returns `Idle`, then `arm`, and then blocks until a descriptor is readable. The
+//! `tokio` front runs the driver in a task, the `blocking` front in a thread.
 
 use super::error::SessionError;
 use super::routing::Slot;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The receiving end of a session.
+/// The receiving end of a session, which a task (`tokio`) or a thread (`blocking`) runs.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
@@ -41,13 +42,14 @@ pub(crate) struct Driver {
     /// lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the next turn calls `service`: a user woke the driver for something other than a
-    /// record.
+    /// Whether the next turn calls `service`. It is set when a user of the session woke the driver
+    /// for something other than a record, such as waiting for room.
     is_service_due: bool,
     is_over: bool,
 }
 
-/// The result of one `Driver::turn`.
+/// The result of one `Driver::turn`, from which the task or thread that runs the driver decides
+/// whether to turn again, to block, or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The turn handled records, and more may have arrived.
@@ -72,6 +74,9 @@ pub(crate) enum Sleep {
 /// Most records that one turn handles, so that other tasks of the runtime can run on the thread.
 const TURN_RECORDS: usize = 256;
 
+/// Upper bound of the time that an ended session waits for a socket to accept its last record.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
+
 impl Driver {
     /// Makes a session over a new connection: the part that users share, and the driver.
     pub(crate) fn new(established: Established, config: &Config) -> (Arc<SessionShared>, Self) {
@@ -92,7 +97,7 @@ impl Driver {
         (shared, driver)
     }
 
-    /// Registers the waker with which users of the session wake the driver.
+    /// Registers the waker with which users of the session (handles and streams) wake the driver.
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.is_service_due |= self.shared.register_driver(waker);
     }
@@ -184,7 +189,8 @@ impl Driver {
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
 
-    /// Sends pending records, and wakes the users that wait for room.
+    /// Sends pending records after room was found, and wakes the users of the session that wait for
+    /// room to send.
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
@@ -227,7 +233,7 @@ impl Driver {
         self.finish(SessionError::from(fault))
     }
 
-    /// Wakes the users that wait for room, if there may be room.
+    /// Wakes the users of the session that wait for room to send, if there may be room.
     fn service(&mut self) {
         let outbox = self.shared.outbox();
         self.is_service_due = outbox.wants_room();
@@ -294,6 +300,14 @@ impl Drop for Driver {
             let _ = outbox.drain();
             self.shared.leave_outbox(outbox);
             self.finish(SessionError::closed_here());
+        }
+        // The outbox is not locked while this thread waits. Users of the session lock it when they
+        // drop a stream, also in tasks whose threads the peer in the same process may need.
+        let deadline = Instant::now() + CLOSING_MAX;
+        while self.shared.outbox().begin_close() && Instant::now() < deadline {
+            if self.room.sleep(Some(deadline)).unwrap_or(true) {
+                break;
+            }
         }
         self.shared.outbox().close();
         self.wire.close();
@@ -372,6 +386,25 @@ mod tests {
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
         }
+    }
+
+    /// Input: a driver is dropped while the socket has no room for the record that ends the
+    /// session. Expected: users of the session can lock the outbox meanwhile, and once the peer
+    /// reads, it receives the record.
+    #[test]
+    fn driver_that_waits_to_close_locks_nobody_out() {
+        let [(shared, mut driver), (their_shared, mut theirs)] = pair(TransportPolicy::Socket);
+        driver.register(Waker::noop());
+        assert_eq!(driver.turn(), Turn::Idle);
+        fill(&mut shared.outbox());
+        let dropping = std::thread::spawn(move || drop(driver));
+        while !shared.outbox().is_closed() {
+            std::thread::yield_now();
+        }
+        while theirs.turn() != Turn::Over {}
+        dropping.join().unwrap();
+        let end = their_shared.check().unwrap_err();
+        assert!(matches!(end, SessionError::Closed(Closed::Finished)), "{end:?}");
     }
 
     /// Input: the peer resets a stream that is not in the driver's table yet, and the session ends

@@ -189,7 +189,8 @@ pub enum StreamRecvError {
     Session(#[from] SessionError),
 }
 
-/// Any fault of the connection ends the session.
+/// Makes the reason for which a session is over from a fault of its connection: any fault ends the
+/// session.
 impl From<Fault> for SessionError {
     fn from(fault: Fault) -> Self {
         Self::Fault(Arc::new(fault))
@@ -261,7 +262,8 @@ impl From<StreamRecvError> for io::Error {
     }
 }
 
-/// Panics if `code` is reserved for the protocol, so that the application may not use it.
+/// Panics if the application passes a code that is reserved for the protocol: 0xffffff00 or
+/// greater.
 #[track_caller]
 pub(crate) fn assert_application_code(code: u32) {
     assert!(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two directions of a stream, without a runtime. The fronts `tokio` and `blocking` wrap them.
+//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio` and
+//! `blocking` wrap both for applications.
 //!
 //! ```text
 //!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
@@ -42,7 +43,7 @@ pub(super) fn halves(
     (send, RecvHalf { shared, stream })
 }
 
-/// The sending direction of a stream.
+/// The sending direction of a stream, with at most one message that is being sent.
 #[derive(Debug)]
 pub(crate) struct SendHalf {
     pub(crate) shared: Arc<SessionShared>,
@@ -65,22 +66,22 @@ struct Outgoing {
 }
 
 impl SendHalf {
-    /// Finishes the direction in good order: no more messages follow.
+    /// Finishes the sending direction in good order: no more messages follow.
     pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.finish();
         self.shared.send_pending(&self.stream);
     }
 
-    /// Resets the direction: the peer gets `code` and need not wait for further messages.
+    /// Resets the sending direction: the peer gets `code` and need not wait for further messages.
     pub(crate) fn reset(&self, code: u32) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
         self.shared.send_pending(&self.stream);
     }
 
-    /// Completes when the peer stops receiving, this side ends the direction, or the session is
-    /// over.
+    /// Completes when the peer stops receiving, this side ends the sending direction, or the
+    /// session is over.
     pub(crate) fn poll_stopped(&self, context: &Context<'_>) -> Poll<StreamSendError> {
         if let Err(error) = self.shared.check_process() {
             return Poll::Ready(error.into());
@@ -187,7 +188,8 @@ impl SendHalf {
         let sent = ready!(self.poll_wire(context, Some(cost), |wire, outgoing| {
             let Outgoing { memory, progress, .. } = outgoing;
             match memory {
-                // Private bytes are only borrowed, so that their buffer can serve the next message.
+                // A message in private memory is only borrowed here, so that its buffer can serve
+                // the next message.
                 Some(Memory::Private(bytes)) => wire.send_on(bytes, progress),
                 _ => wire.commit(memory, progress),
             }
@@ -210,7 +212,8 @@ impl SendHalf {
         }
     }
 
-    /// Frees the resources of a message of which no byte or only some fragments were sent.
+    /// Frees the resources of a message that will not be sent completely: no byte or only some
+    /// fragments of the message were sent.
     #[cold]
     fn give_up(&mut self) {
         let outgoing = std::mem::take(&mut self.outgoing);
@@ -255,8 +258,8 @@ impl SendHalf {
         let mut credit = early;
         if let Some(cost) = cost {
             // The thread that holds the stream's lock writes CREDIT and END of the stream. So an
-            // older credit cannot follow a newer one, and nothing can follow END, when the number
-            // may belong to another stream. After the flush, the stream has no other pending
+            // older credit cannot follow a newer one. Nothing can follow END, after which a new
+            // stream may have the same number. After `flush`, the stream has no other pending
             // record.
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
@@ -377,7 +380,7 @@ impl Outgoing {
     }
 }
 
-/// The receiving direction of a stream.
+/// The receiving direction of a stream, from which the application takes messages.
 #[derive(Debug)]
 pub(crate) struct RecvHalf {
     pub(crate) shared: Arc<SessionShared>,
@@ -428,7 +431,8 @@ impl RecvHalf {
         }))
     }
 
-    /// Stops receiving. Unread messages are dropped, which returns their memory to the peer.
+    /// Stops receiving on the stream: the peer's sends fail with `code`. Unread messages are
+    /// dropped, which returns their memory to the peer.
     pub(crate) fn stop(&self, code: u32) {
         let mut state = self.stream.lock();
         state.lifecycle.stop(code);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session for its users, without a runtime: opens and accepts streams, pings, and closes.
+//! The handle with which an application uses a session, without a runtime: it opens and accepts
+//! streams, pings, and closes.
 //!
 //! After `Pending`, the caller of a `poll_` method may call it again or give up. An [`Opening`]
 //! keeps the resources of a stream that is being opened, and frees them when it is dropped.
@@ -13,7 +14,8 @@ use super::stream::StreamShared;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// A user of the session. Each clone counts as another user.
+/// A handle of a session. Each clone counts as another user; without any user, the driver closes
+/// the session.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) shared: Arc<SessionShared>,

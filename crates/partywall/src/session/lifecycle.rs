@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a stream ends: the states of its two directions, its pending records, and when its number is
-//! free (SPEC 11.3, 11.5).
+//! The life of one stream at one side: the states of its two directions, its pending control
+//! records, and when its number is free again (SPEC 11.3, 11.5).
 //!
 //! ```text
 //!   sending     Open ──finish─▶ Closed            receiving   Open ──CLOSE_WRITE──▶ Finished
@@ -45,7 +45,7 @@ pub(crate) enum Receiving {
     },
 }
 
-/// Whether to keep or to drop a message that arrived.
+/// Whether the session keeps or drops a message that arrived on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Keep,
@@ -75,7 +75,8 @@ pub(crate) struct Lifecycle {
     abort_pending: bool,
     close_pending: bool,
     sending: Sending,
-    /// Codes of the pending RESET records, one for each direction.
+    /// Codes of the pending RESET records: `reset_pending` ends the sending direction,
+    /// `stop_pending` the receiving direction.
     reset_pending: Option<u32>,
     stop_pending: Option<u32>,
 }
@@ -114,7 +115,8 @@ impl Lifecycle {
         matches!(self.receiving, Receiving::Open)
     }
 
-    /// Handles that the application has finished sending.
+    /// Applies the application's `finish`: CLOSE_WRITE becomes pending if the sending direction was
+    /// open.
     pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
@@ -122,7 +124,8 @@ impl Lifecycle {
         }
     }
 
-    /// Handles that the application resets its sending direction.
+    /// Applies the application's `reset` of its sending direction: a RESET record with `code`
+    /// becomes pending.
     pub(crate) fn reset(&mut self, code: u32) {
         if self.sending == Sending::Open {
             self.sending = Sending::Reset;
@@ -131,7 +134,8 @@ impl Lifecycle {
         }
     }
 
-    /// Handles that the application stops receiving.
+    /// Applies the application's `stop` of its receiving direction: a RESET record with `code`
+    /// becomes pending.
     pub(crate) fn stop(&mut self, code: u32) {
         if self.receiving == Receiving::Open {
             self.receiving = Receiving::Stopped { is_over_there: false };
@@ -139,7 +143,8 @@ impl Lifecycle {
         }
     }
 
-    /// Handles that a message will not be completed after some of its fragments were sent.
+    /// Notes that a message of which some fragments were sent will not be completed: FRAGMENT_ABORT
+    /// becomes pending.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
             self.abort_pending = true;
@@ -152,7 +157,8 @@ impl Lifecycle {
         self.abort_pending
     }
 
-    /// Handles the arrival of a message or of its first fragment.
+    /// Checks that a message, or its first fragment, may arrive now. Returns whether to keep the
+    /// message.
     #[inline]
     pub(crate) fn received_message(&self, stream: u32) -> Result<Arrival, Violation> {
         match self.receiving {
@@ -162,12 +168,12 @@ impl Lifecycle {
         }
     }
 
-    /// Handles CLOSE_WRITE from the peer.
+    /// Applies a CLOSE_WRITE record from the peer: the peer has finished its sending direction.
     pub(crate) fn received_close_write(&mut self, stream: u32) -> Result<(), Violation> {
         self.received_end_of_sending(stream, Receiving::Finished)
     }
 
-    /// Handles RESET from the peer.
+    /// Applies a RESET record from the peer, which ends the directions that the record names.
     pub(crate) fn received_reset(
         &mut self,
         stream: u32,
@@ -259,8 +265,8 @@ mod tests {
     use super::*;
     use std::collections::{HashSet, VecDeque};
 
-    /// A state that the test visits: those of opener and answerer, and the records on their way
-    /// between the two.
+    /// A state that the test visits: the lifecycle of a stream at its opener and at its answerer,
+    /// and the records on their way between the two.
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct World {
         sides: [Lifecycle; 2],

@@ -5,7 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The indices of streams in use and free, below a limit.
+/// The indices of the streams that this side opens: each is in use or free, and below the limit
+/// that the peer allows.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     /// The lowest index that was never used.

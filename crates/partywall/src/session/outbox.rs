@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending end of a session. One thread at a time writes, and pending control records are
-//! written before messages.
+//! The outbox, the sending end of a session. One thread at a time writes records, and pending
+//! control records are written before messages.
 //!
 //! ```text
 //!   streams ─▶ pending records ─▶ ┐
@@ -52,7 +52,9 @@ pub(crate) struct Outbox {
     pub(super) ended: usize,
     /// Whether the transport held unsent bytes when the outbox was last unlocked.
     was_keeping: bool,
+    /// Whether the record that ends the session's sending direction was written, or will be.
     is_closed: bool,
+    is_wire_closed: bool,
     /// Whether the peer can receive nothing more, so that waiting for room is pointless.
     is_cut_off: bool,
 }
@@ -75,6 +77,7 @@ impl Outbox {
             ended: 0,
             was_keeping: false,
             is_closed: false,
+            is_wire_closed: false,
             is_cut_off: false,
         }
     }
@@ -156,13 +159,15 @@ impl Outbox {
         })
     }
 
-    /// Frees reserved memory. Returns the waiters that may use it, for the caller to wake.
+    /// Frees reserved memory. Returns the wakers of the users that wait for room, because they may
+    /// use the memory; the caller wakes them.
     pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
     }
 
-    /// Registers a waiter for room. `ticket` identifies the waiter until it gives up or is woken.
+    /// Registers the waker of a user that waits for room to send. `ticket` identifies the user
+    /// until it gives up or is woken.
     pub(crate) fn await_room(&mut self, ticket: &mut Option<u64>, context: &Context<'_>) {
         let waiting = ticket
             .and_then(|ticket| self.waiters.iter_mut().find(|(waiting, _)| *waiting == ticket));
@@ -175,12 +180,12 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Removes a waiter that gave up.
+    /// Removes the user with this ticket, which no longer waits for room.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }
 
-    /// Takes all waiters for room, for the caller to wake.
+    /// Takes the wakers of all users that wait for room to send, for the caller to wake.
     pub(crate) fn take_waiters(&mut self) -> Vec<Waker> {
         self.waiters.drain(..).map(|(_, waker)| waker).collect()
     }
@@ -218,7 +223,8 @@ impl Outbox {
         Ok(self.may_have_room())
     }
 
-    /// Ends the preparation of `arm`, because the driver is awake.
+    /// Ends the sleep that `arm` prepared: the driver is awake, so the peer need not notify it of
+    /// room.
     pub(crate) fn disarm(&mut self) {
         self.wire.disarm();
     }
@@ -231,21 +237,37 @@ impl Outbox {
         self.note(flushed)
     }
 
-    /// Tells the transport that the session has ended: only sent messages and pending records still
-    /// have to be written.
+    /// Announces to the transport that the session has ended: only sent messages and pending
+    /// records still have to be written.
     pub(crate) fn leave_session(&mut self) {
         self.wire.leave();
     }
 
-    /// Gives up the unsent records and bytes, so that no one waits for room any longer.
+    /// Gives up the unsent records and bytes, so that neither users nor the driver wait for room
+    /// any longer.
     pub(crate) fn give_up(&mut self) {
         self.wire.note_hang_up();
         self.is_cut_off = true;
     }
 
-    /// Writes the record that ends the session's sending direction, once.
+    /// Whether this side's sending direction has ended, or is about to.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Writes the record that ends the session's sending direction, after which nothing can be
+    /// sent. Returns whether a socket has not accepted all of it, so that the caller may wait for
+    /// space, without this outbox locked, and call again.
+    pub(crate) fn begin_close(&mut self) -> bool {
+        self.is_closed = true;
+        self.wire.begin_close()
+    }
+
+    /// Closes the session's sending direction, once.
     pub(crate) fn close(&mut self) {
-        if !std::mem::replace(&mut self.is_closed, true) {
+        self.is_closed = true;
+        if !std::mem::replace(&mut self.is_wire_closed, true) {
             self.wire.close();
         }
     }
@@ -262,8 +284,8 @@ impl Outbox {
             || self.farewell.is_some()
     }
 
-    /// Notes if the result is an error after which nothing more can be sent, and returns the
-    /// result.
+    /// Returns the result of an attempt to send. If the result is an error after which nothing more
+    /// can be sent, notes that (`is_cut_off`).
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
         if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {

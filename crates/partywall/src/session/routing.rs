@@ -18,7 +18,8 @@ use partywall_layout::stream::{
 use partywall_layout::{Kind, RecordHeader, Violation};
 use std::sync::Arc;
 
-/// Bytes of a first fragment that hold the message's total length, before the payload.
+/// Length in bytes of the field at the start of a first fragment that holds the message's total
+/// length. The payload follows the field.
 const TOTAL_BYTES: usize = size_of::<u64>();
 
 /// An entry of the driver's table of streams: the state of one stream index.
@@ -27,7 +28,7 @@ pub(super) enum Slot {
     /// No stream has this index: it was never opened, or has ended and its number is free.
     #[default]
     Never,
-    /// The stream is open, or this side as its answerer has just written END.
+    /// The stream is open, or this side, which did not open it, has just written END.
     Open(Arc<StreamShared>),
     /// The stream has ended. Records of its opener may still arrive.
     Ended,
@@ -214,7 +215,8 @@ impl Driver {
         Ok(len)
     }
 
-    /// Handles OPEN: the peer opens a stream.
+    /// Applies an OPEN record: puts the stream that the peer opens into the driver's table, and
+    /// offers the stream to `accept`.
     fn open(&mut self, record: &RecordHeader) -> Result<(), SessionError> {
         let number = record.stream;
         let bad = |what| Violation::Stream { stream: number, what };
@@ -328,7 +330,7 @@ impl Driver {
         if is_own { &self.own } else { &self.theirs }
     }
 
-    /// Adds the streams to the table that this side opened since the last call.
+    /// Adds the streams that this side opened since the last call to the driver's table of streams.
     fn add_fresh(&mut self) {
         let fresh = self.shared.take_fresh();
         for stream in fresh {

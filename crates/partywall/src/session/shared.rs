@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The part of a session that is shared between its users and its driver.
+//! The part of a session that its users (handles of the session and of its streams) share with its
+//! driver, which receives.
 //!
 //! ```text
 //!   Handle, SendHalf, RecvHalf ──▶ SessionShared ◀── Driver
@@ -64,7 +65,7 @@ pub(crate) struct SessionShared {
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// The driver's waker, and whether it was called.
+/// The driver's waker, and whether a user has called the waker since the driver registered it.
 #[derive(Debug, Default)]
 struct DriverWakeup {
     waker: Option<Waker>,
@@ -132,7 +133,7 @@ impl SessionShared {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason as an error if the session is over.
+    /// Checks that the session lives; otherwise returns the reason for its end as the error.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), SessionError> {
         match self.end.get() {
@@ -253,8 +254,9 @@ impl SessionShared {
         }
     }
 
-    /// Takes a free number and makes a stream with it. The driver learns of the stream only after
-    /// OPEN was written, so a number that is given back before needs no cleaning up.
+    /// Takes a free stream number and makes a stream with that number; pending while the peer
+    /// allows no more streams. The driver learns of the stream only after OPEN was written, so a
+    /// number that is given back before needs no cleaning up.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -429,7 +431,8 @@ impl SessionShared {
         self.send_pending(stream);
     }
 
-    /// Frees the number of a stream that this side opened and that has ended.
+    /// Frees the number of an ended stream that this side opened, and wakes users that wait to open
+    /// a stream.
     pub(super) fn forget_own(&self, number: u32) {
         let mut state = self.state();
         if let Some((index, _)) = partywall_layout::stream::index(number) {
@@ -441,7 +444,8 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Counts ended streams of the peer, for which this side wrote END.
+    /// Subtracts ended streams that the peer opened, and for which this side wrote END, from the
+    /// count of open streams.
     fn forget_theirs(&self, count: usize) {
         if count > 0 {
             let wakers = self.state().ended(count);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state of a session for its users: streams, counts of users, and the wakers of waiters.
+//! The part of a session's state that one lock guards: streams, counts of users, and the wakers of
+//! users that wait.
 //!
 //! One lock guards the state, and each thread holds it briefly. Methods return the wakers to call;
 //! callers call them after they have released every lock.
@@ -10,8 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-/// The state of a session for its users: streams, counts and waiters. The driver has its own table
-/// of streams.
+/// The state of a session that users and driver share: streams, counts of users, and the wakers of
+/// users that wait. The driver has its own table of streams.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(super) numbers: Numbers,

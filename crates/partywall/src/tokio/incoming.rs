@@ -65,12 +65,14 @@ pub struct Incoming {
     failed: u64,
 }
 
-/// Most streams that are queued for `accept`. Further streams wait in their sessions.
+/// Most streams that are queued for `accept`, of all sessions together. Further streams wait in
+/// their sessions.
 const STREAMS_WAITING_MAX: usize = 64;
 const SESSIONS_MAX: usize = 1024;
 /// Pause of the listener after an error of accepting a session, such as the descriptor limit.
+/// Without a pause, the error would repeat in a loop until descriptors are closed.
 const FAILED_PAUSE: Duration = Duration::from_millis(100);
-/// Code of the `go_away` that dropping an `Incoming` sends.
+/// Code of the `go_away` that dropping an `Incoming` sends; 0 names no particular reason.
 const GONE: u32 = 0;
 
 impl Incoming {
@@ -106,7 +108,8 @@ impl Incoming {
         poll_fn(|context| self.poll_accept(context)).await
     }
 
-    /// As [`accept`](Self::accept), for futures that are written by hand.
+    /// Polls for the next stream and the identity of its opener, like [`accept`](Self::accept), for
+    /// futures that are written by hand.
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<(StreamIo, ConnectInfo)> {
         self.poll_sessions(context);
         // `poll_recv` never returns `None`, because `self` owns a sender of the queue.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream as bytes: `AsyncRead` and `AsyncWrite`.
+//! Implements `AsyncRead` and `AsyncWrite` for a stream of a session, as bytes without message
+//! boundaries.
 //!
 //! ```text
 //!   write ─▶ one message of up to 64 KiB, from all slices     read ◀─ rest of the last message
@@ -49,11 +50,14 @@ pub struct WriteHalf {
     gathered: Vec<u8>,
 }
 
-/// Most bytes that one write sends, as one message.
+/// Most bytes that one poll of a write sends, as one message. A longer buffer takes further writes,
+/// so that one write needs no unbounded room.
 const WRITE_BYTES_MAX: usize = 64 << 10;
-/// Most messages that one read takes. The limit matters for empty messages, which fill no buffer.
+/// Most messages that one read takes before it lets other tasks run. The limit matters for empty
+/// messages, which fill no buffer.
 const READ_MESSAGES_MAX: u32 = 64;
-/// Most bytes of a write when shared memory is exhausted and the policy is `Overflow`.
+/// Most bytes of a write when shared memory is exhausted and the policy is `Overflow`. So short a
+/// message is copied into the ring, which may still have room.
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
@@ -100,7 +104,7 @@ impl StreamIo {
         &self.read.recv.half().stream.metadata
     }
 
-    /// Resets both directions; the peer gets `code`.
+    /// Resets both directions of the stream: the peer's reads and writes fail with `code`.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.

@@ -75,8 +75,8 @@ impl Listener {
         Self::over(crate::Listener::adopt_service(descriptor, config, SERVICE_SESSION)?, config)
     }
 
-    /// As [`from_descriptor`](Self::from_descriptor), with the socket that a service manager passed
-    /// under `name`; see [`Listener::activated`](crate::Listener::activated).
+    /// Listens on the socket that a service manager passed to this process under `name`; see
+    /// [`Listener::activated`](crate::Listener::activated).
     ///
     /// # Errors
     /// Returns [`BindError`] if no such socket was passed.
@@ -141,8 +141,8 @@ impl Listener {
         started.map(Session::new).map_err(AcceptError::Wait)
     }
 
-    /// As [`accept`](Self::accept), for futures that are written by hand. Only the task that polled
-    /// last is woken.
+    /// Polls for the next session, like [`accept`](Self::accept), for futures that are written by
+    /// hand. Only the task that polled last is woken.
     ///
     /// # Errors
     /// Fails as [`accept`](Self::accept) does.

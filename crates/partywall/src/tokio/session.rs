@@ -41,7 +41,7 @@ impl Session {
         Ok(Stream::new(opened))
     }
 
-    /// As [`open`](Self::open) if a stream can be opened without waiting.
+    /// Opens a stream, like [`open`](Self::open), if that is possible without waiting.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -208,7 +208,7 @@ impl Session {
         self.handle.trim();
     }
 
-    /// Returns the counters of everything that this side sends.
+    /// Returns the counters of everything that this side sends over the session.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.handle.shared.outbox().stats()

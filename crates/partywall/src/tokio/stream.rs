@@ -164,7 +164,7 @@ impl Stream {
         self.send.finish();
     }
 
-    /// Resets both directions; the peer gets `code`.
+    /// Resets both directions of the stream: the peer's sends and receives fail with `code`.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -234,7 +234,7 @@ impl SendStream {
         self.half.finish();
     }
 
-    /// Resets the direction: the receiver gets `code` instead of an end in good order.
+    /// Resets the sending direction: the receiver gets `code` instead of an end in good order.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -284,7 +284,7 @@ impl RecvStream {
         }
     }
 
-    /// As [`recv`](Self::recv), for futures that are written by hand.
+    /// Polls for the next message, like [`recv`](Self::recv), for futures that are written by hand.
     ///
     /// # Errors
     /// Fails as [`recv`](Self::recv) does.
@@ -295,7 +295,8 @@ impl RecvStream {
         within_budget(context, |context| self.poll_next(context))
     }
 
-    /// As [`poll_recv`](Self::poll_recv), without using the task's budget.
+    /// Polls for the next message, like [`poll_recv`](Self::poll_recv), without using the task's
+    /// budget.
     pub(super) fn poll_next(
         &mut self,
         context: &Context<'_>,
@@ -305,7 +306,8 @@ impl RecvStream {
         polled
     }
 
-    /// Stops receiving: the peer's sender gets `code`, and unread messages are dropped.
+    /// Stops receiving on this stream: the peer's sends fail with `code`, and unread messages are
+    /// dropped.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.
@@ -361,7 +363,7 @@ impl Drop for Guard<'_> {
 }
 
 impl Reservation<'_> {
-    /// Sends the message.
+    /// Sends the message in the reserved memory; waits for room if necessary.
     ///
     /// # Errors
     /// Fails as [`SendStream::send`] does, and then drops the message.

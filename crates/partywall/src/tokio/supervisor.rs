@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that keeps one place of a pool filled.
+//! The supervisor of a pool: a task that keeps one place of the pool filled with a live session.
 //!
 //! ```text
 //!   connect ── failed ─▶ wait (backoff) ─▶ connect
@@ -44,14 +44,15 @@ pub(super) struct Supervisor {
     pub(super) state: Arc<watch::Sender<PoolState>>,
 }
 
-/// Most sessions of one place that are drained at a time. With one more, the oldest is closed.
+/// Most sessions of one place of the pool that are drained at a time: they accept no more streams,
+/// and their open streams continue. With one more, the oldest is closed.
 const DRAINING_MAX: usize = 4;
-/// Reason text with which a closed pool closes its sessions. `DRAINED` is the text for drained
-/// sessions.
+/// Reason text with which a closed pool closes its sessions. `DRAINED` is the text with which the
+/// pool closes a session that was drained after the peer's `go_away`.
 const CLOSED: &str = "the pool was closed";
 const DRAINED: &str = "the session was drained after the peer's go_away";
 
-/// Why a session accepts no more streams.
+/// Why a session of the pool accepts no more streams: it was lost, or its peer sent `go_away`.
 enum Ending {
     Lost(SessionError),
     GoneAway(u32),

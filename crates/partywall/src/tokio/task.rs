@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task that drives a session: handles records while they arrive, then waits for its
-//! descriptors.
+//! The task that drives a session on tokio: it handles the peer's records while they arrive, then
+//! waits for the descriptors of the session.
 //!
 //! ```text
 //!   turn ── records were handled ──▶ let other tasks run, turn again
@@ -54,7 +54,8 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
     Ok(handle)
 }
 
-/// The task that drives a session.
+/// The task that drives a session: the session's driver, and the descriptors for which the task
+/// waits.
 struct DriverTask {
     driver: Driver,
     records: AsyncFd<OwnedFd>,
@@ -106,7 +107,8 @@ fn again(context: &Context<'_>) -> Poll<()> {
 }
 
 impl DriverTask {
-    /// Completes when the driver may have records to handle or to send.
+    /// Completes when the driver may have records to handle or to send. With `IdleStep::BlockFor`,
+    /// it completes at the latest after that period.
     fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
         let failed = |error| Fault::system("waiting", error);
         let is_quiet = matches!(next, IdleStep::BlockFor(_));
@@ -148,7 +150,8 @@ impl DriverTask {
                 place.insert(watch_readable(clock.as_fd())?)
             }
         };
-        // The descriptor may stay readable, because the driver ends in its next turn.
+        // The timer's descriptor is not read, so it stays readable. That does no harm, because the
+        // driver ends in its next turn.
         Ok(leaving.poll_read_ready(context).map_ok(drop)?.is_ready())
     }
 }

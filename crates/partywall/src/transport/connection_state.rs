@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether a connection may still be used: this process must own it, and the peer must not have
-//! broken a rule.
+//! Records whether a connection may still be used: this process must own it (no forked child), and
+//! the peer must not have broken a rule.
 //!
 //! Every transport checks the state first in every call.
 

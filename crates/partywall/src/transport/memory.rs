@@ -77,5 +77,6 @@ impl Assembly {
     }
 }
 
-/// Upper bound of the first allocation for a message in fragments, in bytes.
+/// Upper bound of the first allocation for a message in fragments, in bytes. A peer that announces
+/// a longer message makes this side allocate no more before its bytes arrive.
 const FIRST_BYTES_MAX: u64 = 1 << 20;

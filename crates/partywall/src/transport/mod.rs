@@ -74,11 +74,12 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// call with the same `progress`.
     fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent>;
 
-    /// Gives up a message of which pieces may have been sent. Returns `Ok` if the message counts as
-    /// sent nevertheless.
+    /// Gives up a message of which [`send_on`](Self::send_on) may have sent pieces. Returns `Ok` if
+    /// the message counts as sent nevertheless, because this end sends its other bytes later.
     fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError>;
 
-    /// Prepares this end of the connection to carry the streams of a session.
+    /// Prepares this sender to carry the streams of a session. A session calls this method once,
+    /// before the first message.
     fn enable_streams(&mut self) {}
 
     /// Sets the stream of the messages that follow. The first such message carries `credit` of the
@@ -110,7 +111,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         progress: &mut Progress,
     ) -> Result<(), NotSent>;
 
-    /// Frees reserved memory that was not sent.
+    /// Frees memory that [`reserve`](Self::reserve) returned and that was not sent.
     fn release(&mut self, memory: Memory);
 
     /// Adds a message to the open batch. The receiver sees it after
@@ -120,11 +121,11 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Publishes the open batch; the receiver sees all its messages at once.
     fn commit_batch(&mut self) -> Result<(), NotSent>;
 
-    /// Discards the open batch.
+    /// Discards the open batch: the receiver sees none of its messages.
     fn abort_batch(&mut self);
 
-    /// Returns memory to the operating system that was unused for the configured time. If `all` is
-    /// true, returns all unused memory.
+    /// Returns shared memory to the operating system that was unused for the configured time. If
+    /// `all` is true, returns all unused memory.
     fn trim(&mut self, all: bool) -> Result<(), NotSent>;
 
     /// Sends bytes of earlier messages that the kernel had not accepted.
@@ -132,7 +133,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Notes that the session has ended. Sent messages are still delivered.
+    /// Notes that the session has ended, so no further message follows. Messages that were sent
+    /// before are still delivered.
     fn leave(&mut self) {}
 
     /// Whether [`flush`](Self::flush) has bytes to send.
@@ -141,7 +143,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     }
 
     /// Prepares for blocking until there is space to send. `quiet` says that the caller also polls
-    /// at intervals while it blocks.
+    /// at intervals while it blocks, so the peer need not notify it for each freed space.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
     /// Consumes notifications for which no thread waited, before a caller polls the descriptor for
@@ -153,10 +155,10 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Ends the preparation of [`arm`](Self::arm), because the caller no longer blocks.
     fn disarm(&mut self);
 
-    /// Notes that the peer has hung up.
+    /// Notes that the peer has hung up, so that later calls fail instead of waiting for space.
     fn note_hang_up(&mut self);
 
-    /// Announces to the receiver that no more messages follow.
+    /// Announces to the peer's receiver that no more messages follow.
     fn close(&mut self);
 
     /// Returns the counters of this end of the connection.
@@ -190,7 +192,8 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Consumes the control record that [`find`](Self::find) returned last.
     fn pass(&mut self, record: &RecordHeader);
 
-    /// Ends the connection because the peer broke a rule of sessions.
+    /// Ends the connection because the peer broke a rule of sessions. Returns the error for the
+    /// caller.
     fn violated(&self, violation: Violation) -> Fault;
 
     /// Returns the length of the longest message that may arrive, in bytes.
@@ -202,10 +205,11 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Takes the current message. An inline message is copied out of the ring.
     fn take(&mut self) -> Message;
 
-    /// Consumes the current message, unless it was taken.
+    /// Consumes the current message, so that `find` can find the next one. Has no effect if the
+    /// message was taken.
     fn done(&mut self);
 
-    /// Blocks until there may be a record.
+    /// Blocks until `find` may find a record, or until the deadline.
     fn wait(
         &mut self,
         wait: Wait,
@@ -221,8 +225,9 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Returns the descriptor that becomes readable when there may be a record.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Checks in some calls whether the sender has ended, for a caller that never blocks. Returns
-    /// `true` if there may be a record or the end.
+    /// Checks whether the peer's sender has ended, for a caller that never blocks. The check may
+    /// need a system call, so only one of many calls makes it. Returns `true` if there may be a
+    /// record or the end.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
     /// Announces to the peer's sender that this side receives no more messages.
@@ -267,7 +272,7 @@ impl From<NotSent> for SendError {
     }
 }
 
-/// How much was already sent of a message that is sent in several pieces.
+/// The part of a message that was already sent, for a message that is sent in several pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Whether any piece was sent. Then no other message may be sent before the last piece.
@@ -285,7 +290,7 @@ impl Progress {
 /// What a receiver found next: the result of [`TransportReceiver::find`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// A message was found, and is now the current one.
+    /// A message was found, and is now the receiver's current message.
     Message,
     /// A control record of a stream or of the session, or a fragment; never on a channel. The
     /// caller reads it with [`TransportReceiver::body`] and consumes it with
@@ -297,7 +302,8 @@ pub(crate) enum Found {
     End(Closed),
 }
 
-/// Whether the session, and not the transport, handles a record of this kind (SPEC 8.2, 11).
+/// Whether the session, and not the transport, handles records of the kind of `record` (SPEC 8.2,
+/// 11).
 const fn is_of_sessions(record: &RecordHeader) -> bool {
     match record.kind {
         Kind::CloseWrite => record.stream != SESSION,
@@ -306,5 +312,6 @@ const fn is_of_sessions(record: &RecordHeader) -> bool {
     }
 }
 
-/// Longest inline message of a stream, in bytes. The value was measured; see docs/decisions/0014.
+/// Longest message of a stream that is stored inline, in the ring itself, in bytes. A longer
+/// message is stored in a block of shared memory. The value was measured; see docs/decisions/0014.
 pub(crate) const STREAM_INLINE_MAX: usize = 512;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for space to send: the same for all transports, and for senders of one or of several
-//! threads.
+//! Blocks a sending thread until there is space to send. The code is the same for all transports,
+//! and for senders of one or of several threads.
 //!
 //! ```text
 //!   take a snapshot ─▶ try to send: Full ─▶ spin until a new snapshot differs, or spinning ends
@@ -56,7 +56,7 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 
-/// How a wait ended.
+/// How a wait for space or for a record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// The wait ended because there may be space, or something to receive.
@@ -98,7 +98,8 @@ pub(crate) fn wait_for_space(
                     Ok(())
                 })?;
             }
-            // Another thread of this side may have freed space, which no snapshot shows.
+            // The caller tries again: another thread of this side may have freed space, which no
+            // snapshot shows.
             return Ok(Waited::Again);
         }
     }

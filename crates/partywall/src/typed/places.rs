@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes at an address where a struct of any alignment up to 64 can be read.
+//! The bytes of a received message, at an address where a struct of any alignment up to 64 can be
+//! read.
 //!
 //! ```text
 //!   There     the message itself, whose bytes are in memory of the peer or on the heap
@@ -26,7 +27,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Makes a private copy of `bytes` at an address aligned to 64.
+    /// Makes a private copy of `bytes` at an address aligned to 64 bytes: within the `Place` if
+    /// short, otherwise on the heap.
     pub(super) fn copied(bytes: &[u8]) -> Self {
         let len = bytes.len();
         if len <= SHORT_LINES * size_of::<Line>() {

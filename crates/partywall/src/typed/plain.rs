@@ -78,7 +78,7 @@ impl NotPlain {
         self.number
     }
 
-    /// Returns the message that was refused.
+    /// Returns the message that was refused because its bytes are no `T`.
     #[must_use]
     pub fn into_message(self) -> Message {
         *self.message
@@ -172,7 +172,8 @@ where
     Plain::new(message).map_err(|(what, message)| NotPlain { number, type_name, what, message })
 }
 
-/// As [`into_plain`], for a struct of which only some byte patterns are valid.
+/// Converts a message into a struct of which only some byte patterns are valid; `number` as in
+/// [`into_plain`].
 pub(super) fn into_checked<T>(message: Message, number: Option<u64>) -> Result<T, NotPlain>
 where
     T: TryFromBytes,

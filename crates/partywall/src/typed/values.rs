@@ -95,8 +95,7 @@ impl<E> From<DecodeError> for RecvValueError<E> {
     }
 }
 
-/// Longest encoded value, in bytes, that is encoded on the stack: the ring takes a copy of it
-/// anyway.
+/// Longest encoded value, in bytes, that is encoded on the stack and then copied into the ring.
 const SHORT_MAX: usize = 1024;
 
 /// A value after the first pass: encoded if it is short, only measured if it is long.
@@ -121,7 +120,8 @@ pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Encoded, Encode
     }
 }
 
-/// Encodes the value into reserved memory. Returns the number of bytes used.
+/// Encodes the value into `memory`, the reserved memory of a message. Returns the number of bytes
+/// used.
 pub(super) fn encode_into<T: Serialize + ?Sized>(
     value: &T,
     memory: &mut [u8],

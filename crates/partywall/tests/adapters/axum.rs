@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unmodified axum serves streams to hyper's client. Handlers know the caller, 100,000 requests are
-//! answered, and a server that stops lets its callers finish.
+//! Tests of unmodified axum, which serves the streams of sessions to hyper's client. Handlers know
+//! the caller, 100,000 requests are answered, and a server that stops lets its callers finish.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 
 use crate::support_adapters;
@@ -37,7 +37,7 @@ fn app() -> Router {
         .layer(axum::extract::DefaultBodyLimit::disable())
 }
 
-/// Starts an axum server, which serves until the caller uses or drops the returned sender.
+/// Starts an axum server, which serves until the test uses or drops the returned sender.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();

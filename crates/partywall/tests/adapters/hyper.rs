@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unmodified hyper at both ends: HTTP/1.1 and HTTP/2, reused connections, and large bodies, over
-//! every transport.
+//! Tests of unmodified hyper at both ends of a session: HTTP/1.1 and HTTP/2, reused connections,
+//! and large bodies, over every transport.
 #![cfg(feature = "hyper")]
 
 use crate::support_adapters;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool keeps its sessions: it spreads streams over them, replaces lost ones, leaves a session
-//! whose peer sends `go_away`, and leaves nothing behind.
+//! Tests of the pool of sessions: it spreads streams over its sessions, and replaces lost sessions.
+//! It leaves a session whose peer sends `go_away`, and leaves no task or descriptor behind.
 #![cfg(feature = "tokio")]
 
 use crate::support_adapters;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_adapters::{TIMEOUT, soon, until};
 
-/// Collects the events of a pool.
+/// Collects the events that a pool reports, for the checks of a test.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<PoolEvent>>>);
 
@@ -137,7 +137,8 @@ async fn asked_to_go_away_it_drains_and_opens_elsewhere() {
     let is_gone = |event: &PoolEvent| matches!(event, PoolEvent::GoneAway { code: 7, .. });
     assert_eq!(events.count(is_gone), 1);
 
-    // Open streams of the old session continue; new streams use another session.
+    // Expected after `go_away`: open streams of the old session continue, and new streams use
+    // another session.
     pool.open(b"new").await.unwrap();
     assert_eq!(soon("a stream", new.accept()).await.unwrap().unwrap().metadata(), b"new");
     here.send(b"still here").await.unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Unmodified tonic at both ends: every kind of call over every transport, and a server process
-//! that is killed during calls.
+//! Tests of unmodified tonic at both ends of a session: every kind of call over every transport,
+//! and a server process that is killed during calls.
 #![cfg(feature = "tonic")]
 
 use crate::support_adapters;

@@ -18,8 +18,8 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
-    /// Sends with a deadline that has passed. If the message would have to wait, the call fails,
-    /// perhaps after it has sent some fragments.
+    /// Sends a message of this length with a deadline that has passed. If the message would have to
+    /// wait, the call fails, perhaps after it has sent some fragments.
     Send(usize),
     Reserve(usize, usize, SendOutcome),
     Batch(Vec<usize>, bool),
@@ -67,7 +67,7 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// One direction of the channel, and the queue that models it.
+/// One direction of the channel under test, and the queue that models this direction.
 struct Direction {
     /// The sender; `None` after it was closed.
     sender: Option<Sender>,
@@ -269,7 +269,8 @@ fn reserve(sender: &mut Sender, len: usize, cut: usize, outcome: SendOutcome, se
     }
 }
 
-/// Sends a batch. Returns the messages of the batch that count as sent.
+/// Sends a batch of messages of lengths `lens`, and commits or aborts it. Returns the messages that
+/// count as sent.
 fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
     let mut batch = sender.batch_deadline(Instant::now());
     let mut added = Vec::new();

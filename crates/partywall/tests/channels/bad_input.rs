@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every invalid address, busy listener, impossible setting and exceeded limit has an error of its
-//! own, whose text says what to do.
+//! Tests that every invalid address, busy listener, impossible setting and exceeded limit has an
+//! error of its own, whose text says what to do.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -71,7 +71,8 @@ fn text_that_is_no_address() {
 #[test]
 fn nobody_there() {
     // No other test runs at the same time. A process that another test starts would hold a copy of
-    // the listener until that process executes its program.
+    // the listener until that process executes its program, so a connect to the dropped listener
+    // would not be refused.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));
@@ -81,7 +82,8 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // Port 1 is privileged: a freed port could be bound by another process before the connect.
+    // Port 1 stands for a port without listener. A port that the test freed could be bound by
+    // another process before the connect.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =
@@ -147,8 +149,8 @@ fn all_descriptors() -> Vec<File> {
 /// descriptors are free.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
-    // The peer connects first. Then this process opens files until no descriptor is left for
-    // accepting.
+    // A peer connects first. Then this process opens files until no descriptor is left for
+    // accepting the peer.
     let path = address.trim_start_matches("unix:");
     let _knocking = UnixStream::connect(path).unwrap();
     let rest = all_descriptors();
@@ -355,7 +357,8 @@ fn an_address_that_others_can_reach() {
     assert!(Listener::bind_with("tcp:0.0.0.0:0", &Config::default().allow_remote(true)).is_ok());
 }
 
-/// Connects to a listener that refuses the connection. Returns the errors of both sides.
+/// Connects to a listener that refuses the connection. Returns the errors of the listener and of
+/// the connecting side.
 fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, String) {
     let (place, end) = (Directory::new(), within(millis(60_000)));
     let refused = Arc::new(Mutex::new(Vec::new()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An external event loop, which only polls descriptors and calls `try_` methods, loses no
-//! notification.
+//! Tests that an external event loop, which only polls descriptors and calls `try_` methods, loses
+//! no notification.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -23,8 +23,8 @@ fn until_readable(descriptor: &impl AsFd, what: &str) {
     assert_ne!(ready.unwrap(), 0, "a lost wake-up: {what}");
 }
 
-/// Pauses for a random time, as a busy peer does. It is usually no time at all, and sometimes long
-/// enough that the other end goes to sleep.
+/// Pauses for a random time, as a busy peer does: usually not at all, and sometimes so long that
+/// the other end goes to sleep.
 fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
@@ -37,7 +37,8 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// Counts the wake-ups of an event loop, and the wake-ups that brought no message.
+/// Counts the wake-ups of an event loop, and the wake-ups after which no message could be sent or
+/// received.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,

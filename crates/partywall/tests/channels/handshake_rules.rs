@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules of the handshake: the identity of both ends, the order of frames, and deadlines.
+//! Tests of the rules of the handshake: the identity of both ends, the order of frames, and
+//! deadlines.
 
 use partywall::{
     AcceptError, Admission, Config, ConnectError, HandshakeError, Listener, TransportPolicy,
@@ -63,7 +64,8 @@ fn nobody_finishes_the_hello_of_another() {
     let (first, rest) = hello.as_bytes().split_at(40);
     assert!(wire.send(first, &[]));
     foe::drive(&mut home.listener);
-    // The kernel attaches the credentials of the `cat` process to bytes that it writes.
+    // A `cat` process, whose stdout is the socket, copies this file. The kernel attaches the
+    // credentials of `cat`, not of this process, to the bytes.
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(rest).unwrap();
     file.rewind().unwrap();
@@ -86,8 +88,9 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// As a foe, performs a handshake until both sides know the other's offer; the foe offers only the
-/// socket. Returns `None` if the time-out came first.
+/// Acts as a foe, a peer whose frames the test writes itself: performs a handshake until both sides
+/// have offered transports. The foe offers only the socket. Returns `None` if the time-out came
+/// first.
 fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
@@ -105,7 +108,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
         assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
-        // The listener has sent READY itself, so it hangs up without a REJECT.
+        // The listener has already sent READY, so it refuses the peer by a hang-up, without a
+        // REJECT.
         assert_eq!(wire.receive().0, Ready::new(TRANSPORT_SOCKET, 1).as_bytes());
         assert!(wire.receive().0.is_empty());
     }
@@ -172,7 +176,8 @@ fn a_flood_of_callers_does_not_hold_up_a_deadline() {
 
 const NAME: &str = "PARTYWALL_STRANGERS_NAME";
 
-/// Role of a second process: a process of another user that has bound an abstract name.
+/// Role of a second process: a process of another user that has bound the abstract name to which
+/// the test connects.
 #[test]
 fn stranger() {
     let Some(address) = variable(NAME) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two processes exchange many messages of random sizes by every method to send and to receive, and
-//! check every byte.
+//! Test in which two processes exchange many messages of random sizes by every method to send and
+//! to receive. The receiving process checks every byte.
 //!
 //! Sizes are log-uniform from 0 bytes to 8 MiB: each order of magnitude is equally frequent.
 
@@ -20,7 +20,8 @@ const THREADS: u64 = 4;
 /// Number of bytes at the beginning of a shared sender's message. They hold the number of the
 /// sending thread and the number of the message.
 const HEAD: usize = 16;
-/// Most bytes of messages that the receiver holds, out of 64 MiB of the sender's memory.
+/// Most bytes of received messages that the receiver keeps without dropping them, so that the
+/// sender can still allocate most of its 64 MiB.
 const HELD_BYTES_MAX: usize = 24 << 20;
 /// After this time without a message, the receiver drops one of the messages that it holds.
 const HOLD_TIME: Duration = Duration::from_millis(20);
@@ -96,7 +97,8 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             7 => {
-                // Reserves memory and aborts the reservation.
+                // Reserves memory and aborts the reservation, which must leave no trace, before the
+                // next message.
                 let unsent = chance.size(1 << 20);
                 sender.reserve_deadline(unsent, soon()).unwrap().abort();
                 if chance.below(8) == 0 {
@@ -230,7 +232,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Checks number, length and bytes of the next message.
+    /// Checks that a received message has number, length and bytes of the next expected one.
     fn check(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if self.next < self.alone {
@@ -270,7 +272,7 @@ impl Reader {
     }
 }
 
-/// Returns a checksum of a sample of the bytes.
+/// Returns a checksum of a sample of the bytes, to notice a held message that changes.
 fn sum(bytes: &[u8]) -> u64 {
     let sample = bytes.iter().step_by(1 + bytes.len() / 64);
     sample.fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))

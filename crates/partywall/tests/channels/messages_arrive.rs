@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of every size arrive whole and in order, in both directions, over every transport.
+//! Tests that messages of every size arrive whole and in order, in both directions, over every
+//! transport.
 
 use partywall::{
     BackPressure, Channel, Config, Listener, RecvError, SendError, Transport, TransportPolicy,
@@ -7,7 +8,7 @@ use partywall::{
 };
 use std::time::{Duration, Instant};
 
-/// Makes both ends of a channel within this process.
+/// Makes both ends of a channel within this process: connects to a listener at `address`.
 fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     let mut listener = Listener::bind_with(address, config).unwrap();
     let address = listener.local_address().to_string();
@@ -18,7 +19,8 @@ fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     })
 }
 
-/// Runs `test` for every transport and trust policy, with its name.
+/// Runs `test` for every transport and trust policy, with the name of the combination and both ends
+/// of a channel.
 fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let directory = tempfile::tempdir().unwrap();
     let path = format!("unix:{}/arrive.sock", directory.path().display());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many threads share one sender: no message is lost, doubled or out of its thread's order, and no
-//! thread waits for ever.
+//! Tests in which many threads share one sender: no message is lost, doubled or out of its thread's
+//! order, and no thread waits for ever.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -138,7 +138,8 @@ fn eight_threads_lose_and_double_nothing() {
     }
 }
 
-/// Makes a channel whose ring is full and whose receiver reads nothing.
+/// Makes a channel whose ring is full and whose receiver reads nothing, so every further send
+/// waits.
 fn full(kind: Kind) -> (SharedSender, partywall::Sender, Receiver, Receiver) {
     let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(Wait::Park));
     let ((mut sender, back), (reply, receiver)) = (client.split(), server.split());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Edge cases of the socket transport: large messages, full buffers, closing with unread bytes, a
-//! death that a child process hides, and bytes where none are allowed.
+//! Tests of edge cases of the socket transport: large messages, full buffers, closing with unread
+//! bytes, a death that a child process hides, and bytes where none are allowed.
 
 use partywall::{
     Closed, Config, Fault, Listener, RecvError, SendError, TransportPolicy, TryRecvError,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is stopped for half a minute does not count as dead: no message is lost, and no
-//! channel ends.
+//! Tests that a process which is stopped for half a minute does not count as dead: no message is
+//! lost, and no channel ends.
 
 use partywall::{Listener, RecvError};
 use partywall_sys::signal::{Signal, kill, stop};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Typed values and plain structs arrive unchanged over every transport, and other messages are
-//! refused.
+//! Tests that typed values and plain structs arrive unchanged over every transport, and that
+//! messages of another type are refused.
 #![cfg(all(feature = "serde", feature = "zerocopy", feature = "tokio"))]
 
 use partywall::{RecvPlainError, RecvValueError, SendError, SendValueError};
@@ -74,7 +74,7 @@ fn what_is_no_such_value_is_named_and_given_back() {
     assert_eq!(there.recv_value::<String>().unwrap().unwrap(), "after");
 }
 
-/// A value whose encoding is longer each time it is serialised.
+/// A value whose encoding is longer each time it is serialised, so its measured length is wrong.
 struct Growing(Cell<usize>);
 
 impl Serialize for Growing {

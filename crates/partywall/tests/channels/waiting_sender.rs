@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sender waits for room while the receiver is dropped and the other direction stays open. The
-//! wait ends with `Closed`, for a blocked thread and for an event loop.
+//! Tests in which a sender waits for room while the receiver is dropped and the other direction
+//! stays open. The wait ends with `Closed`, for a blocked thread and for an event loop.
 
 use partywall::{
     Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Makes both ends of a channel within this process.
+/// Makes both ends of a channel within this process, over the transport that `policy` chooses.
 fn pair(policy: TransportPolicy) -> (Channel, Channel) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/gone.sock", directory.path().display());

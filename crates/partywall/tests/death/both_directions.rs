@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process is killed with SIGKILL at a random instant while both directions are under load. The
-//! survivor receives every committed message whole and in order, and learns of the death within a
-//! second. Nothing is left behind.
+//! Test in which a process is killed with SIGKILL at a random instant while both directions of its
+//! channel are under load. The survivor receives every committed message whole and in order, and
+//! learns of the death within a second. Nothing is left behind.
 //!
 //! ```text
 //!   survivor (this process)                    victim (a second process)
@@ -36,7 +36,8 @@ const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
 /// Longest time after the kill within which the survivor must learn of the death.
 const NOTICE_MAX: Duration = Duration::from_secs(1);
-/// Number of processes that are started ahead, because starting one takes longer than killing it.
+/// Number of victim processes that are started ahead, because starting one takes longer than
+/// killing it.
 const POOL: usize = 4;
 
 /// Returns the length of a message: mostly short, sometimes a block, rarely a segment of its own.
@@ -84,7 +85,8 @@ fn child() {
     let _ = reading.join();
 }
 
-/// Sends until the peer is gone. Returns the error.
+/// Sends numbered messages until the peer is gone. Returns the error that the last call of `send`
+/// reported.
 fn send_all(mut sender: Sender) -> SendError {
     for number in 1_u64.. {
         if let Err(error) = sender.send(&payload(number, len_of(number))) {
@@ -112,7 +114,8 @@ fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     }
 }
 
-/// The results of a series of kills.
+/// The results of a series of kills: the number of received messages, and the longest time until a
+/// death was noticed.
 #[derive(Debug, Default)]
 struct Series {
     messages: u64,

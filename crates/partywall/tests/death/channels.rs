@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process is killed at a random instant. Its peer receives every message that was committed
-//! before, whole and in order, and learns of the death within a second. No resource is left behind.
+//! Test in which a process with a channel is killed at a random instant. Its peer receives every
+//! message that was committed before, whole and in order, and learns of the death within a second.
+//! No resource is left behind.
 //!
 //! 1,000 processes are killed with SIGKILL under load over shared memory, half of them while
 //! sending and half while receiving. 200 more are killed over the socket transport.
@@ -13,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Longest time within which the survivor must learn of a death.
+/// Longest time after a kill within which the survivor must learn of the victim's death.
 const NOTICE: Duration = Duration::from_secs(1);
 
 const ROLE: &str = "PARTYWALL_DEATH_ROLE";
@@ -201,7 +202,8 @@ impl Series {
     }
 }
 
-/// Returns the counts that must not grow: descriptors, mappings, resident bytes.
+/// Returns the counts of this process that the kills must not raise: descriptors, mappings,
+/// resident bytes.
 fn footprint() -> (usize, usize, u64) {
     (
         process::open_descriptors(Process::Own).unwrap().len(),

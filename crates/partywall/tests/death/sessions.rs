@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process with many streams is killed at a random instant. On each stream, the peer receives
-//! every message that was committed before, whole and in order. Then every waiting call ends with
-//! an error, and nothing is left behind.
+//! Test in which a process with a session of many streams is killed at a random instant. On each
+//! stream, the peer receives every message that was committed before, whole and in order. Then
+//! every waiting call ends with an error, and nothing is left behind.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
-/// Most bytes by which the survivor's resident memory may grow.
+/// Most bytes by which the survivor's resident memory may grow during all kills of one test.
 const GROWTH_MAX: u64 = 16 << 20;
 
 const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child can neither use nor harm the channels that it inherited, and does not hide the
-//! death of its parent from the peer.
+//! Tests that a forked child can neither use nor harm the channels that it inherited, and does not
+//! hide the death of its parent from the peer.
 
 use partywall::{
     AcceptError, Channel, Fault, Listener, RecvError, SendError, TryRecvError, TrySendError,
@@ -48,8 +48,8 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
     }
 }
 
-/// Plain structs of all lengths: short ones are stored in the value, long ones on the heap or in
-/// the peer's memory.
+/// A forked child can read inherited plain structs of all lengths. Short ones are stored in the
+/// value, long ones on the heap or in the peer's memory.
 #[cfg(feature = "zerocopy")]
 #[test]
 fn a_child_reads_plain_structs_that_its_parent_received() {
@@ -79,7 +79,8 @@ fn a_child_reads_plain_structs_that_its_parent_received() {
     }
 }
 
-/// Makes every call in a child. Returns the indices of the calls that did not fail with `Forked`.
+/// Makes every call of an inherited channel in a forked child. Returns the indices of the calls
+/// that did not fail with `Forked`.
 fn misuses(channel: &mut Channel) -> Vec<usize> {
     let at_once = Instant::now();
     let is_sent = |result| matches!(result, Err(SendError::Fault(Fault::Forked)));
@@ -202,7 +203,8 @@ fn parent_of_a_survivor() {
     std::thread::sleep(partywall_testkit::TIMEOUT);
 }
 
-/// A child that outlives its parent. Dropping this value kills the child.
+/// A forked child that outlives its parent and keeps its descriptors open. Dropping this value
+/// kills the child.
 struct Survivor(PidFd, i32);
 
 impl Survivor {

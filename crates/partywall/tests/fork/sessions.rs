@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child can neither use nor harm the sessions that it inherited, and does not hide the
-//! death of its parent from the peer. No call in the child waits, because no driver runs there.
+//! Tests that a forked child can neither use nor harm the sessions that it inherited, and does not
+//! hide the death of its parent from the peer. No call in the child waits, because no driver runs
+//! there.
 //!
 //! A child inherits every lock in its state at the fork, even if another thread held the lock. So
 //! the thread that forks also drives the inherited sessions, and it does not drive these sessions
@@ -65,7 +66,7 @@ impl Ends {
         });
     }
 
-    /// Sends a message that the peer does not read.
+    /// Sends a message on the stream that the peer receives but does not read.
     fn leave_unread(&mut self) {
         let Self { runtime, sessions: (client, _), streams: (ours, _) } = self;
         Self::wait(runtime, async {
@@ -75,7 +76,8 @@ impl Ends {
     }
 }
 
-/// Polls a future once, because nothing would wake a task in the child.
+/// Polls a future once; `None` if it is not ready. In a forked child nothing would wake a waiting
+/// task.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -86,8 +88,8 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 /// A call of a session or stream. Returns the error of the session that the call reported.
 type Use = fn(&Session, &mut Halves) -> Option<SessionError>;
 
-/// All calls that can fail. Each runs in a child of its own, because the first failure ends the
-/// session in that child.
+/// All calls of a session and a stream that can fail in a forked child. Each call runs in a child
+/// of its own, because the first failure ends the session in that child.
 const USES: &[(&str, Use)] = &[
     ("open", |session, _| now(session.open(b"")).and_then(opened)),
     ("accept", |session, _| now(session.accept())?.err()),

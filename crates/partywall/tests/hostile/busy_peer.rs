@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that sends or changes its words without pause delays no call beyond its deadline. A
-//! segment that the peer retires stays counted while this side has views of it. Each test
-//! reproduces a bug that once existed.
+//! Tests that a peer which sends or changes its words without pause delays no call beyond the
+//! call's deadline. A segment that the peer retires stays counted while this side has views of it.
+//! Each test reproduces a bug that once existed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
@@ -23,7 +23,7 @@ fn meet(config: &Config) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(BOTH))
 }
 
-/// Repeats the action `act` of the foe on another thread while `test` runs.
+/// Repeats the action `act` of the foe, the hostile peer, on another thread while `test` runs.
 fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer breaks the rules of the handshake, frame by frame and descriptor by descriptor. The
-//! listener names the broken rule, serves other peers, and keeps no resource of this peer.
+//! Tests in which a peer breaks the rules of the handshake, frame by frame and descriptor by
+//! descriptor. The listener names the broken rule, serves other peers, and keeps no resource of
+//! this peer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{Config, FallbackReason, Transport};
 use partywall_layout::RegionHeader;
 use partywall_layout::hello::{
-    DESCRIPTOR_PIDFD, DESCRIPTOR_REGION, Descriptors, Hello, Offer, REGION_ALONE, REJECT_TAG,
-    ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead, TRANSPORT_SHM, TRANSPORT_SOCKET,
+    DESCRIPTOR_PIDFD, DESCRIPTOR_REGION, Descriptors, Hello, Offer, REGION_ALONE,
+    REGION_AND_DOORBELLS, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead,
+    TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use partywall_sys::{Doorbell, OwnMap, PidFd, SIZE_GRANULE};
 use partywall_testkit::hostile::channel::{BOTH, hello, region_with, small_geometry};
@@ -192,7 +194,8 @@ fn a_pidfd_of_somebody_else_is_named() {
     home.serves();
 }
 
-/// As a foe, offers `region` to the listener. Returns code and text of the listener's refusal.
+/// Acts as a hostile peer, which offers `region` to the listener. Returns code and text of the
+/// listener's refusal.
 fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
     let offer = Offer::shm(size, REGION_ALONE);
@@ -240,7 +243,7 @@ fn memory_that_is_not_as_it_must_be_is_named() {
     home.serves();
 }
 
-/// Makes memory that this library refuses to make, by a Python script. Returns `None` without
+/// Makes a memfd that this library refuses to make, by a Python script. Returns `None` without
 /// Python.
 fn made_elsewhere(kind: &str) -> Option<OwnedFd> {
     const SCRIPT: &str = "
@@ -333,6 +336,30 @@ fn doorbells_that_nobody_offered_are_named() {
     wire.send(Ready::new(TRANSPORT_SHM, 0).with_doorbells().as_bytes(), &[]);
     let reason = home.reason();
     assert!(reason.0 == VIOLATION && reason.1.contains("doorbells of READY"), "{reason:?}");
+}
+
+#[test]
+fn descriptors_that_are_no_doorbells_are_named() {
+    let _together = partywall_testkit::together();
+    let _watchdog = Watchdog::new("bad doorbells", Duration::from_secs(60));
+    let mut home = Home::new(Config::default());
+    let geometry = small_geometry();
+    let (pipe, doorbell) = (pipe(), Doorbell::new().unwrap());
+    let blocking = partywall_sys::eventfd::blocking_counter().unwrap();
+    for (what, records, room, text) in [
+        ("a pipe for records", pipe.as_fd(), doorbell.as_fd(), "not an eventfd"),
+        ("a pipe for room", doorbell.as_fd(), pipe.as_fd(), "not an eventfd"),
+        ("a blocking eventfd", doorbell.as_fd(), blocking.as_fd(), "O_NONBLOCK"),
+    ] {
+        let (wire, session_id) = home.greeted(&hello(BOTH));
+        let header = geometry.header(session_id, std::process::id(), ROLE_CONNECTOR);
+        let region = region_with(geometry.region_bytes, &header);
+        let offer = Offer::shm(geometry.region_bytes, REGION_AND_DOORBELLS);
+        wire.send(offer.as_bytes(), &[region.as_fd(), records, room]);
+        let reason = home.reason();
+        assert!(reason.0 == DESCRIPTOR && reason.1.contains(text), "{what}: {reason:?}");
+    }
+    home.serves();
 }
 
 type Tamper = fn(&mut RegionHeader);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers stall at any frame, flood the listener with connections, send too many or too few
-//! descriptors, or claim another identity. Meanwhile all other peers are served, deadlines hold,
-//! and no resource is kept.
+//! Tests in which peers stall at any frame, flood the listener with connections, send too many or
+//! too few descriptors, or claim another identity. Meanwhile all other peers are served, deadlines
+//! hold, and no resource is kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -92,8 +92,8 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     let mut home = Home::new(config);
     let slow = home.wire();
     assert!(home.go_on().is_none());
-    // The listener must read this byte before it decides whether the peer is silent and can be
-    // dropped.
+    // A peer that has sent a byte is not silent. The listener must read this byte before it chooses
+    // a silent peer to drop for another connection.
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));
@@ -275,7 +275,7 @@ fn odd_limits_in_hello_lead_to_small_channels() {
     let mut home = Home::new(Config::default());
     let path = home.place.path("home");
     let before = Footprint::now().resident_bytes;
-    for map_max in [0, 1, (192 << 10) - 1] {
+    for map_max in [0, 1, (128 << 10) - 1] {
         let mut own = hello(BOTH);
         own.map_max = U64::new(map_max);
         let wire = home.wire();
@@ -288,8 +288,8 @@ fn odd_limits_in_hello_lead_to_small_channels() {
         channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
     }
     let changes: [&dyn Fn(&mut Hello); 6] = [
-        &|hello| hello.map_max = U64::new(192 << 10),
-        &|hello| hello.map_max = U64::new((192 << 10) + 1),
+        &|hello| hello.map_max = U64::new(128 << 10),
+        &|hello| hello.map_max = U64::new((128 << 10) + 1),
         &|hello| hello.map_max = U64::new(u64::MAX),
         &|hello| hello.segments_max = U32::new(0),
         &|hello| hello.segments_max = U32::new(1),

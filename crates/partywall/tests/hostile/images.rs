@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hostile images of the specification, given to the library: each region, ring and socket
-//! stream is refused with the violation that its row in `spec/hostile/INDEX.md` names.
+//! Tests that give the hostile images of the specification to the library. An image is a file with
+//! the bytes of a region, a ring or a socket stream that break a rule. The library must refuse each
+//! image with the violation that its row in `spec/hostile/INDEX.md` names.
 //!
 //! ```text
 //!   region   a hostile listener offers it        ─▶ connect fails
 //!   ring     a foe connects, publishes honest records up to `from`, then the image
 //!   socket   a foe connects without shared memory, and writes the bytes
 //! ```
-//! An image is a file of bytes that break a rule, and `from` is a field of its row. Images of
-//! frames are tested in `handshake.rs`, because their meaning depends on the frames before them.
+//! The foe is a peer whose bytes the test writes itself, and `from` is a field of the image's row.
+//! Images of frames are tested in `handshake.rs`, because their meaning depends on the frames
+//! before them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -71,8 +73,8 @@ fn images(kind: &str) -> Vec<Image> {
     images
 }
 
-/// Receives until the channel ends. Returns the code of the violation, or `Err` with another reason
-/// for the end.
+/// Receives until the channel ends. Returns the code of the violation that ended it, or `Err` with
+/// the text of another reason for the end.
 fn code(channel: &mut Channel) -> Result<u32, String> {
     loop {
         match channel.recv_deadline(within(Duration::from_secs(30))) {
@@ -86,7 +88,7 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
     }
 }
 
-/// Text by which [`code`] reports a channel that its sender finished.
+/// Text that [`code`] returns if the peer's sender finished the channel without a violation.
 const END: &str = "end of the channel";
 
 /// Ring images that contain records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).
@@ -163,8 +165,8 @@ fn regions() {
     }
 }
 
-/// As a hostile listener, accepts one connection, offers it a region with this header, and waits
-/// until the peer hangs up.
+/// Acts as a hostile listener: accepts one connection, offers it a region with this header, and
+/// waits until the peer hangs up.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();

@@ -6,8 +6,10 @@
 mod busy_peer;
 mod handshake;
 mod handshake_floods;
+mod handshake_random;
 mod images;
 mod peer;
+mod reserved;
 mod session;
 mod session_blob_credit;
 mod session_floods;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that has connected correctly overwrites every word of its region. This side names the
-//! broken rule or continues correctly. It never panics, hangs or grows.
+//! Tests with a foe: a peer that has connected correctly and then overwrites every word of its
+//! region. This side names the broken rule or continues correctly. It never panics, hangs or grows
+//! in memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -74,8 +75,8 @@ fn sent(result: Result<(), SendError>) -> Result<(), Violation> {
     }
 }
 
-/// Uses both directions as an application does. Returns the number of received messages, or the
-/// violation.
+/// Uses both directions of a channel as an application does: sends, receives and reads every byte.
+/// Returns the number of received messages, or the violation.
 fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Violation> {
     let started = Instant::now();
     let mut messages = Vec::new();
@@ -97,7 +98,8 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until a call reports a violation. Returns that violation.
+/// Uses the channel until a call reports a violation by the foe. Returns that violation; fails if
+/// no call reports one.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
 }
@@ -259,7 +261,7 @@ fn consumed_and_released_that_go_back_are_named() {
     foe.write_control(RELEASED, 0);
     assert_eq!(symptom(&mut channel).code(), 9);
 
-    // Case: the peer releases the same block twice.
+    // Case: the peer releases the same block of this side twice.
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
     channel.send(&[1; 3000]).unwrap();
@@ -309,8 +311,8 @@ fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     }
 }
 
-/// As the foe, publishes a record of a random kind. Its body is random, or has the fields of its
-/// kind with random values.
+/// Acts as the foe: publishes a record of a random kind. The body of the record is random, or has
+/// the fields of its kind with random values.
 fn publish_anything(foe: &mut Foe, random: &mut Random) {
     let kinds = [1, 2, 3, 4, 5, 6, 7, 8, 10, 31];
     let kind = Kind::from_number(kinds[random.below(10) as usize]).unwrap();
@@ -333,7 +335,7 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
         Kind::FragmentAbort | Kind::CloseWrite => body.clear(),
         _ => {}
     }
-    // A record that would exceed the ring is tested in `CASES`.
+    // A record that would exceed the ring is not published here: `CASES` tests such a record.
     let left = foe.geometry.ring.until_end(Position(foe.position));
     if body.len() as u64 + 16 <= left {
         foe.publish(kind, &body);
@@ -417,7 +419,7 @@ fn no_single_word_of_a_region_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // The direction from the peer to this side still works.
+    // After all these words, the direction from the peer to this side still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session breaks the rules of streams. This side names the broken rule or continues
-//! correctly. It never panics, hangs or grows.
+//! Tests in which the peer of a session breaks the rules of streams. This side names the broken
+//! rule or continues correctly. It never panics, hangs or grows in memory.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -257,7 +257,8 @@ fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
         foe.send(Kind::CloseWrite, 0, b"");
         foes.push(foe);
     }
-    // As many lingering sessions as the runtime has threads could block all of its tasks.
+    // If a lingering session blocked a thread, as many such sessions as the runtime has threads
+    // would block all of its tasks.
     let slowest = home.wait(async {
         let mut slowest = Duration::ZERO;
         for _ in 0..50 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit in a BLOB (SPEC 5.2, 11.4) must obey the rules of CREDIT; a peer that breaks them is
-//! refused.
+//! Tests that credit in a BLOB record (SPEC 5.2, 11.4) must obey the rules of CREDIT records. A
+//! peer that breaks these rules is refused.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -23,7 +23,7 @@ fn send_blob(foe: &mut SessionFoe, block: u64, behind: &[u8]) -> bool {
 }
 
 /// Violations by the peer, each of which must end the session: name, code of the violation, action.
-/// This side has sent a message of cost 128 before.
+/// This side has sent a message that cost 128 bytes of credit before.
 const CASES: &[(&str, u32, Act)] = &[
     ("more credit than was sent", 17, |foe| _ = send_blob(foe, 1, &129u64.to_le_bytes())),
     ("all credit there is", 17, |foe| _ = send_blob(foe, 1, &u64::MAX.to_le_bytes())),
@@ -101,7 +101,7 @@ fn waiting_sender_gets_violation_that_comes_with_credit() {
                 }
             }
         });
-        // The window has credit for two messages.
+        // The window has credit for two messages, so the third message of this side waits.
         for _ in 0..2 {
             assert!(foe.receive_until(Kind::Blob, 2).is_some());
         }

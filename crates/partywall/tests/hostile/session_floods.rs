@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a session floods this side with records that cost it little. The resources of this
-//! side stay bounded. Records beyond a bound are the violation that the specification names.
+//! Tests in which the peer of a session floods this side with records that cost the peer little.
+//! The resources of this side stay bounded. Records beyond a bound are the violation that the
+//! specification names.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -17,7 +18,7 @@ const GROWTH_MAX: u64 = 8 << 20;
 /// Code of the violation that reports a broken rule of streams (SPEC 11.2).
 const STREAM: u32 = 16;
 
-/// Accepts streams and drops each stream immediately.
+/// Starts a task that accepts the peer's streams and drops each stream immediately.
 fn drop_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move { while let Ok(Some(_)) = session.accept().await {} });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The record sequences of `spec/sessions`, sent to this implementation by a peer of either side,
-//! over both transports.
+//! Tests that send the record sequences of `spec/sessions` to this implementation, from a peer of
+//! either side and over both transports. The result must be the one that INDEX.md names for the
+//! sequence.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -45,8 +46,9 @@ fn sequences() -> Vec<Sequence> {
     sockets.collect()
 }
 
-/// As a foe, sends the records of a socket image over whatever transport the foe has. On a socket
-/// it sends all records at once, so that the victim reads none before all have arrived.
+/// Sends the records of a socket image as the hostile peer `foe`, over whatever transport `foe`
+/// has. On a socket, `foe` sends all records at once, so that the victim reads none before all have
+/// arrived.
 fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
     let (mut rest, mut on_socket) = (bytes, Vec::new());
     while let Ok((header, behind)) = WireHeader::read_from_prefix(rest) {

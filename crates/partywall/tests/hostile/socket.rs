@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer abuses the control socket, the doorbells, payload that it has already sent, or the
-//! records of a channel over the socket transport.
+//! Tests in which a peer abuses the control socket, the doorbells, or payload that it has already
+//! sent. Other tests abuse the records of a channel over the socket transport.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -37,7 +37,7 @@ fn meet(config: &Config, features: u64) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(features))
 }
 
-/// Receives until a violation. Returns the code of that violation.
+/// Receives until a call reports a violation by the peer. Returns the code of that violation.
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(soon()) {
@@ -189,8 +189,8 @@ fn holders(doorbell: &Doorbell) -> usize {
     all.unwrap().into_iter().filter(|(number, _)| id(*number) == wanted).count()
 }
 
-/// Fills a doorbell to its maximum and clears O_NONBLOCK. The flag belongs to the open file
-/// description, so notifying would block every holder.
+/// Fills a doorbell, an eventfd, to its maximum and clears its flag O_NONBLOCK. The flag belongs to
+/// the open file description, so notifying would block every holder of the doorbell.
 fn fill_and_block(doorbell: &Doorbell) {
     let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that waits for a message or for space sleeps until it is notified: an idle channel
-//! wakes no thread.
+//! Test that an idle channel wakes no thread: a thread that waits for a message or for space sleeps
+//! until it is notified.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

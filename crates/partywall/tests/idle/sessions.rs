@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand idle sessions wake no thread and use no CPU time. Each end of a session takes little
-//! memory and few descriptors.
+//! Test that a thousand idle sessions wake no thread and use no CPU time. Each end of a session
+//! takes little memory and few descriptors.
 //!
 //! ```text
 //!   this process ── starts ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process
 //!        └── reads context switches, CPU time, memory and descriptors of both from /proc
 //! ```
 //!
-//! The two processes raise their descriptor limit to the hard limit of this process. If that is too
-//! low for 1,000 sessions, the test opens fewer.
+//! The two processes raise their descriptor limit to the hard limit of this process. If that limit
+//! is too low for 1,000 sessions, the test opens fewer.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -31,7 +31,8 @@ const LONG_SILENCE: Duration = Duration::from_secs(60);
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
-/// Upper bounds for one end of a session.
+/// Upper bounds of the descriptors and of the private memory in bytes that one end of a session
+/// takes.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
 /// Upper bound of private memory in bytes for an end on a socket, which has a receive buffer of 64
@@ -198,7 +199,7 @@ fn number(text: &str, name: &str) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
     threads: u32,
-    /// Whether all threads of the process are asleep.
+    /// Whether all threads of the process are asleep at the check.
     is_asleep: bool,
     switches: u64,
     cpu_time: Duration,
@@ -224,7 +225,8 @@ impl Footprint {
     }
 }
 
-/// Waits until both processes were inactive between two consecutive checks.
+/// Waits until both processes were inactive between two consecutive checks: all threads asleep, and
+/// no context switch.
 fn until_quiet(ends: &[End; 2]) {
     let until = Instant::now() + TIMEOUT;
     let mut last = ends.each_ref().map(End::activity);

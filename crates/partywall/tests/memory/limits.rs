@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits of memory: the error names the limit that is met, and unused memory is freed.
+//! Tests of the limits of memory: an error names the limit that was reached, and unused memory is
+//! freed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -62,7 +63,7 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             &large,
             &large.clone().map_max(3 * MIB),
             Limit::PeerMap,
-            3 * MIB - (192 << 10),
+            3 * MIB - (128 << 10),
             "Config::map_max at the peer",
         ),
         (
@@ -132,7 +133,8 @@ fn each_policy_at_the_end_of_memory_and_back() {
                 BackPressure::Block => assert!(matches!(error, SendError::TimedOut), "{error}"),
                 _ => assert!(matches!(error, SendError::Full), "{error}"),
             }
-            assert!(held.len() >= 10, "a mebibyte holds more than {} messages", held.len());
+            // Segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages.
+            assert!(held.len() >= 9, "a mebibyte holds more than {} messages", held.len());
             assert!(matches!(client.try_send(&[0; LEN]), Err(TrySendError::Full)));
             assert!(matches!(client.sender().try_reserve(LEN), Err(TrySendError::Full)));
             // Only the memory is exhausted, not the ring, so short messages can still be sent.
@@ -166,7 +168,8 @@ fn overflow_at_the_end_of_memory_and_back() {
         });
         check(&held, LEN);
         let zero_copy = held.iter().take_while(|message| message.is_zero_copy()).count();
-        assert!((10..30).contains(&zero_copy), "round {round}: {zero_copy} without a copy");
+        // Segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages.
+        assert!((9..30).contains(&zero_copy), "round {round}: {zero_copy} without a copy");
         assert_eq!(sender.stats().overflows - before, 30 - zero_copy as u64);
         held.remove(0);
         sender.send(&pattern(LEN, 7)).unwrap();
@@ -323,7 +326,8 @@ fn half_a_message_is_never_seen() {
 fn fragments_in_a_batch_come_whole_or_not_at_all() {
     let _alone = alone();
     let (mut client, mut server) = Kind::SharedMemory.pair(|config| {
-        config.memory_max(256 << 10).message_max(8 * MIB).back_pressure(BackPressure::Overflow)
+        let config = config.memory_max(256 << 10).message_max(8 * MIB).ring_bytes(64 << 10);
+        config.back_pressure(BackPressure::Overflow)
     });
     // Fills all memory for large messages with messages that the receiver holds, and then nearly
     // fills the ring.
@@ -332,7 +336,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
         held.push(server.recv_deadline(soon()).unwrap().unwrap());
     }
-    // Arming makes the receiver report its position to the sender.
+    // Arming makes the receiver report its position to the sender, which frees the ring space of
+    // the received records.
     let _ = server.receiver().arm().unwrap();
     let mut queued = 0;
     while client.try_send(&[3; 900]).is_ok() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nothing of a closed connection is kept. After 10,000 connections, this process has no more
-//! descriptors and mappings than before, and hardly more resident memory.
+//! Test that nothing of a closed connection is kept. After 10,000 connections, this process has no
+//! more descriptors and mappings than before, and hardly more resident memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Config, Listener, Transport};
@@ -11,7 +11,7 @@ use std::thread;
 /// direction.
 const OPENINGS: usize = 10_000;
 /// Number of connections that are opened and closed before the resources of the process are counted
-/// first.
+/// first. The first count then includes everything that the process allocates only once.
 const BEFORE: usize = 100;
 /// Upper bound of the growth of resident memory in bytes. The kernel counts resident memory in
 /// batches of some hundred KiB.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A million streams, sequential and up to 500 at a time, leave no memory, descriptors or blocks
-//! behind.
+//! Test that a million streams, sequential and up to 500 at a time, leave no memory, descriptors or
+//! blocks behind.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener that another process made, with a peer that connected before it was adopted.
+//! Test of a listener whose socket another process made, as a service manager does. A peer connects
+//! before the listener adopts the socket.
 
 use partywall::{Config, Listener, Transport, Trust};
 use partywall_sys::poll::{self, PollFd, PollFlags};

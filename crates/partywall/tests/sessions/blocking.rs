@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `blocking` front of sessions: streams used by threads, with deadlines.
+//! Tests of the `blocking` front of sessions, the interface for threads: streams, calls with
+//! deadlines, and destructors.
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{

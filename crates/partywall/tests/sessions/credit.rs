@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pending credit is carried by the next message, whatever method sends it. An end that waits sends
-//! its pending credit in a record of its own (SPEC 11.4).
+//! Tests that the next message carries pending credit, whatever method sends that message. An end
+//! that waits sends its pending credit in a record of its own (SPEC 11.4).
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -18,7 +18,8 @@ const DUE: usize = 6;
 /// credit for those, the peer could send only four.
 const MORE: usize = 10;
 
-/// The method that sends the message which carries the credit.
+/// The method by which a test sends the message that carries pending credit; the tests try every
+/// method.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Inline,
@@ -33,10 +34,10 @@ impl Way {
     async fn send(self, stream: &mut Stream) {
         match self {
             Self::Inline => stream.send(&[1; 100]).await.unwrap(),
-            Self::Large => stream.send(&[1; 4000]).await.unwrap(),
-            Self::Whole => stream.try_send(&[1; 4000]).unwrap(),
+            Self::Large => stream.send(&[1; 5000]).await.unwrap(),
+            Self::Whole => stream.try_send(&[1; 5000]).unwrap(),
             Self::Reserved => {
-                let mut memory = stream.reserve(4000).await.unwrap();
+                let mut memory = stream.reserve(5000).await.unwrap();
                 memory.fill(1);
                 memory.commit().await.unwrap();
             }
@@ -44,7 +45,8 @@ impl Way {
     }
 }
 
-/// Uses up the memory of `client` with messages that the peer does not read.
+/// Uses up the shared memory of `client` with messages that the peer does not read. Returns their
+/// streams.
 async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     let mut hogs = Vec::new();
     while client.stats().overflows == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both fronts of sessions have the same names, and a call that never waits on one front never
-//! waits on the other.
+//! Tests that the two fronts of sessions, `blocking` and `tokio`, have the same names. A call that
+//! never waits on one front never waits on the other.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -85,7 +85,8 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
-/// Several tasks await sessions: each must get exactly one.
+/// Several tasks await sessions from one listener at a time: each task must get exactly one
+/// session.
 #[test]
 fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
     const TASKS: usize = 4;
@@ -175,6 +176,54 @@ fn streams_as_bytes_are_finished_and_stopped_by_the_same_names() {
         let stopped = write.stopped().await;
         assert!(matches!(stopped, StreamSendError::Stopped { code: 7 }), "{stopped:?}");
     });
+}
+
+#[test]
+fn empty_message_is_neither_a_byte_nor_the_end_of_bytes() {
+    let (client, server) = blocking_pair(Kind::SharedMemory);
+    let mut stream = client.open(b"").unwrap();
+    for message in [&b""[..], b"on", b"", b"", b"e", b""] {
+        stream.send(message).unwrap();
+    }
+    let mut there = server.accept_deadline(soon()).unwrap().unwrap().into_io();
+    stream.finish();
+    let mut bytes = Vec::new();
+    there.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"one");
+
+    run_alone("empty messages", TIMEOUT, async {
+        let (client, server) = session_pair(Kind::SharedMemory, |config| config).await;
+        let mut stream = client.open(b"").await.unwrap();
+        for message in [&b""[..], b"on", b"", b"", b"e", b""] {
+            stream.send(message).await.unwrap();
+        }
+        let mut there = server.accept().await.unwrap().unwrap().into_io();
+        stream.finish();
+        let mut bytes = Vec::new();
+        there.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, b"one");
+    });
+}
+
+#[test]
+fn bytes_without_close_write_end_with_an_error_after_the_last_of_them() {
+    for is_reset in [false, true] {
+        let (client, server) = blocking_pair(Kind::SharedMemory);
+        let mut stream = client.open(b"").unwrap();
+        stream.send(b"half").unwrap();
+        let mut there = server.accept_deadline(soon()).unwrap().unwrap().into_io();
+        let mut bytes = [0; 4];
+        there.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"half");
+        if is_reset {
+            stream.reset(7);
+        } else {
+            client.close(0, "");
+        }
+        let end = there.read(&mut bytes);
+        assert!(end.is_err(), "reset: {is_reset}, {end:?}");
+        drop(stream);
+    }
 }
 
 /// Role of the server: writes the bytes of the request in reverse order as the response.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer's process is killed, or stopped for a while. After a kill, every waiting call ends with
-//! an error that says so; a stopped process does not count as dead.
+//! Tests in which the peer's process is killed, or stopped for a while. After a kill, every waiting
+//! call ends with an error that says so; a stopped process does not count as dead.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two threads use the two halves of a stream while the ring is nearly always full. Records that
-//! the receiving half has pending and messages that the sending half sends must keep their order.
-//! The bug for which this test was written needed an interruption within a few instructions, so one
-//! run that passes proves little.
+//! Test in which two threads use the sending and the receiving half of a stream while the ring is
+//! nearly always full. Records that the receiving half has pending and messages that the sending
+//! half sends must keep their order. The bug for which this test was written needed an interruption
+//! within a few instructions, so one run that passes proves little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
 use partywall::{Config, StreamSendError, TransportPolicy, Wait};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session that has ended sends its pending records, even if its process exits right after. If
-//! the peer never reads, the session waits for a bounded time and then drops the rest.
+//! Tests that a session that has ended sends its pending records, even if its process exits right
+//! after. If the peer never reads, the session waits for a bounded time and then drops the rest.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -14,7 +14,7 @@ use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-/// Transports whose buffers a test can fill quickly.
+/// Transports whose buffers a test can fill quickly, so TCP is not among them.
 const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
@@ -180,8 +180,8 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     }
 }
 
-/// Length in bytes of a message that a Unix socket does not accept with one write, within the foe's
-/// credit.
+/// Length in bytes of a message that a Unix socket does not accept with one write. The credit that
+/// the test's own peer, the foe, gives suffices for it.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";
 
@@ -200,7 +200,8 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// The peer of the second process reads nothing until that process could have exited.
+/// The peer of the second process reads nothing until that process could have exited. All bytes of
+/// the process's last message must still arrive.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {

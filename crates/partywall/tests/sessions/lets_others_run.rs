@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A task whose operations never have to wait must still share its thread: other tasks run in
-//! between.
+//! Tests that a task whose operations never have to wait still shares its thread: other tasks run
+//! in between.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// waiting.
 const OPERATIONS: usize = 400;
 
-/// A second task on the same thread, and whether that task has run.
+/// Whether a second task, spawned on the thread of the tested task, has run meanwhile.
 struct Others(Arc<AtomicBool>);
 
 impl Others {
@@ -44,7 +44,7 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     ((client, server), (ours, theirs))
 }
 
-/// Waits until every sent message is in the peer's queues.
+/// Waits until every sent message is in the peer's queues: the answer to a ping follows them.
 async fn arrived(session: &Session) {
     session.ping().await.unwrap();
 }

@@ -20,3 +20,5 @@ mod protocols;
 mod smoke;
 mod too_large;
 mod unread;
+#[cfg(feature = "tokio")]
+mod who_closes;

@@ -25,7 +25,7 @@ const SEEDS: u64 = 40;
 /// numbers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How the sender of a direction ends this direction.
+/// How, in the plan of the model test, the sender of a direction of a stream ends this direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendEnd {
     Close,
@@ -33,8 +33,8 @@ enum SendEnd {
     Reset(u32),
 }
 
-/// How the receiver of a direction ends this direction: after how many messages, and with which
-/// code.
+/// How, in the plan of the model test, the receiver of a direction of a stream ends this direction:
+/// after how many messages, and with which code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecvEnd {
     ToTheEnd,
@@ -42,7 +42,8 @@ enum RecvEnd {
     Drop(u64),
 }
 
-/// The plan of one direction of a stream, and what was sent.
+/// The plan of one direction of a stream (how many messages, how it ends), and the messages sent so
+/// far.
 #[derive(Debug)]
 struct Direction {
     messages: u64,
@@ -81,7 +82,7 @@ impl Direction {
     }
 }
 
-/// The plan of one run, shared by the client and the server.
+/// The plan of one run of the model test, shared by the tasks of the client and of the server.
 struct World {
     seed: u64,
     size_max: u64,
@@ -117,7 +118,8 @@ fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool
     let mut size_max = 4 << 20;
     if chance.below(2) == 0 {
         config = config.ring_bytes(4096).inline_max(512);
-        // The fragments of one message fill the whole ring many times.
+        // The ring has only 4096 bytes. The fragments of one message of up to 100,000 bytes fill
+        // the whole ring many times.
         size_max = 100_000;
     }
     if chance.below(2) == 0 {
@@ -408,7 +410,8 @@ fn runs(kind: Kind) {
     }
 }
 
-/// Prints how to repeat a failed run when it is dropped.
+/// A value that prints, when a failing test drops it, how to repeat the failed run: transport and
+/// seed.
 struct Repeat(Kind, u64);
 
 impl Drop for Repeat {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions over another protocol: the same streams, listeners that serve two protocols at one
-//! address, and operations that a protocol does not support.
+//! Tests of sessions over another protocol than Partywall's own: the same streams, and operations
+//! that the protocol does not support. Listeners serve two protocols at one address.
 #![cfg(feature = "tokio")]
 
 use crate::support_protocol;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages and ends of a session's streams, in both directions, over every transport.
+//! Tests that messages and ends of a session's streams arrive in both directions, over every
+//! transport.
 #![cfg(feature = "tokio")]
 
 use partywall::tokio::{Listener, Session, connect_with};

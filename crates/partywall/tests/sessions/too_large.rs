@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credit that the next message would carry is sent even if that message is too large to be sent.
+//! Test that credit which the next message would carry is sent even if that message is too large to
+//! be sent.
 #![cfg(feature = "tokio")]
 
 use partywall::StreamSendError;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One stream is never read while its sender never stops: other streams continue, and the unread
-//! bytes stay within the window.
+//! Tests in which one stream is never read while its sender never stops. Other streams continue,
+//! and the unread bytes stay within the stream's window.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

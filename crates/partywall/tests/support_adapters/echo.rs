@@ -29,7 +29,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// A number with a payload: the only message type of the echo service.
+/// A number with a payload: the only type of requests and responses of the echo service.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Number {
     #[prost(uint64, tag = "1")]
@@ -44,7 +44,7 @@ impl Number {
     }
 }
 
-/// The number whose request never gets a complete response.
+/// The value that makes the echo service never complete its response, so that a call stays open.
 pub const HANG: u64 = u64::MAX;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;

@@ -248,7 +248,8 @@ impl SendBuffer for Lending {
     }
 }
 
-/// A received message whose bytes lie in two pieces.
+/// A received message whose bytes lie in two pieces, as in a protocol that does not store messages
+/// contiguously.
 struct Halves {
     whole: Vec<u8>,
     first: usize,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bounds of one exploration, and the one safeguard that it leaves out.
+//! The bounds of one exploration of the model, and the one safeguard of the protocol that the
+//! exploration leaves out.
 //!
 //! ```text
 //!   Bounds   the maximum number of messages, connections, crashes, losses …
@@ -90,15 +91,16 @@ pub enum Fault {
     AckBeforeCommit,
     /// Seeded fault: a sender trims records that were sent but not acknowledged.
     TrimSent,
-    /// Seeded fault: a side forgets the past of an epoch that it left.
+    /// Seeded fault: a side forgets its past, the stored state of the streams of the epoch that it
+    /// left.
     PastForgotten,
     /// Seeded fault: a side that reports the ranges of an epoch does not store that it has reported
     /// them.
     NeverSettled,
     /// Seeded fault: a receiver does not compare stream ids.
     NoStreamId,
-    /// Seeded fault: a side believes the `ack_pos` of every record, whatever stream that position
-    /// belongs to.
+    /// Seeded fault: a side believes the acknowledged position (`ack_pos`) of every record,
+    /// whatever stream that position belongs to.
     AckOfAnyStream,
     /// Seeded fault: after a crash, an owner recovers only the stored acked offset, and ignores an
     /// acked offset that a reply carries.
@@ -121,7 +123,8 @@ pub enum Fault {
     /// Seeded fault: on a new connection, a receiver assumes that everything it consumed since its
     /// view was acknowledged.
     AckedTooMuch,
-    /// Seeded fault: a receiver's view does not contain its last skip.
+    /// Seeded fault: a receiver's view does not contain its last skip, the range that it passed
+    /// over without consuming it.
     SkipUnreported,
     /// Seeded fault: the sender resumes at its tail instead of the position that the receiver
     /// needs.

@@ -30,8 +30,8 @@ pub struct Record {
     pub ack: Position,
 }
 
-/// One entry of a ghost, which is `ledger` or `log`: the epoch, stream and position at which a
-/// message was sent or consumed.
+/// One entry of a list that the application keeps in the file: `ledger` of sent messages, or `log`
+/// of consumed ones. The entry holds the epoch, stream and position of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     pub epoch: Epoch,
@@ -138,7 +138,7 @@ impl File {
         Some(record)
     }
 
-    /// Adds a record to the ghost `log`, because the application has consumed that record.
+    /// Adds a record to `log`, the application's list of consumed messages.
     pub fn note(&mut self, acked_offset: AckedOffset, record: Record) {
         self.log.push(Entry {
             epoch: self.epoch,
@@ -149,8 +149,8 @@ impl File {
         });
     }
 
-    /// Trims records up to a position. If `store_first`, the acked offset of a trimmed reply is
-    /// stored before.
+    /// Frees the kept records up to a position. If `store_first`, the acked offset that a freed
+    /// reply carries is stored before.
     pub fn trim(&mut self, position: Position, store_first: bool) {
         if store_first && self.prepared.is_some_and(|prepared| prepared.reply_at < position) {
             self.stored = self.recovered();
@@ -163,7 +163,8 @@ impl File {
         }
     }
 
-    /// Commit that begins an epoch with empty streams.
+    /// Commit of a side that begins an epoch with empty streams, and keeps `past`, the state of the
+    /// epoch that it left.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());

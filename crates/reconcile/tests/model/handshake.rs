@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The frames ATTACH, ATTACHED, CONFIRM and BEGIN, and what each side does when it reads them (SPEC
-//! 12.2).
+//! The handshake of the model: each side's steps when it reads the frames ATTACH, ATTACHED, CONFIRM
+//! and BEGIN (SPEC 12.2).
 //!
 //! ```text
 //!   client `connect`    sends ATTACH
@@ -145,8 +145,8 @@ impl World {
             return self.close(link, CLIENT);
         }
         let (theirs, ours) = (answer.identity.epoch, file.epoch);
-        // The skip is learned even if the epochs differ, because an epoch change may later forget
-        // the client's own streams.
+        // The client reports the server's last skip even if the epochs differ, because after a
+        // change of epoch the client may no longer know its stream.
         self.learn(CLIENT, answer.receiving.skip(), bounds);
         if theirs > ours {
             let file = &mut self.sides[CLIENT].file;
@@ -270,8 +270,8 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // If the seeded fault leaves out one of these three safeguards, the receiver applies
-            // the decision without any check.
+            // If the seeded fault leaves out one of the three safeguards above, the receiver
+            // applies the decision without any check.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);
@@ -379,7 +379,8 @@ impl World {
         }
     }
 
-    /// Commit of a side: it adopts the higher epoch of its peer.
+    /// Commit of a side: the side adopts the higher epoch of its peer, and reports what its old
+    /// streams lost.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -395,7 +396,7 @@ impl World {
         self.detach(side);
     }
 
-    /// Step of a side: its application begins an epoch.
+    /// Step of a side: its application begins an epoch, so both of its streams begin anew.
     pub fn raise(&mut self, side: usize, bounds: &Bounds) {
         let stream = self.stream();
         let acked_offset = self.sides[side].acked_offset();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The invariants of every state, and the invariants at the end of a run without further faults.
+//! The invariants that the model checks: those of every state, and those at the end of a run
+//! without further faults.
 //!
 //! ```text
 //!   broken   checks a state
@@ -11,7 +12,7 @@ use partywall_reconcile::{Cause, Direction, Position, Report};
 use crate::bounds::Bounds;
 use crate::world::{CLIENT, SERVER, Side, World};
 
-/// The invariants of links, with their numbers in the specification.
+/// The invariants of links that the model checks, with their numbers in the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Invariant {
     /// I1: messages are consumed in the order in which they were sent.
@@ -30,7 +31,7 @@ pub enum Invariant {
     Whole,
     /// I11: a direction has one writer, which is the newest owner.
     OneWriter,
-    /// I13: acknowledgements reach the sender.
+    /// I13: every acknowledgement of the receiver finally reaches the sender.
     Acknowledged,
     /// I15: each side reports a skip exactly once.
     ReportedOnce,
@@ -38,7 +39,7 @@ pub enum Invariant {
     NoDeadEnd,
 }
 
-/// The first invariant that this world breaks, if there is one.
+/// The first invariant that this state of the model breaks, if there is one.
 pub fn judge(world: &World, bounds: &Bounds) -> Option<Invariant> {
     broken(world).or_else(|| unquiet(world, bounds))
 }

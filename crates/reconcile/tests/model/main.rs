@@ -66,8 +66,8 @@ use invariants::{Invariant, judge};
 use steps::Step;
 use world::World;
 
-/// An exploration of all worlds within the bounds. It searches for a world for which the function
-/// returns true or, without a function, for a broken invariant.
+/// An exploration of all states (worlds) of the model within the bounds. It searches for a state
+/// for which the function returns true or, without a function, for a broken invariant.
 pub(crate) struct Explored(pub Bounds, Option<fn(&World) -> bool>);
 
 impl Model for Explored {
@@ -100,7 +100,7 @@ impl Model for Explored {
 
 const HOLDS: &str = "I1 to I6, I10, I11, I13, I15, I16";
 
-/// The result of an exploration.
+/// The result of an exploration of the model.
 pub(crate) struct Verdict {
     pub states: usize,
     pub depth: usize,

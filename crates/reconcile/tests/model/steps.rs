@@ -38,7 +38,7 @@ pub enum Step {
 }
 
 impl World {
-    /// Lists the steps that can happen next.
+    /// Lists the steps of the model that can happen next in this state within `bounds`.
     pub fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
         for side in [CLIENT, SERVER] {
             self.steps_of(side, bounds, steps);
@@ -124,7 +124,8 @@ impl World {
         listening && free && life.attaching.is_none() && !this.fenced && !this.file.quarantined
     }
 
-    /// Changes the world by one step.
+    /// Changes this state of the model by one step, and by everything that follows from the step at
+    /// once.
     pub fn take(&mut self, step: Step, bounds: &Bounds) {
         match step {
             Step::Send(side) => {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records, acknowledgements and refusals: what a side sends and reads on a connection.
+//! The traffic of the model on a connection: the records, acknowledgements and refusals that a side
+//! sends and reads.
 //!
 //! Connections begin in `handshake.rs`, not in this file.
 

@@ -23,7 +23,7 @@ use crate::file::{File, Record};
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;
 
-/// A frame on a connection.
+/// A frame on a connection of the model: of the handshake, a record, an ACK or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     Attach(Attach),
@@ -36,8 +36,8 @@ pub enum Frame {
         echo: Nonce,
         reason: Reason,
     },
-    /// The frame CONFIRM. In the client's records from `fresh_from` on, `ack_pos` refers to the
-    /// stream that the client now consumes.
+    /// The frame CONFIRM. In the client's records from `fresh_from` on, the acknowledged position
+    /// `ack_pos` refers to the stream that the client now consumes.
     Confirm {
         echo: Nonce,
         decision: Decision,
@@ -74,7 +74,7 @@ pub enum Reason {
     Quarantined,
 }
 
-/// The state of a handshake on one side.
+/// The state of a connection's handshake on one side of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
@@ -115,11 +115,12 @@ pub struct Life {
     pub next: Position,
     /// The position up to which this side has sent acknowledgements on the active connection.
     pub acked: Position,
-    /// In the peer's records from this position on, `ack_pos` refers to the stream that this side
-    /// sends.
+    /// In the peer's records from this position on, the acknowledged position `ack_pos` refers to
+    /// the stream that this side sends now.
     pub acks_from: Position,
     pub fresh_from: Position,
-    /// A skip that this side decided as a sender, and that the peer may not have applied.
+    /// A skip (a range that the receiver is to pass over) that this side decided as a sender, and
+    /// that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
     /// Reports that are not stored yet. There are some only in a world with the fault
@@ -137,7 +138,7 @@ pub struct Side {
     pub damaged: bool,
 }
 
-/// The state of both sides and of the network.
+/// A state of the model: both sides and the network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     pub sides: [Side; 2],

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connection replaces which, one test for each case (SPEC 12.2).
+//! Tests of `admit`, which decides whether a new connection replaces the present one: one test for
+//! each case (SPEC 12.2).
 
 use partywall_reconcile::attach::{Nonce, admit};
 use partywall_reconcile::{

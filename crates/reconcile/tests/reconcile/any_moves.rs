@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever moves are tried, the watermarks keep their order. Any two pasts are settled once, with
-//! the same result on both sides.
+//! Property tests. Whatever moves are tried on a stream, its watermarks (base, acked, consumed,
+//! received, tail) keep their order. Any two pasts, the stored states of an epoch's streams, are
+//! settled once, with the same result on both sides.
 
 use partywall_reconcile::{
     AckUnfit, Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reconciles any two views, and compares the decision with an independent description of the
-//! expected one.
+//! Property test that reconciles any two views, and compares the decision with an independent
+//! description of the expected one.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Malformed, Position, ReceiverView, RecordDigest,

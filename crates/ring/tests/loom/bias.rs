@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A biased lock: the favoured thread enters without the mutex, and other threads revoke the bias.
-//! Rule: two threads never hold the lock at the same time. The protected value is a cell of loom,
-//! which panics if two threads use it at the same time.
+//! Models of a biased lock: the favoured thread enters without the mutex, and other threads revoke
+//! the bias. Rule: two threads never hold the lock at the same time. The protected value is a cell
+//! of loom, which panics if two threads use it at the same time.
 //!
 //! | model | threads | acquisitions | preemptions | executions |
 //! |---|---|---|---|---|
@@ -20,7 +20,7 @@ use model::explore;
 use partywall_ring::Bias;
 use partywall_ring::bias::Slots;
 
-/// The biased lock of `partywall-sys`, made of loom's primitives.
+/// The biased lock of `partywall-sys`, made of loom's mutex and cell, so that loom explores it.
 struct Lock {
     bias: Bias,
     mutex: Mutex<Slots>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory orders of ring, slab, parking and biased lock, in every interleaving within the stated
-//! bounds.
+//! Models that check the memory orders of ring, slab, parking and biased lock, in every
+//! interleaving within the stated bounds.
 #![cfg(loom)]
 
 #[path = "../model/mod.rs"]

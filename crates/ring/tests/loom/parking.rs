@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Models of both sleepers at once: a writer that sleeps for room and a reader that sleeps for
-//! records always wake each other. A lost wake-up is a deadlock, which loom reports.
+//! Models of both sleepers at once: a writer of a ring that sleeps for room and a reader that
+//! sleeps for records always wake each other. A lost wake-up is a deadlock, which loom reports.
 //!
 //! ```text
 //!  writer                                      reader

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A block of the slab is written, read by the peer, released, and reused. The reader never sees
-//! the later content, and the returned id is that of the block in flight.
+//! Models in which a block of the slab is written, read by the peer, released, and reused. The
+//! reader never sees the later content, and the returned id is that of the block in flight.
 //!
 //! The slab has room for one block, so each message waits until the reader has returned the block
 //! of the message before it. Block ids differ only in their generation, and the slab would refuse a

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scaffolding of the loom models: a bounded exploration, and records whose every word is known.
+//! Helpers of the loom models: a bounded exploration of interleavings, and records whose every word
+//! is known.
 #![allow(dead_code, reason = "each model uses its part")]
 
 use loom::model::Builder;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One direction of a connection within one process: a producer and the consumer of its ring.
+//! Helper of the ring tests: one direction of a connection within one process, as a producer and
+//! the consumer of its ring.
 
 use partywall_layout::{RingSize, segment};
 use partywall_ring::{Consumer, Producer, mem};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A block that the peer returns twice is a violation, even if the block's memory is in flight
-//! again.
+//! Test that a block which the peer returns twice is a violation, even if the block's memory is in
+//! flight again.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Old payload and aborted batches never become records, even if each slot of each payload holds a
-//! record header that will be valid at that slot some laps later (SPEC 4.5).
+//! Tests that old payload and aborted batches never become records. Each slot of each payload holds
+//! a forged record header that will be valid at that slot some laps of the ring later (SPEC 4.5).
 //!
 //! Positions are predictable, so the author of a payload, such as a client of a proxy, can write
 //! such words. The zero that the producer stores after each batch keeps such words invisible. With
@@ -109,7 +109,8 @@ fn forged_payload(size: RingSize, start: Position, len: usize, laps: u64) -> Vec
     payload
 }
 
-/// A deterministic sequence of pseudo-random numbers (xorshift).
+/// Returns a deterministic sequence of pseudo-random numbers (xorshift), each below the bound that
+/// the caller passes.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed * 2 + 1;
     move |below| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings, slab and parking against forged words, misuse and random operations.
+//! Tests of rings, slab and parking: forged words of the peer, misuse by the caller, and random
+//! operations.
 #![cfg(not(loom))]
 
 #[path = "../one_way/mod.rs"]

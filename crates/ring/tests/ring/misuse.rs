@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A programmer's mistake panics with the reason, before anything becomes visible to the peer.
+//! Tests that a mistake in the calling code panics with the reason, before anything becomes visible
+//! to the peer.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

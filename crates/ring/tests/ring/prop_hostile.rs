@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For any content of the peer's region, this side neither panics nor loops nor reads beyond the
-//! ring. It reads a valid record, reads nothing, or reports a violation.
+//! Property tests: for any content of the peer's region, this side neither panics nor loops nor
+//! reads beyond the ring. This side reads a valid record, reads nothing, or reports a violation.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -12,7 +12,8 @@ use proptest::prelude::*;
 const RING_BYTES: u64 = 1024;
 const SLOTS: u64 = RING_BYTES / 64;
 
-/// Input of a test: two words that the peer stores at the begin of a slot.
+/// Input of a test: two words that the hostile peer stores at the begin of a slot, where a record
+/// header would be.
 #[derive(Clone, Debug)]
 struct Forged {
     slot: u64,

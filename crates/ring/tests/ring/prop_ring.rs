@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring behaves as a queue. Any sequence of appends, publications, aborts and reads runs against
-//! a model that knows only the rules of the specification.
+//! Property tests that a ring behaves as a queue. Any sequence of appends, publications, aborts and
+//! reads runs against a model that knows only the rules of the specification.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -27,8 +27,8 @@ struct Record {
     payload: Vec<u8>,
 }
 
-/// The model: a queue with the limits of a ring. It adds up positions, and stores no bytes of a
-/// ring.
+/// The model of a ring: a queue with the limits of a ring, which adds up positions and stores no
+/// bytes.
 struct Model {
     bytes: u64,
     tail: u64,
@@ -218,8 +218,8 @@ proptest! {
                 if run.model.is_batch_full(len) {
                     break;
                 }
-                // The reader reads all published records. After that it has not yet reported less
-                // than an eighth of the ring.
+                // The reader reads all published records. After that, the part of the ring that it
+                // has read and not reported is less than an eighth.
                 while !run.model.queue.is_empty() {
                     run.consume();
                     if run.consumer.is_report_due() {

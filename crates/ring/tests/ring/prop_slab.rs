@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slab allocates memory that no other block overlaps, and gets all of it back. Any sequence of
-//! its operations runs against a plain list of each byte's owner.
+//! Property tests that a slab allocates blocks that do not overlap, and gets all their memory back.
+//! Any sequence of the slab's operations runs against a plain list of each byte's owner.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of a process that ended is resumed by the next one, at any position, by a new producer
-//! and by a new consumer.
+//! Tests in which a process resumes the ring of a process that has ended. A new producer and a new
+//! consumer continue at any position.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

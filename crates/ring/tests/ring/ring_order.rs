@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records arrive whole and in order between two threads, over many laps of a small ring.
+//! Test that records arrive whole and in order from one thread to another, over many laps of a
+//! small ring.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

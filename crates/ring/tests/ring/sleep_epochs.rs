@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sleeper is notified once per sleep, an awake side never, a quiet sleeper only before a wait. A
-//! quiet sleeper has asked not to be notified of each record. It is notified only before the waker
-//! itself waits.
+//! Tests of the notifications between two sides: a sleeper is notified once per sleep, and an awake
+//! side never. A quiet sleeper has asked not to be notified of each record, and is notified only
+//! before the waker itself waits.
 #![cfg(not(loom))]
 
 use partywall_layout::segment;
@@ -37,8 +37,8 @@ fn each_sleep_is_notified_once() {
 }
 
 /// Each arming of the sleeper begins an epoch. If the waker notifies before it publishes, its check
-/// after publishing does not notify again in the same epoch. It notifies again if the sleeper woke
-/// and armed again between the two calls.
+/// after publishing does not notify again in the same epoch. The check notifies again if the
+/// sleeper woke and armed again between the two calls.
 #[test]
 fn early_notification_counts_for_its_epoch() {
     let (mut sleeper, waker) = sides();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of the socket, encoded as bytes.
+//! Functions that encode the messages of shmipc, which this crate writes to the socket.
 //!
 //! ```text
 //!   polling            header                               8
@@ -17,7 +17,7 @@ use super::{
     Header, Kind, STREAM_CLOSE_LENGTH,
 };
 
-/// The message Polling: the queue has elements.
+/// The message Polling: the sender's queue has elements for the receiver of the message.
 #[must_use]
 pub const fn polling(version: u8) -> [u8; HEADER_BYTES] {
     compact(version, Kind::Polling)
@@ -54,7 +54,7 @@ pub fn fallback_header(
     bytes
 }
 
-/// The message HotRestart: the client is to connect to the process that takes over.
+/// The message HotRestart of a server: the client is to connect to the process that takes over.
 #[must_use]
 pub fn hot_restart(version: u8, epoch: u64) -> [u8; 16] {
     with_epoch(version, Kind::HotRestart, epoch)

@@ -57,7 +57,7 @@ impl Header {
         Ok(Self { length, version, kind })
     }
 
-    /// The header as the eight bytes that begin a message.
+    /// Encodes the header as the eight bytes that begin a message.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let [l0, l1, l2, l3] = self.length.to_be_bytes();
@@ -65,18 +65,18 @@ impl Header {
     }
 }
 
-/// Kind of a message, under the names of other implementations.
+/// Kind of a message of shmipc, under the names of other implementations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// Sent by a client: the paths of the files that hold queue and buffers.
     ShmByPath = 0,
-    /// Sent by either side: the queue has elements.
+    /// Sent by either side: its queue has elements for the receiver of the message.
     Polling = 1,
-    /// Sent by either side: it has closed a stream. The message is needed if the queue is full, or
-    /// if the stream's data used the socket.
+    /// Sent by either side: it has closed a stream. The message is needed only if the queue is
+    /// full, or if the stream's data used the socket; otherwise the queue announces the close.
     StreamClose = 2,
-    /// Sent by either side: data for which the shared memory had no room.
+    /// Sent by either side: data of a stream for which the shared memory had no room.
     FallbackData = 3,
     /// Sent by either side: the newest version that the sender supports.
     ExchangeVersion = 4,
@@ -122,7 +122,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why bytes are no valid message.
+/// Why bytes that arrived on the socket are no valid message of shmipc.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {

@@ -40,7 +40,7 @@ pub struct Parser {
     failed: Option<FrameError>,
 }
 
-/// A message of an established connection.
+/// A message of an established connection, as [`Parser::next`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A Polling message: the peer's queue may have elements.
@@ -255,14 +255,15 @@ impl Parser {
 /// header.
 pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
 /// Versions that messages after the handshake may have, whatever version was agreed. Other
-/// implementations do not compare the version, either.
+/// implementations do not compare a message's version with the agreed one, either.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
-/// Size of the buffer into which the socket is read, in bytes.
+/// Size of the parser's buffer into which the socket is read, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// If the buffer has fewer free bytes than this number, the buffered bytes move to its front. Every
-/// message that waits in the buffer is shorter.
+/// If the buffer has fewer free bytes after its content than this number, the buffered bytes move
+/// to its front. Every message that waits in the buffer is shorter, so it then fits.
 const ROOM_BYTES_MIN: usize = 32 << 10;
-/// Fallback data of at least this many bytes is read from the socket directly into its payload.
+/// Fallback data of at least this many bytes is read from the socket directly into the payload of
+/// its message, which saves a second copy.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);
 const _: () = assert!(2 * ROOM_BYTES_MIN <= BUFFER_BYTES);

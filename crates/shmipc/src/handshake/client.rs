@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshake of the connecting side, which has created queue and buffers before.
+//! The handshake of the connecting side of shmipc. The client has created the regions of queue and
+//! buffers before, and gives the server access to them.
 //!
 //! ```text
 //!   File     ▶ ShmByPath 2 ─────────────────────────────────────────────────────────▶ Done 2
@@ -18,7 +19,7 @@ use crate::frame::{HEADER_BYTES, Kind, encode};
 use crate::memory::names::Names;
 use std::collections::VecDeque;
 
-/// How the server gets access to queue and buffers.
+/// How the server gets access to the client's regions of queue and buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// The server receives descriptors of memfds, in version 3. Only a Unix socket carries

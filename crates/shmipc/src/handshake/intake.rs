@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collects bytes until a header, a body, or the byte with descriptors is complete.
+//! Collects the bytes of a shmipc handshake until a header, a body, or the byte with descriptors is
+//! complete.
 //!
 //! ```text
 //!   expect(8) ── feed ── feed ──▶ the eight bytes ── expect(the rest) ── feed ──▶ …
@@ -11,7 +12,7 @@
 use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN, NegotiationError};
 use crate::frame::{HEADER_BYTES, Header, Kind};
 
-/// Collects a fixed number of bytes of a handshake.
+/// Collects a fixed number of bytes of a handshake, which may arrive in pieces.
 #[derive(Debug)]
 pub(super) struct Intake {
     bytes: Vec<u8>,

@@ -43,7 +43,7 @@ pub use server::{HandshakeLimits, ServerHandshake};
 use crate::frame::{FrameError, Kind, MAGIC};
 use partywall::protocol::{ProtocolError, Recognition};
 
-/// A step that the owner of a handshake performs.
+/// A step that the owner of a handshake's state machine performs on the socket or in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Write these bytes to the socket.
@@ -76,7 +76,7 @@ pub enum Step {
     },
 }
 
-/// Why a handshake failed. The owner closes the connection at once.
+/// Why a handshake of shmipc failed. The owner of the state machine closes the connection at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NegotiationError {
@@ -156,7 +156,8 @@ impl From<NegotiationError> for ProtocolError {
     }
 }
 
-/// Length of the longest path or name, in bytes; it is also the system's limit for paths.
+/// Length in bytes of the longest path or name that a handshake message may contain. The value is
+/// also the system's limit for paths.
 pub const PATH_BYTES_MAX: u16 = 4096;
 /// Length in bytes of the shortest message with two names: header, two lengths, and one byte for
 /// each name.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshake of the accepting side, which creates no memory, and maps that of the client.
+//! The handshake of the accepting side of shmipc, which creates no memory, and maps the client's
+//! memory.
 //!
 //! ```text
 //!   First ─ ShmByPath 2 ─▶ Body ─▶ Mapping ──────────────────────────────────────────────▶ Done 2
@@ -47,7 +48,7 @@ enum State {
     /// Version 3 is agreed. The machine awaits the message that says how the client shares its
     /// memory.
     Names,
-    /// The machine awaits the rest of a message with names.
+    /// The machine awaits the rest of the message that names the client's memory files.
     Body {
         kind: Kind,
         version: u8,

@@ -88,15 +88,15 @@ impl Backing {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
         let map = map(file.fd(), size)?;
-        // Files have no seals, and some implementations truncate a file whose name they want to
-        // use.
+        // The mapping is guarded, because files have no seals, and some implementations truncate a
+        // file whose name they want to use.
         map.guard()?;
         let identity = file.identity();
         Ok((Self { kind: Kind::File(file), identity }, map))
     }
 
-    /// Seals the size of the memfd. The caller does so once it has filled the memfd. If the memory
-    /// is a file, the call has no effect.
+    /// Seals the size of the memfd, so that no process can truncate the memory. The caller seals
+    /// the memfd once it has filled it. If the memory is a file, the call has no effect.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ pub fn sweep(prefix: &str) -> usize {
     abandoned.count()
 }
 
-/// Rules that the peer's memory must follow.
+/// Rules that the peer's memory must follow before this process maps it.
 #[derive(Clone, Debug)]
 pub struct MemoryRules {
     /// Size of the largest region that the peer may share, in bytes.
@@ -192,8 +192,8 @@ impl PeerMemory {
         let stat = stat(fd.as_fd())?;
         check(&stat, allowed.size_max)?;
         if !stat.is_memory {
-            // The file is not in memory. A process of the peer might supply its pages, and every
-            // access would wait for that process.
+            // The descriptor refers to a file that is not in memory. A process of the peer might
+            // supply the file's pages, and every access would wait for that process.
             return Err(BackingError::NoMemory);
         }
         Ok(Self { fd, stat, is_guarded: allowed.is_guarded, place: None })
@@ -303,7 +303,7 @@ fn check(stat: &SharedFileStat, size_max: u64) -> Result<(), BackingError> {
     Ok(())
 }
 
-/// Why the memory of a region is unavailable.
+/// Why the memory of a region, a memfd or a file, could not be created, opened or mapped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
@@ -348,7 +348,8 @@ pub enum BackingError {
         /// User id of the peer.
         expected: u32,
     },
-    /// The peer's memory can be truncated, and this process cannot guard a further mapping.
+    /// The peer's memory can be truncated, and this process cannot guard a further mapping, because
+    /// too many mappings are guarded already.
     #[error(transparent)]
     Unguarded(#[from] TableFull),
     /// A system call on the memory of a region failed.
@@ -361,14 +362,15 @@ pub enum BackingError {
     },
 }
 
-/// Why a region could not be created or opened.
+/// Why a region of queues or buffers could not be created or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// The memory of the region could not be created, opened or mapped.
     #[error(transparent)]
     Backing(#[from] BackingError),
-    /// The settings fit no layout of a region.
+    /// The settings of this process fit no layout of a region, for example because the region is
+    /// too small.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The memory has content that no region or queue can have.

@@ -155,9 +155,10 @@ fn token() -> u64 {
 /// Length in bytes of the longest prefix, with token, process id and directory. Of the 255 bytes of
 /// a file name, other implementations reserve 48 for the epoch and 27 for the queue's number.
 pub const PREFIX_BYTES_MAX: usize = 255 - EPOCH_BYTES_MAX - QUEUE_BYTES_MAX;
-/// Length in bytes of `_epoch_`, 20 digits, `_` and 20 digits.
+/// Length in bytes of the longest part that a hot restart adds to a name: `_epoch_`, 20 digits, `_`
+/// and 20 digits.
 const EPOCH_BYTES_MAX: usize = 48;
-/// Length in bytes of `_queue_` and 20 digits.
+/// Length in bytes of the longest end of a queue's name: `_queue_` and 20 digits.
 const QUEUE_BYTES_MAX: usize = 27;
 
 #[cfg(test)]

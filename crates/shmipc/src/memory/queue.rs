@@ -38,7 +38,7 @@ pub struct Element {
     pub status: u32,
 }
 
-/// Offsets of the words in a ring's header.
+/// Offsets in bytes of the words in a ring's header, which differ between processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLayout {
     pub(crate) head: usize,
@@ -157,7 +157,7 @@ impl Queue {
     }
 }
 
-/// One of the two rings of a queue region.
+/// One of the two rings of a queue region, as producer and consumer access it.
 #[derive(Clone, Debug)]
 struct Ring {
     map: Arc<SharedMap>,
@@ -178,8 +178,8 @@ impl Ring {
         let at = self.base + at;
         self.map.store(at, low(value));
         if before >> 32 != value >> 32 {
-            // For a moment the peer sees a lower counter than before, but never one above the new
-            // value.
+            // The low word is stored first. For a moment the peer may see a lower counter than
+            // before, but never one above the new value.
             self.map.store(at + 4, low(value >> 32));
         }
     }
@@ -213,7 +213,7 @@ impl Ring {
     }
 }
 
-/// Why an element was not added to the ring.
+/// Why [`Producer::put`] did not add an element to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutError {
     /// The ring has no room for another element.
@@ -294,13 +294,14 @@ impl Producer {
         FillWatch { ring: self.ring.clone() }
     }
 
-    /// Whether the file of the queue region was truncated while it was mapped.
+    /// Whether the file of the queue region was truncated while it was mapped. Reads of the region
+    /// then return zeros.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
     }
 }
 
-/// A handle that reads how full a ring is.
+/// A handle for metrics that reads how full a ring is, while the ring is in use.
 #[derive(Clone, Debug)]
 pub struct FillWatch {
     ring: Ring,
@@ -332,7 +333,7 @@ impl RoomWatch {
     }
 }
 
-/// The end of a ring that takes elements.
+/// The end of a ring that takes elements, which the peer adds. One thread at a time uses it.
 #[derive(Debug)]
 pub struct Consumer {
     ring: Ring,
@@ -433,7 +434,8 @@ impl Consumer {
         FillWatch { ring: self.ring.clone() }
     }
 
-    /// Whether the file of the queue region was truncated while it was mapped.
+    /// Whether the file of the queue region was truncated while it was mapped. Reads of the region
+    /// then return zeros.
     pub fn is_damaged(&self) -> bool {
         self.ring.map.is_damaged()
     }
@@ -459,9 +461,10 @@ const fn region_bytes(capacity: u32) -> usize {
 
 /// Default capacity of a queue in the other implementations, in elements.
 pub const CAPACITY_DEFAULT: u32 = 8192;
-/// The largest accepted capacity in elements: a ring of 192 MiB.
+/// The largest accepted capacity of a ring in elements; such a ring takes 192 MiB.
 pub const CAPACITY_MAX: u32 = 1 << 24;
-/// The capacity of a created ring is a multiple of this number of elements.
+/// The capacity of a created ring is a multiple of this number of elements, so that no counter
+/// crosses a cache line.
 const CAPACITY_STEP: u32 = 16;
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const ELEMENT_BYTES: usize = 12;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffer regions of this process, identified by device and inode instead of name.
+//! Registry of the buffer regions that this process has mapped, identified by device and inode
+//! instead of file name. Every session looks up here whether its region is mapped already.
 //!
 //! ```text
 //!   session A ─┐  (device, inode)
@@ -42,7 +43,8 @@ pub fn create_buffer(
 }
 
 /// Returns the buffer region in the memory `given`. Sessions of this process that use the same
-/// memory share its state. The region is guarded if any of these sessions needs a guard.
+/// memory share its state. If any of these sessions needs a guard, the mapping is guarded: a
+/// truncation of the file then does not kill this process.
 ///
 /// # Errors
 ///
@@ -57,8 +59,8 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();
-    // No backing is dropped while the lock is held, because the drop would remove a file under the
-    // lock.
+    // No `Backing` is dropped while the lock is held, because its drop would remove a file under
+    // the lock, and a file system call may block.
     if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
         return Some(backing);
     }

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Differences from shmipc-go: if the session whose turn it is has broken, another session supplies
-//! the stream. If no session is left, all connect at once, not after `rebuild_interval`. Streams
-//! that are not clean are closed, and the pool hands out no stream that the peer has closed.
+//! the stream. If no session is left, all connect at once, not after `rebuild_interval`. A stream
+//! that is put back after a failed call, or with an unread message, is closed. The pool hands out
+//! no stream that the peer has closed.
 
 mod notices;
 mod place;
@@ -190,7 +191,7 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // The wait cannot fail, because `self` holds the sender of the channel.
+                // The wait cannot fail, because `self` holds the sender of the watched view.
                 let _ = changes.changed().await;
                 continue;
             };
@@ -248,7 +249,7 @@ impl SessionManager {
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // The wait cannot fail, because `self` holds the sender of the channel.
+        // The wait cannot fail, because `self` holds the sender of the watched view.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }

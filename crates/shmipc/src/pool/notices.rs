@@ -6,8 +6,8 @@
 //!   connection ─▶ PoolObserver ─▶ Notices: one entry for each connection ─▶ supervisor
 //! ```
 //!
-//! Each connection has one entry, whatever its peer sends: the latest epoch, and whether it has
-//! ended.
+//! The table has one entry for each connection, however often the peer announces a hot restart. An
+//! entry holds the epoch of the last announced hot restart, and whether the connection has ended.
 
 use crate::Shmipc;
 use crate::transport::{Control, Observer};
@@ -22,7 +22,7 @@ pub(super) struct Notices {
     came: Notify,
 }
 
-/// The notices of one connection that the supervisor has not taken yet.
+/// Entry of the table: the events of one connection that the supervisor has not taken yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
     /// Epoch of a hot restart that the server announced.
@@ -31,7 +31,7 @@ pub(super) struct Notice {
 }
 
 impl Notices {
-    /// Waits until any connection has left a notice. Cancel-safe.
+    /// Waits until a connection of the pool has reported an event here. Cancel-safe.
     pub(super) async fn came(&self) {
         self.came.notified().await;
     }
@@ -42,7 +42,7 @@ impl Notices {
     }
 
     /// Puts the notices `early` of connection `number` back into the table. The supervisor calls
-    /// this function if it does not know that connection yet.
+    /// this function if it does not know that connection yet, and takes the notices again later.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
@@ -65,7 +65,8 @@ impl Notices {
     }
 }
 
-/// The protocol of one connection of a pool, with an observer of its own.
+/// The protocol object with which a pool opens one connection. It gives the connection `observer`,
+/// which passes the connection's events to the supervisor.
 #[derive(Debug)]
 pub(super) struct ObservedShmipc {
     pub(super) shmipc: Shmipc,
@@ -90,7 +91,8 @@ impl Protocol for ObservedShmipc {
     }
 }
 
-/// Observes one connection for the supervisor.
+/// Observer of one connection of a pool. It notes a hot restart that the server announces, and the
+/// connection's end, in [`Notices`] for the supervisor.
 #[derive(Debug)]
 pub(super) struct PoolObserver {
     number: u64,

@@ -9,8 +9,8 @@
 //!   put_back: clean ─▶ idle          drop, or put_back otherwise ─▶ closed
 //! ```
 //!
-//! After an abandoned wait the answer may still arrive, and would be taken for the answer to the
-//! next call. So a stream with an abandoned wait is never reused.
+//! If the caller drops the future of a `recv`, the answer may still arrive later. The next user of
+//! the stream would take it for the answer to another call. So such a stream is never reused.
 
 use super::place::Place;
 use partywall::tokio::{RecvStream, Reservation, SendStream, Stream, StreamIo};
@@ -70,8 +70,8 @@ impl Condition {
         };
     }
 
-    /// Records that a call begins to wait, and returns the condition before. If the future of the
-    /// call is dropped, the stream stays dirty.
+    /// Records that a `send` or `recv` begins to wait: sets the condition to `Dirty`, and returns
+    /// the condition before. If the future of the call is dropped, the stream stays dirty.
     fn begin(&mut self) -> Self {
         std::mem::replace(self, Self::Dirty)
     }
@@ -93,7 +93,7 @@ impl PooledStream {
     /// Ends the use of this stream, and keeps the stream for the next call; returns whether it was
     /// kept. The stream is closed instead if
     ///
-    /// - a message is unread, or the peer has closed it;
+    /// - a message is unread, or the peer has closed the stream;
     /// - a call on the stream failed or was cancelled;
     /// - messages of its session used the socket meanwhile, on any stream;
     /// - its session was replaced, or [`max_stream_num`](crate::Config::max_stream_num) are idle

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The task of a pool: replaces sessions that break, and moves them to a new process.
+//! The supervisor of a pool: a task that connects the pool's sessions and replaces sessions that
+//! break. In a hot restart it replaces each session by one to the new server process.
 //!
 //! ```text
 //!   place   connected ── ended ─▶ empty ── rebuild_interval, or a caller waits ─▶ connecting
@@ -78,7 +79,7 @@ pub(super) struct Ledger {
     pub(super) past: SessionMetrics,
 }
 
-/// State of the supervisor's task.
+/// State of the supervisor, the task that keeps the pool's sessions connected.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
@@ -170,7 +171,8 @@ impl Supervisor {
         [self.migrator.next_deadline(), self.rebuild, over, monitor].into_iter().flatten().min()
     }
 
-    /// Performs the actions that are due, and connects if a caller waits for a session.
+    /// Performs the actions that are due: retries after hot restarts, the end of replaced sessions,
+    /// and connecting empty places. Connects at once if a caller waits for a session.
     fn poll(&mut self) {
         let now = Instant::now();
         while let Some(due) = self.migrator.poll(now) {

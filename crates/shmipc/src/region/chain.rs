@@ -95,7 +95,8 @@ impl Chain {
             self.region.give(number, piece);
             return Ok(words.next);
         }
-        // The sum of all parts stays below the size of the region, since no slice is claimed twice.
+        // The sum cannot overflow: no slice is claimed twice, so the message is shorter than the
+        // region.
         self.len += words.size as usize;
         let part =
             Part { list: number, piece, start: words.start as usize, len: words.size as usize };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Positions of lists and slices in a region: its creator plans them, and the side that maps the
-//! region reads them once.
+//! Positions of the lists and slices in a buffer region. The region's creator plans them, and the
+//! side that maps the region reads them once.
 //!
 //! ```text
 //!   0        8                                     lists back to back, ascending by capacity
@@ -299,7 +299,7 @@ pub enum PlanError {
     },
 }
 
-/// Upper bound of the lists in a region, and so of every loop over them.
+/// Upper bound of the lists in a region, and so of every loop over them. The default has three.
 pub const LISTS_MAX: u32 = 64;
 /// Lower bound of the slices of a list: from a list with fewer slices, none can be allocated.
 pub const SLICES_MIN: u32 = 2;
@@ -328,5 +328,6 @@ pub(crate) const SLICE_DATA: usize = 20;
 
 /// Flag of a slice: another slice follows in the list or message.
 pub(crate) const HAS_NEXT: u8 = 1;
-/// Flag of a slice: it is allocated. If the flag is clear, the slice may be allocated all the same.
+/// Flag of a slice: the slice is allocated. A process sets the flag only after it has removed the
+/// slice from the list, so an allocated slice may briefly have a clear flag.
 pub(crate) const IN_USE: u8 = 2;

@@ -37,7 +37,8 @@ pub enum Role {
     Mapper,
 }
 
-/// The free slices of one class, as this process uses them.
+/// One free list of the region: the free slices of one size, and what this process needs to
+/// allocate and free them.
 #[derive(Debug)]
 pub(super) struct List {
     map: Arc<SharedMap>,
@@ -102,8 +103,8 @@ impl List {
         }
         let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.word(LIST_FREE);
-        // The last free slice is never allocated, because head and tail of the list would have to
-        // change together.
+        // The last free slice is never allocated: the list's head and tail would have to change
+        // together, which no single atomic operation can do.
         if (self.map.add(free, MINUS_ONE) as i32).wrapping_sub(1) > 0 {
             if let Some(index) = self.take_head() {
                 return self.taken(index);
@@ -194,7 +195,7 @@ impl List {
         // links this one, and another thread can allocate it.
         self.pieces.release(piece);
         let relative = self.geometry.relative(index);
-        // One swap suffices for the tail, where other implementations swap it with a loop of CAS.
+        // One atomic swap replaces the tail; other implementations do the same with a loop of CAS.
         let tail = self.map.swap(self.word(LIST_TAIL), relative);
         let Some(last) = self.geometry.index(tail).filter(|last| *last != index) else {
             return self.stop();
@@ -254,14 +255,16 @@ impl List {
 
     /// Whether the list allocates no more slices, because a fault was detected.
     pub(super) fn is_stopped(&self) -> bool {
-        // ORDER: Relaxed: a slice that is allocated after the stop does no harm, because each slice
-        // is checked.
+        // ORDER: Relaxed: `is_stopped` only ends further allocation. A slice (a block for one part
+        // of a message) that is still allocated after the stop does no harm, because the user of a
+        // slice checks its offset and size.
         self.is_stopped.load(Ordering::Relaxed)
     }
 
     #[cold]
     fn stop(&self) {
-        // ORDER: Relaxed, for the reasons in `is_stopped` and `violations`.
+        // ORDER: Relaxed: a slice that is allocated after the stop is checked all the same, and no
+        // other access depends on `violations`.
         self.is_stopped.store(true, Ordering::Relaxed);
         self.violations.fetch_add(1, Ordering::Relaxed);
     }
@@ -295,9 +298,10 @@ impl List {
 
 const MINUS_ONE: u32 = u32::MAX;
 
-/// Number of attempts to advance the head of a list before the list counts as exhausted, as in
-/// other implementations.
+/// Number of attempts of one allocation to advance the head of a list, as in other implementations.
+/// After the last one the allocation finds no slice.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
 
-/// Number of invalid heads in one allocation before the list counts as broken.
+/// Number of invalid `next` words that one allocation may read at the list's head. With the last of
+/// them, the list counts as broken; a race with another process causes fewer.
 const STRANGE_MAX: u32 = 16;

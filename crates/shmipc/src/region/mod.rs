@@ -50,9 +50,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A mapped buffer region for one session of this process. Each session has a cache of its own, and
-/// the slices that it allocates refer only to that session. So two sessions share only the shared
-/// memory.
+/// A mapped buffer region for one session of this process. Each session has its own `BufferRegion`,
+/// with its own cache of freed slices. All those over the same memory refer to one `Shared`.
 #[derive(Debug)]
 pub struct BufferRegion {
     shared: Arc<Shared>,
@@ -100,8 +99,8 @@ impl BufferRegion {
         let map = Arc::new(map);
         let mut lists = Vec::with_capacity(geometry.lists().len());
         for list in geometry.lists() {
-            // A checked geometry is within the region, so the list always exists in the mapped
-            // memory.
+            // The geometry was checked: every list is within the mapped memory, so `List::new`
+            // never returns `None` here.
             let made = List::new(Arc::clone(&map), *list, role);
             lists.push(
                 made.ok_or_else(|| Damage::new("a list lies behind its region", list.end()))?,
@@ -165,7 +164,7 @@ impl BufferRegion {
                 chain.push(Slice::new(Arc::clone(self), number, piece, size));
             }
         }
-        // If slices are missing, dropping `chain` frees the slices that were found.
+        // If too few slices were free, dropping `chain` frees those that were allocated.
         (missing == 0).then_some(chain)
     }
 
@@ -302,9 +301,9 @@ impl BufferRegion {
         (0..self.shared.lists.len()).map(|number| self.spare(number)).collect()
     }
 
-    /// The caller reports that a session begins. From now on the session caches some freed slices
-    /// and allocates from them first, so an answer uses the memory of its request. Most slices
-    /// remain for the peer.
+    /// The caller reports that a session begins. From now on the session caches some freed slices,
+    /// and allocates from its cache first. So an answer uses the memory of its request, which the
+    /// processor has cached. Most slices remain for the peer.
     pub fn join(&self) {
         // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
@@ -375,7 +374,7 @@ impl BufferRegion {
     }
 
     /// Number of slices of list `number` that this session could allocate if no other session
-    /// allocated.
+    /// allocated: free ones, and those in its cache.
     fn spare(&self, number: usize) -> i32 {
         let kept = i32::try_from(self.cache.count(number)).unwrap_or(0);
         self.shared.lists[number].free() + kept
@@ -414,8 +413,8 @@ impl Drop for BufferRegion {
     }
 }
 
-/// All sessions of this process together cache about one part in `KEPT_PART` of a list, and each
-/// session at most a fixed number.
+/// All sessions of this process together cache at most 1/`KEPT_PART` of a list's slices, and each
+/// session at most `KEPT_MAX` of a list. The peer can allocate all other slices.
 const KEPT_PART: usize = 8;
 const KEPT_MAX: usize = 64;
 
@@ -449,8 +448,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Creates a damage. `what` is a whole phrase that says what is wrong, and `found` is the
-    /// number that proves it.
+    /// Creates the error. `what` is a phrase that names the broken rule, and `found` is the invalid
+    /// number in the shared memory.
     #[cold]
     pub(crate) fn new(what: &'static str, found: impl Into<u64>) -> Self {
         Self { what, found: found.into() }

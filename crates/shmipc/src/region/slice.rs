@@ -11,13 +11,15 @@ use partywall_sys::Piece;
 use std::fmt;
 use std::sync::Arc;
 
-/// Contiguous shared memory for a message, or a part of one. Dropping the value frees the slice.
+/// Contiguous shared memory for a message, or for a part of a message. Dropping the value frees the
+/// slice.
 ///
 /// The initial content consists of bytes that either process wrote into the slice earlier.
 pub struct Slice {
     region: Arc<BufferRegion>,
     list: usize,
-    /// The claim to the slice; `None` once the slice was given up.
+    /// The claim to the slice, which this process alone may use; `None` once the slice is in a
+    /// message.
     piece: Option<Piece>,
     len: usize,
 }
@@ -65,13 +67,13 @@ impl Slice {
         self.len = len;
     }
 
-    /// Shortens the message in the slice to `len` bytes; does nothing if it has no more than that.
+    /// Shortens the message in the slice to `len` bytes; does nothing if the message is not longer.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Makes the slice part of a message of `region`, before the slice at `next`; returns the
-    /// slice's own offset.
+    /// Makes the slice part of a message in `region`, and links it to the message's next slice, at
+    /// offset `next`. Returns the slice's own offset.
     pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);

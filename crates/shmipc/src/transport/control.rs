@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Control of a connection as a whole: hot restarts, metrics, and the connection's end.
+//! Handle to an established connection for its observer: announces hot restarts, reads metrics, and
+//! reports the connection's end.
 //!
 //! ```text
 //!   receiver ── HotRestart, HotRestartAck, end ──▶ Control ──▶ Observer: Connections, or a pool
@@ -27,7 +28,7 @@ use std::sync::{Arc, Weak};
 #[cfg(feature = "tokio")]
 use std::time::Instant;
 
-/// Control of a connection, as the connection's observer uses it.
+/// Handle to a connection, for the connection's observer: the table of connections, or a pool.
 pub(crate) struct Control {
     number: u64,
     is_client: bool,
@@ -65,7 +66,7 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn ended(&self, connection: &Control);
 }
 
-/// The parts of which [`Control`] is made.
+/// Arguments of [`Control::new`].
 pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,
@@ -93,7 +94,7 @@ impl Control {
         }
     }
 
-    /// The number that the observer gave this connection.
+    /// The number of this connection in the reports to the application's observer (a callback).
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -120,7 +121,7 @@ impl Control {
         self.write(|outlet| outlet.restart(epoch));
     }
 
-    /// Acknowledges to the peer a hot restart: this process has moved.
+    /// Acknowledges to the peer a hot restart: this client has connected to the new server process.
     #[cfg(feature = "tokio")]
     pub(crate) fn acknowledge(&self, epoch: u64) {
         self.write(|outlet| outlet.acknowledge_restart(epoch));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of a connection: a session reads them under Partywall's names, a monitor under the
-//! names of shmipc-go.
+//! Counters of one shmipc connection. The session reports them under Partywall's names, and a
+//! metrics monitor gets them under the names of shmipc-go.
 
 use super::streams::Streams;
 use crate::region::BufferRegion;

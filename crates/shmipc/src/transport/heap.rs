@@ -94,18 +94,20 @@ impl Drop for OnHeap {
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
         // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
-            // ORDER: Relaxed: the driver sets `is_held` again before it relies on the flag.
+            // ORDER: Relaxed: the driver sets `is_held` again, in `Heap::holds`, before it stops
+            // reading.
             used.is_held.store(false, Ordering::Relaxed);
             used.driver_waker.wake();
         }
     }
 }
 
-/// Heap bytes that a message takes, overhead included, because many small messages use much memory,
-/// too.
+/// Heap bytes that a message takes, with its overhead. Without the overhead, many small messages
+/// could use far more memory than the limit.
 fn weight(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + MESSAGE_BYTES
 }
 
-/// Approximate overhead of a message in bytes: the value, its place in a queue, and the allocator.
+/// Approximate heap bytes of a message besides its payload: the message value, its place in a
+/// queue, and the allocator's overhead.
 const MESSAGE_BYTES: u64 = 192;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the socket of a connection, message by message.
+//! The inlet of a connection: reads the connection's socket, and parses the bytes into messages.
 
 use super::FallbackLimits;
 use crate::frame::{Frame, Parser};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection of the protocol shmipc, as Partywall's sessions use it.
+//! A connection of the protocol shmipc, as Partywall's sessions use it. An element is an entry of
+//! the ring that names a message's slices; fallback data is a message that is sent over the socket.
 //!
 //! ```text
 //!   ConnectionSender ─ slices ─▶ chain ─▶ element in the ring ─▶ Polling if idle    sender.rs
@@ -52,7 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::Streams;
 
-/// The parts of an established connection.
+/// Arguments of [`connection`]: socket, memory and settings of an established connection.
 pub(crate) struct ConnectionParts {
     pub socket: Socket,
     /// Bytes of the established connection that were read together with the handshake.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the socket of a connection: wake-ups, fallback data and closes of streams, in order.
-//! Bytes that the system does not accept at once are buffered.
+//! The outlet of a connection: writes wake-ups, fallback data and closes of streams to the
+//! connection's socket, in order. Bytes that the system does not accept at once are buffered.
 
 use super::FallbackLimits;
 use super::counters::ConnectionCounters;
@@ -126,9 +126,9 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether the peer has everything that was written, so that hanging up loses nothing. On a
-    /// Unix socket, returns whether the peer has read everything. Over TCP, this side learns that
-    /// only when the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter)
+    /// Whether the peer has received everything that was written, so that hanging up loses nothing.
+    /// On a Unix socket, returns whether the peer has read everything. Over TCP, this side learns
+    /// that only when the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter)
     /// detects.
     pub(super) fn is_taken(&self) -> bool {
         self.is_closed || self.family() == Family::Unix && self.has_arrived()
@@ -147,8 +147,8 @@ impl Outlet {
         }
     }
 
-    /// Whether no bytes are on the way: neither buffered in this outlet nor in the system. Returns
-    /// `true` if the system does not report its buffered bytes.
+    /// Whether all written bytes have arrived: none is buffered in this outlet or in the system.
+    /// Returns `true` if the system does not report its buffered bytes.
     fn has_arrived(&self) -> bool {
         !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
     }
@@ -210,5 +210,6 @@ impl Outlet {
     }
 }
 
-/// Capacity in bytes to which an empty buffer for unsent bytes shrinks.
+/// Capacity in bytes to which the buffer for unsent bytes shrinks once it is empty. So one long
+/// message does not occupy memory for the rest of the connection.
 const REST_KEPT_MAX: usize = 64 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams whose close came through the ring. The receiver reports a close once no data of the
-//! stream can remain on the socket.
+//! The set of streams whose close came through the ring and was not reported to the session yet.
+//! The receiver reports a close once no data of the stream can remain on the socket.
 //!
 //! A peer may delay the report of a close with a message on the socket that the peer never
 //! finishes. The set stays bounded all the same: streams that this side has closed meanwhile are
@@ -36,8 +36,8 @@ impl PendingCloses {
     }
 }
 
-/// The set is searched for streams that this side has closed when it holds more than twice the
-/// number of open streams plus this number.
+/// When the set holds more than twice the number of open streams plus this number, streams that
+/// this side has closed are removed. The margin keeps such searches rare.
 const SPARE: usize = 64;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiving end of a connection: it takes elements from the ring first, and then reads the
-//! socket.
+//! The receiving end of a connection. It takes elements, the entries that name a message or a
+//! close, from the ring first, and then reads frames, the messages on the socket.
 //!
 //! ```text
 //!   ring ── element ─▶ event: message, new stream; a close waits until the socket was read
@@ -49,8 +49,8 @@ pub(super) struct Receiver {
     frame: Option<Frame>,
     /// Streams whose close came through the ring, while their last data may still be on the socket.
     closing: PendingCloses,
-    /// Number of elements that the receiver takes before it reads the socket, or before it
-    /// processes the frame that it has read.
+    /// Number of queue elements that the receiver may still take before it turns to the socket:
+    /// reads it, or processes the frame that it has read.
     turn: u32,
     /// Whether the receiver must read the socket, because data may have arrived on it.
     must_read: bool,
@@ -149,7 +149,8 @@ impl Receiver {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
-    /// Reports the pending closes, because no data of these streams remains on the socket.
+    /// Reports the ends of streams that the peer has closed. The reports were kept back while the
+    /// socket could still contain data of these streams.
     fn confirm_closes(&mut self) {
         for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {
@@ -275,7 +276,7 @@ impl ConnectionReceiver for Receiver {
                 }
             }
             self.turn = TURN;
-            // After some elements the receiver reads the socket, even if the ring is never empty.
+            // After `TURN` elements the receiver reads the socket, even if the ring is never empty.
             self.must_read |= is_their_turn;
             match self.check_socket()? {
                 // The socket had no message, but the ring may have more elements.
@@ -295,8 +296,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // A quiet caller polls again by itself, so it needs no wake-up by the ring or the
-            // socket. Its next call reads the ring and the socket.
+            // With `quiet` the caller polls again by itself, so it needs no wake-up by the ring or
+            // the socket. The caller's next poll reads both.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
@@ -320,8 +321,8 @@ impl ConnectionReceiver for Receiver {
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.polls = self.polls.wrapping_add(1);
-        // The next poll reads the socket. Whether the socket has data is unknown, so the caller
-        // does not spin longer for its sake.
+        // The next poll reads the socket. Whether the socket has data is unknown, so this function
+        // reports no data: otherwise the caller would spin longer for nothing.
         self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
@@ -356,10 +357,11 @@ fn damaged(damage: Damage) -> ProtocolError {
     ProtocolError::Violation { what: damage.to_string() }
 }
 
-/// The bits of an element's status that have a meaning.
+/// The bits of an element's status that have a meaning; the receiver ignores the other bits.
 const STATUS_BITS: u32 = 0xff;
 /// Number of elements after which the receiver reads the socket, so that a ring that is never empty
 /// does not delay the socket's data.
 const TURN: u32 = 256;
-/// Number of polls after which a driver that never sleeps reads the socket once.
+/// Number of polls after which a driver that never sleeps reads the socket once. A read costs a
+/// system call, so not every poll reads.
 const POLLS_PER_READ: u32 = 64;

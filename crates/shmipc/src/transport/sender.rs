@@ -233,8 +233,8 @@ impl ConnectionSender for Sender {
 
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
-        // A peer that has hung up takes no more messages, even if this side has not yet read the
-        // connection's end from the socket.
+        // If the peer has hung up, this side need not wait: the peer takes no more messages, even
+        // if the connection's end was not yet read from the socket.
         is_taken || self.room.has_hung_up()
     }
 

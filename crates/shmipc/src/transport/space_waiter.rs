@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A descriptor on which a sender waits for room. The peer does not notify when it has taken
-//! elements or freed slices, so a timer makes the sender check again. The system notifies when the
-//! socket accepts bytes.
+//! A descriptor on which a sender waits for room: in the ring, in the region, or in the socket's
+//! buffer. The peer does not notify when it has taken elements or freed slices, so a timer makes
+//! the sender check again. The system notifies when the socket accepts bytes.
 
 use crate::memory::queue::RoomWatch;
 use crate::region::BufferRegion;
@@ -41,8 +41,8 @@ impl SpaceWaiter {
         Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
     }
 
-    /// Arms the descriptor, which then becomes readable after [`RETRY_AFTER`]. If `for_socket`, the
-    /// descriptor also becomes readable when the socket accepts bytes or the peer hangs up.
+    /// Arms the descriptor. If `for_socket`, the descriptor becomes readable when the socket
+    /// accepts bytes or the peer hangs up; otherwise it becomes readable after [`RETRY_AFTER`].
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
         self.watch(for_socket)?;
         // ORDER: Relaxed: the thread that arms the descriptor also reads `has_hung_up`.
@@ -69,8 +69,8 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Adds the socket to the epoll set if `is_polled`, and otherwise removes it. A socket that
-    /// stayed in the set would report a hang-up for ever.
+    /// Adds the socket to the epoll set behind the descriptor if `is_polled`, and otherwise removes
+    /// it. A socket that stayed in the set would report a hang-up for ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
         // ORDER: Relaxed: one thread at a time arms and disarms the descriptor; for other threads
         // `waits_for_socket` is only a hint.
@@ -101,5 +101,6 @@ impl ConnectionSpace for SpaceWaiter {
     }
 }
 
-/// Time between two checks of a waiting sender for room in the ring.
+/// Time between two checks of a waiting sender for room in the ring or the region. The peer does
+/// not notify of such room, so this time bounds how late the sender notices the room.
 const RETRY_AFTER: Duration = Duration::from_millis(1);

@@ -44,7 +44,7 @@ pub(super) enum Owner {
     Known,
     /// The data belongs to a new stream, which it opens.
     New,
-    /// The data belongs to no stream, and is discarded.
+    /// The data belongs to a stream that is closed or was never open, and is discarded.
     None,
 }
 
@@ -163,10 +163,10 @@ impl Table {
     }
 }
 
-/// The first id that a side gives a stream it opens, as in other implementations.
+/// The id of the first stream that a side opens, as in other implementations.
 const FIRST_NAME: u32 = 2;
-/// Lower bound of the closed streams whose id is remembered. If the ring has a larger capacity,
-/// that capacity is the bound.
+/// Number of closed streams whose id is remembered, if the ring's capacity is not larger. With a
+/// larger ring it is that capacity, because that many elements of closed streams may be in flight.
 const CLOSED_MIN: usize = 1 << 16;
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ fn descriptors_of_other_kinds_are_refused() {
     assert!(matches!(PeerMemory::descriptor(zero.into(), &allowed), Err(BackingError::NoFile)));
     let large = create_memfd("large", (1 << 20) + 4096).unwrap();
     assert!(matches!(PeerMemory::descriptor(large, &allowed), Err(BackingError::Size { .. })));
-    // The file is on a disk, so a process could supply its pages: as a descriptor it is refused.
+    // A descriptor of a file on a disk is refused. A process of the peer might supply such a file's
+    // pages, and every access would wait for that process.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let opened = file.reopen().unwrap();

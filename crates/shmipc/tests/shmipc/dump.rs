@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the report of a region, during operations and with damage.
+//! Tests of `inspect`, which reports the lists, slices and queues in shared memory that it only
+//! reads: during operations, and with damage.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Class, Element, Queue, QueueLayout, Report, Side, inspect, read_memory,

@@ -32,7 +32,8 @@ proptest! {
         support_hostile::image(&input);
     }
 
-    /// Generates any region of which each list header is plausible by itself.
+    /// Input: a region of which each list header is plausible by itself, while the lists together
+    /// may not be. Rule: this side refuses the region, or uses it without harm.
     #[test]
     fn lists_that_the_peer_made_up(
         lists in 0_u16..5,

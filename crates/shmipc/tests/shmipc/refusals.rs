@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mistakes of a beginner: only one side uses the protocol, a message is too long, the wrong side
-//! opens a stream. Each error names once the setting or the side that corrects the mistake.
+//! Tests of the errors after wrong use: only one side uses the protocol, a message is too long, or
+//! the wrong side opens a stream. Each error names once the setting or the side that corrects the
+//! mistake.
 
 use partywall::blocking::{Listener, Session, connect_with, connect_with_protocol};
 use partywall::{BackPressure, Config, ConnectError, OpenError, SessionError};

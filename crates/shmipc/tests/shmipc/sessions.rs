@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests with this crate on both sides of the protocol: every message size, every kind of memory,
-//! both fronts, and exhausted memory.
+//! the blocking and the async interface, and exhausted memory.
 
 use partywall::tokio::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, Trust, TrustPolicy};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two processes' ends exchange messages: each message arrives unchanged, and at the end every
-//! slice is free.
+//! Tests of regions and queues in which two sides, each with its own mapping, exchange messages.
+//! Each message arrives unchanged, and at the end every slice is free.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Chain, Class, Element, Queue, QueueLayout, Side, Slice,

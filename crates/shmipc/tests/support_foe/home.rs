@@ -47,8 +47,8 @@ impl Home {
                 sessions.retain(|session: &JoinHandle<()>| !session.is_finished());
                 sessions.push(std::thread::spawn(move || {
                     let why = echo(&session);
-                    // The session is dropped first, so that its cached slices are freed before its
-                    // end is reported.
+                    // The session caches free slices of the shared memory. It is dropped, and so
+                    // returns them, before the test learns of its end and counts the slices.
                     drop(session);
                     let _ = tell.send(why);
                 }));

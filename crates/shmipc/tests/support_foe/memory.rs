@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared memory of a hostile peer. `region`, `producer` and `consumer` use it by the rules;
-//! the maps write any words.
+//! The shared memory of a hostile peer. `region`, `producer` and `consumer` use the memory by the
+//! rules; through `queue_map` and `buffer_map` a test writes any words.
 
 use partywall_shmipc::regions::{
     BufferRegion, Class, Consumer, Producer, Queue, QueueLayout, Side,

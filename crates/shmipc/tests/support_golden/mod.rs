@@ -25,7 +25,7 @@ pub enum From {
     Server,
 }
 
-/// One message of the recording, or the byte with descriptors.
+/// One message of the recording, or the single byte that carries the memfds' descriptors.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub from: From,
@@ -115,7 +115,7 @@ impl Transcript {
 /// Maps the names of the client under test to those of the recording.
 #[derive(Debug)]
 pub struct Mask {
-    /// Start of the names of the client under test, up to the token.
+    /// Start of the names of the client under test, up to the random token.
     pub prefix: String,
     /// Start of the recorded names, including the process id.
     pub start: String,

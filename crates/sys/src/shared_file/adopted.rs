@@ -48,7 +48,8 @@ struct Named {
 }
 
 impl AdoptedFile {
-    /// Adopts `fd`, which was opened as `path` beneath `directory` and described by `stat`.
+    /// Adopts the file `fd`, which was opened as `path` beneath `directory` and described by
+    /// `stat`. From now on this process removes the file if its creator does not.
     pub fn new(fd: OwnedFd, stat: &SharedFileStat, directory: &Path, path: &Path) -> AdoptedFile {
         let SharedFileStat { identity, owner, .. } = *stat;
         let named = Named { directory: directory.into(), path: path.into(), identity, owner };
@@ -163,8 +164,9 @@ fn locked() -> MutexGuard<'static, VecDeque<Named>> {
 
 static LOCKED: Mutex<VecDeque<Named>> = Mutex::new(VecDeque::new());
 
-/// Upper bound of the files that are remembered because their creator locked them. A creator that
-/// lives removes its own files.
+/// Upper bound of the files that are remembered for a later check because their creator locked
+/// them. Beyond the bound the oldest file is forgotten. That does no harm if its creator still
+/// lives, because a living creator removes its own files.
 const LOCKED_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads with various rhythms at one biased lock: two threads are never inside at once, no thread
-//! waits for ever, and others wait for a thread that sleeps inside. These tests cover the barrier
-//! that one thread executes for all threads of the process, which loom cannot model.
+//! Tests in which threads lock one `Biased` mutex at various intervals. Two threads never hold the
+//! lock at once, no thread waits for ever, and the others wait while the holder sleeps. These tests
+//! cover the barrier that one thread executes for all threads of the process, which loom cannot
+//! model.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use partywall_sys::Biased;

@@ -111,7 +111,7 @@ impl Wire {
     }
 }
 
-/// A hostile peer of a channel, after its handshake.
+/// A hostile peer of a channel, after its handshake. The honest end of the channel is its victim.
 pub struct Foe {
     /// The connection of the handshake, which stays as the control socket.
     pub wire: Wire,

@@ -49,7 +49,7 @@ impl Role {
     ];
 }
 
-/// A hostile peer of a session, after its handshake.
+/// A hostile peer of a session, after its handshake. The honest end of the session is its victim.
 pub struct SessionFoe {
     role: Role,
     wire: Wire,
@@ -368,7 +368,7 @@ impl SharedMemory {
 
     fn publish(&mut self) {
         self.producer.publish();
-        // The foe rings the victim's doorbell for records, whether the victim sleeps or not.
+        // The foe notifies the victim of the records, whether the victim sleeps or not.
         self.doorbells[0].notify().unwrap();
     }
 

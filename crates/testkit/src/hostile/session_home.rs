@@ -91,8 +91,9 @@ impl SessionHome {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }
 
-    /// Returns a foe, and a session in which the victim has opened stream 2 and has sent a message
-    /// of cost 128 on the stream. The victim accepts all streams of the foe.
+    /// Returns a foe, a session, and stream 2 of the session, which the victim has opened. On the
+    /// stream the victim has sent a message of 100 bytes, which costs 128 bytes of the window. The
+    /// victim accepts all streams of the foe.
     pub fn in_use(&self) -> (SessionFoe, Session, Stream) {
         let (foe, session) = self.meet();
         let ours = self.wait(async {

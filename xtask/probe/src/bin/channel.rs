@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends and receives messages of 48 bytes on a channel over shared memory.
+//! A program that sends and receives messages of 48 bytes on a channel over shared memory.
 //!
-//! `cargo xtask path` runs it under callgrind, which counts instructions only inside the functions
-//! `measured_send` and `measured_receive`. Both ends are in this process and in one thread, so each
-//! message has arrived before it is received: neither end sleeps or wakes the other.
+//! `cargo xtask path` runs this program under callgrind, which counts instructions only inside the
+//! functions `measured_send` and `measured_receive`. Both ends are in this process and in one
+//! thread, so each message has arrived before it is received: neither end sleeps or wakes the
+//! other.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

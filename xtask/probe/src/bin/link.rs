@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends, receives and acknowledges messages of 48 bytes on a link over shared memory.
+//! A program that sends, receives and acknowledges messages of 48 bytes on a link over shared
+//! memory.
 //!
-//! `cargo xtask path --link` runs it under callgrind, which counts instructions only inside the
-//! functions `measured_send` and `measured_receive`. Both ends are in this process and in one
-//! thread, so each message has arrived before it is received.
+//! `cargo xtask path --link` runs this program under callgrind, which counts instructions only
+//! inside the functions `measured_send` and `measured_receive`. Both ends are in this process and
+//! in one thread, so each message has arrived before it is received.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -79,7 +80,8 @@ const WARM_UP: u32 = 1_000;
 /// dump, and a link polls its socket more often after a pause than within a stream of messages.
 const BETWEEN: u32 = 64;
 /// The number of unmeasured messages before a measured one varies from `BETWEEN` to just below
-/// `BETWEEN + PHASES`. So work that is done once in eight messages is measured with every eighth.
+/// `BETWEEN + PHASES`. So work that the link does once in eight messages falls into one measured
+/// message of eight.
 const PHASES: u32 = 16;
 /// Number of messages that are measured.
 const MESSAGES: u32 = 64;

@@ -64,11 +64,12 @@ pub struct AttachedFields {
     pub version: U16,
     /// A reserved field, always 0.
     pub zero: [u8; 6],
-    /// The client's nonce, repeated from the ATTACH.
+    /// The client's nonce, repeated from the ATTACH, by which the client knows that the frame
+    /// answers its ATTACH.
     pub echo: U64,
     /// Identity and positions of the server.
     pub side: SideFields,
-    /// The decision how the server's records resume.
+    /// The server's decision how the direction of its records resumes on this connection.
     pub decision: DecisionFields,
     /// Length of the login in bytes, at most [`LOGIN_BYTES_MAX`].
     pub login_bytes: U32,

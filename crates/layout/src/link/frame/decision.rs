@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a direction resumes, as its sender decided (SPEC 12.3, 15.3).
+//! The decision how one direction of a link resumes after a new connection, as that direction's
+//! sender made it (SPEC 12.3, 15.3).
 //!
 //! ```text
 //!  kind           fields that the kind uses; the other fields are 0
@@ -10,8 +11,8 @@
 //!  5 new epoch    at: the new epoch
 //! ```
 //!
-//! `reconcile` checks whether the decision follows from the views of both sides; this file does
-//! not.
+//! `reconcile` checks whether the decision follows from the identities and positions that both
+//! sides sent; this file does not.
 
 use super::{FrameFault, ensure};
 use crate::link::past::is_position;
@@ -19,7 +20,7 @@ use crate::link::state::IMPOSSIBLE_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A decision how one direction resumes.
+/// The fields of a decision how one direction of a link resumes.
 ///
 /// Each field after its offset in bytes:
 /// ```text
@@ -32,13 +33,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct DecisionFields {
     /// The kind of the decision: one of `DECISION_…`.
     pub kind: U32,
-    /// Record digest at the position where the direction resumes; 0 unless a range is skipped.
+    /// Record digest (crc of the record that ends there) at the position where the direction
+    /// resumes; 0 unless a range is skipped.
     pub digest: U32,
     /// Id of the stream whose records are lost; 0 unless the kind is [`DECISION_LOST`].
     pub of: U64,
-    /// First position of the range that the receiver will not get.
+    /// First position of the range of the stream that the receiver will not get, because the sender
+    /// no longer has it.
     pub from: U64,
-    /// The position after the range that the receiver will not get.
+    /// The position at which the range that the receiver will not get ends.
     pub to: U64,
     /// The position where the direction resumes, the reason (1 to 3) why it cannot resume, or the
     /// new epoch, depending on the kind.
@@ -47,11 +50,14 @@ pub struct DecisionFields {
 
 /// [`DecisionFields::kind`]: the direction resumes at the receiver's position.
 pub const DECISION_RESUME: u32 = 1;
-/// [`DecisionFields::kind`]: the direction resumes at the end of a skipped range.
+/// [`DecisionFields::kind`]: the direction resumes after a range that the sender no longer has, and
+/// that the receiver skips.
 pub const DECISION_GAP: u32 = 2;
-/// [`DecisionFields::kind`]: the direction resumes with another stream.
+/// [`DecisionFields::kind`]: the sender no longer has the receiver's stream, so the direction
+/// resumes with another stream.
 pub const DECISION_LOST: u32 = 3;
-/// [`DecisionFields::kind`]: the direction cannot resume.
+/// [`DecisionFields::kind`]: the direction cannot resume, because the positions or record digests
+/// of both sides contradict each other.
 pub const DECISION_IMPOSSIBLE: u32 = 4;
 /// [`DecisionFields::kind`]: the direction does not resume yet, because one side is in a higher
 /// epoch.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CONFIRM and BEGIN, by which client and server accept a decision; ACK, which acknowledges
-//! messages (SPEC 15.2).
+//! The bodies of three frames (SPEC 15.2): CONFIRM and BEGIN, by which client and server accept
+//! each other's decision how to resume, and ACK, which acknowledges messages.
 //!
 //! ```text
 //!  CONFIRM   echo │ tail │ decision
@@ -29,10 +29,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct ConfirmFields {
     /// The server's nonce, repeated from the ATTACHED.
     pub echo: U64,
-    /// From this position on, acked offsets in the client's records refer to the stream that the
-    /// client now consumes.
+    /// Position in the client's stream from which on the acknowledgements in the client's records
+    /// refer to the stream that the client now consumes.
     pub tail: U64,
-    /// The decision how the client's records resume.
+    /// The client's decision how the direction of its records resumes on this connection.
     pub decision: DecisionFields,
 }
 
@@ -52,7 +52,8 @@ pub struct BeginFields {
     pub stream: U64,
     /// Position up to which the server has consumed the stream.
     pub consumed: U64,
-    /// From this position on, acked offsets in the server's records refer to `stream`.
+    /// Position in the server's stream from which on the acknowledgements in the server's records
+    /// refer to `stream`.
     pub tail: U64,
 }
 

@@ -23,22 +23,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct RefuseFields {
-    /// The nonce that the peer chose for this connection, repeated.
+    /// The nonce that the peer chose for this connection, repeated from its ATTACH or ATTACHED.
     pub echo: U64,
     /// The reason of the refusal: one of the `REFUSE_…` codes.
     pub code: U32,
     /// Length of the text: at most [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the
     /// code has no text.
     pub text_bytes: U32,
-    /// Depending on the code: a connection number, an incarnation, or versions. For other codes 0.
+    /// Depending on the code: a connection number, an incarnation (number of a store's owner), or
+    /// versions. For other codes 0.
     pub number: U64,
 }
 
 /// [`RefuseFields::code`]: the peer's connection is not newer than a connection that the refusing
 /// end knows; `number` is the number of the known connection.
 pub const REFUSE_STALE: u32 = 1;
-/// [`RefuseFields::code`]: a later incarnation of the peer's store has attached; `number` is that
-/// incarnation.
+/// [`RefuseFields::code`]: a later owner of the peer's store has attached; `number` is the
+/// incarnation (number of the owner) that attached.
 pub const REFUSE_FENCED: u32 = 2;
 /// [`RefuseFields::code`]: the refusing end is quarantined: it keeps all bytes until an operator
 /// decides.

@@ -34,13 +34,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct SideFields {
     /// Random number that the side chose for this connection.
     pub nonce: U64,
-    /// Incarnation of the side's store, from 1.
+    /// Incarnation of the side's store: the number of owners that have opened it, from 1.
     pub incarnation: U64,
-    /// Id of the side's store; never 0.
+    /// Id of the side's store, which is the file or memory of its end of the link; never 0.
     pub store_id: [u8; 16],
     /// Number of this connection among all connections of the client's incarnation.
     pub connection_number: U64,
-    /// The side's current epoch.
+    /// The side's current epoch: a number that the application chooses, with which both directions
+    /// begin anew.
     pub epoch: U64,
     /// Id of the stream that the side sends; never 0.
     pub sending_stream: U64,
@@ -50,7 +51,7 @@ pub struct SideFields {
     pub tail: U64,
     /// Id of the peer's stream, as far as the side knows it; 0 if the side knows none.
     pub receiving_stream: U64,
-    /// Position up to which the side has consumed the peer's stream.
+    /// Position up to which the side's application has acknowledged the peer's stream.
     pub consumed: U64,
     /// Position up to which the side has received the peer's stream.
     pub received: U64,
@@ -61,11 +62,12 @@ pub struct SideFields {
     pub flags: U32,
     /// The streams and positions with which the side left its previous epoch (SPEC 12.4).
     pub past: Previous,
-    /// The last range that the side skipped as a receiver.
+    /// The last range of the peer's stream that the side, as its receiver, skipped because the peer
+    /// no longer had it.
     pub skip: SkipFields,
     /// Size of the side's record ring in bytes.
     pub ring_bytes: U64,
-    /// Size of the side's slab in bytes.
+    /// Size in bytes of the side's slab, its memory for messages too large for the ring.
     pub slab_bytes: U64,
 }
 
@@ -139,5 +141,6 @@ impl SideFields {
 /// Flag: the side shares its memory, whose descriptors come with the first byte of the frame (SPEC
 /// 16.2).
 pub const SIDE_SHARES_MEMORY: u32 = 1;
-/// Upper bound of a slab in bytes, as in a link file (SPEC 13.6).
+/// Upper bound of a slab (memory for messages too large for the ring) in bytes, as in a link file
+/// (SPEC 13.6).
 pub const SLAB_BYTES_MAX: u64 = 1 << 40;

@@ -53,6 +53,12 @@ fn shared_memory() -> Vec<Script> {
             .send("READY", &longer(ready_shm().as_bytes()), "-")
             .receive_ready(&ready_shm())
             .shm(),
+        begin("features-unknown", "unknown feature bits, among them that of topics, are ignored")
+            .send_hello(&hello_with(!0, 0))
+            .send_region(false)
+            .send_ready(&ready_shm())
+            .receive_ready(&ready_shm())
+            .shm(),
         begin("ready-flags", "flags in an acceptor's READY have no meaning")
             .send_hello(&hello())
             .send_region(false)

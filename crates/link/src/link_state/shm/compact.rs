@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules: compact records are written while the peer reads this end's memory, and they are accepted
-//! on any transport (SPEC 14.2).
+//! Tests of compact records, which carry a message without acknowledgement. An end writes them
+//! while its peer reads its memory, and accepts them on any transport (SPEC 14.2).
 
 use std::io::IoSlice;
 
@@ -12,7 +12,7 @@ use crate::link_state::LinkState;
 const DATA: u8 = 1;
 const COMPACT: u8 = 16;
 
-/// Returns the kind of the record at `start`, where no PAD may be.
+/// Returns the kind of the record that begins at `start`, which must not be a PAD.
 fn kind_at(core: &LinkState, start: Position) -> u8 {
     let cursor = core.retained.cursor(start).unwrap();
     let mut slices = [IoSlice::new(&[])];
@@ -20,8 +20,8 @@ fn kind_at(core: &LinkState, start: Position) -> u8 {
     slices[0][0] >> 1 & 31
 }
 
-/// Makes the end `from` send a message that takes one slot. Returns the kind of the message's
-/// record.
+/// Makes the end `from` send a message that takes one slot of the ring. Returns the kind of the
+/// message's record.
 fn send(pair: &mut Pair, from: usize) -> u8 {
     let core = &mut pair.sides[from].core;
     let start = core.tail();
@@ -41,7 +41,7 @@ fn records_are_compact_only_while_the_peer_reads_the_memory() {
             assert_eq!([send(&mut pair, CLIENT), send(&mut pair, CLIENT)], [DATA; 2]);
         }
         // The server's first record is at the beginning of its ring, where no record may be
-        // compact.
+        // compact, so the test ignores its kind.
         send(&mut pair, SERVER);
         assert_eq!([send(&mut pair, SERVER), send(&mut pair, CLIENT)], [expected; 2]);
         while pair.recv(SERVER).is_some() {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer writes anything into its memory: the result is its messages, nothing, or the end of the
-//! connection.
+//! Tests with a hostile peer, which writes anything into its memory. This end then reads valid
+//! messages, reads nothing, or ends the connection.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -42,7 +42,7 @@ fn changed_bytes_are_never_a_message() {
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
         // Half of the rounds first try `offer_short`, which leaves all but short compact records to
-        // `pull`. The test checks messages from either call.
+        // `pull`. The test checks the messages of both calls.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -74,8 +74,8 @@ fn changed_bytes_are_never_a_message() {
     assert!(short > 50, "{short} by the short way");
 }
 
-/// Chooses the offset and the number of bytes of the client's file that the hostile peer changes.
-/// Mostly they are where the server reads next, or in the control page.
+/// Chooses an offset in the client's file and a number of bytes, which the hostile client then
+/// changes. Mostly the server reads there next, or they are in the control page.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -107,8 +107,8 @@ fn peer_that_claims_too_much_consumed_ends_the_connection() {
     assert_eq!(server.core.acked().0, 0);
 }
 
-/// Rule: a valid record whose acknowledgement is beyond the tail ends the connection, but its
-/// message is kept. The message arrived before the acknowledgement was checked.
+/// Rule: a valid record that acknowledges more than was sent ends the connection, but its message
+/// is kept. The message arrived before the acknowledgement was checked.
 #[test]
 fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     let (mut pair, _kept) = Pair::of_files();
@@ -135,8 +135,8 @@ fn violation_before_leave_replaces_the_end() {
             let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
             kept[CLIENT].file().write_all_at(b"other", place).unwrap();
         } else {
-            // Input: the server finds a false acknowledgement before LEAVE comes, but no call
-            // returns this violation before LEAVE comes.
+            // Input: the server reads a false acknowledgement before LEAVE comes, but no call has
+            // returned this violation yet.
             pair.sides[SERVER].core.send(&[b"one"]).unwrap();
             let stream = pair.sides[SERVER].core.retained.stream().0.get();
             claim(kept[CLIENT].file(), stream, 1 << 30);
@@ -192,8 +192,8 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// Rule: a forged `since` word behind a valid consumed slot ends the connection if it claims more
-/// bytes than were sent (`is_left` is true). If its value is impossible, it is ignored.
+/// Rule: a forged `since` word (bytes consumed since the slot was written) ends the connection if
+/// it claims more bytes than were sent (`is_left`). A word with an impossible value is ignored.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
@@ -217,8 +217,8 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Forges the client's consumed slots in `file`, so that they claim the position `consumed` of
-/// `stream`. Also changes the word `consumed`, so that the server reads the slots.
+/// Forges the consumed slots in the client's `file`, so that they acknowledge `stream` up to the
+/// position `consumed`. Also changes the word `consumed`, so that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -245,8 +245,8 @@ fn truncated_peer_file_ends_the_connection_only() {
         let is_returned = pulled.iter().any(|pulled| matches!(pulled, Err(End::Broken(_))));
         assert!(is_returned, "{left} bytes left: {pulled:?}");
         assert!(!server.core.is_active());
-        // The test gives the file its length back. Otherwise this process would die when the
-        // client's end touches the missing pages.
+        // The test restores the file's length. Otherwise the client's end, in the same process,
+        // would die of SIGBUS when it touches the missing pages.
         kept[CLIENT].file().set_len(FILE_BYTES as u64).unwrap();
     }
 }

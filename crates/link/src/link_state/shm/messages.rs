@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages arrive through shared memory, and no byte of them goes over the socket.
+//! Tests that messages arrive through shared memory, and that no byte of them goes over the socket.
 
 use super::{CLIENT, INLINE_MAX, Pair, SERVER, SLAB, message};
 use crate::link_state::Event;
@@ -45,8 +45,9 @@ fn echo_all_sizes(pair: &mut Pair) {
     assert_eq!(pair.socket_bytes, 0);
 }
 
-/// Rule: the last acknowledgement of a receiver that leaves is known at the sender after the
-/// connection has ended. The receiver stores this acknowledgement only in its own memory.
+/// Rule: the sender knows a receiver's last acknowledgement even if the receiver leaves at once.
+/// The receiver stores it only in its own memory, where the sender reads it when the connection
+/// ends.
 #[test]
 fn acknowledgement_before_the_end_is_known_after_it() {
     for end in [End::Left, End::Broken("a test".to_owned())] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with two ends in one process, each of which reads the other's memory.
+//! Tests of a link over shared memory: both ends are in one process, and each reads the other's
+//! memory.
 //!
 //! ```text
 //!   sides[0] client  core, conn ◀── bytes of the socket, counted ──▶ sides[1] server  core, conn
@@ -128,7 +129,8 @@ impl Pair {
         assert_eq!(self.is_shared(), is_shared);
     }
 
-    /// Returns mappings of the client's and the server's memory, as their peers get them.
+    /// Returns a mapping of the client's memory, for the server, and one of the server's memory,
+    /// for the client.
     fn mapping(&self) -> [Option<PeerMapping>; 2] {
         let map = |side: &Side| {
             let descriptor = side.core.store.descriptor().unwrap();
@@ -170,8 +172,8 @@ impl Pair {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // There are two ways to take a message, `offer_short` and `pull`. The received position
-        // decides which of them the test tries first.
+        // A message can be taken by `offer_short` or by `pull`. The received position decides which
+        // call the test tries first, so that both are used.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
         let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,
@@ -187,7 +189,7 @@ impl Pair {
     }
 }
 
-/// Returns all bytes that an end has to write on `conn`. The end then counts them as written.
+/// Returns all bytes that the end `core` has to write on `conn`, and counts them as written.
 fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     let mut all = Vec::new();
     while core.has_outgoing(conn) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A power loss takes any pages and sectors of a link file that were not synced: the file is
-//! refused, or adopted with both events, and nothing behind a hole is delivered (SPEC 13.8).
+//! Tests of link files after a power loss, which takes any pages and sectors that were not synced.
+//! The file is refused, or adopted with two events, and nothing behind a hole is delivered (SPEC
+//! 13.8).
 //!
 //! ```text
 //!   disk      contents at the last sync of the file   ┐ image: each sector from one of the two;
@@ -35,8 +36,8 @@ struct Disk {
 
 impl Disk {
     fn new() -> Self {
-        // The directory is in memory if possible. No real disk is needed: `observed` notes what a
-        // disk would hold.
+        // The directory is in memory if possible. No real disk is needed: `observed` records each
+        // sync, and so the contents that a disk would have.
         let memory = tempfile::tempdir_in("/dev/shm");
         let directory = memory.or_else(|_| tempfile::tempdir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -61,7 +62,8 @@ impl Disk {
         fs::read(self.path()).unwrap()
     }
 
-    /// Replaces the link file by `image`, changed as if its owners were from another boot.
+    /// Replaces the contents of the link file by `image`, with owner records that name another
+    /// boot.
     fn put(&self, image: &[u8]) {
         let mut image = image.to_vec();
         set_other_boot(&mut image);
@@ -85,7 +87,8 @@ impl Disk {
     }
 }
 
-/// Changes the owner records of an image as if their owners were from another boot.
+/// Changes the owner records in `image`, the contents of a link file, as if their owners were from
+/// another boot.
 fn set_other_boot(image: &mut [u8]) {
     for slot in [0, 1] {
         let at = usize::try_from(OWNER_OFFSET + slot * PAGE_SLOT_STRIDE).unwrap();
@@ -113,7 +116,7 @@ fn is_silent(events: &[Event]) -> bool {
     !events.contains(&Event::LossPossible) && !events.contains(&Event::RepeatPossible)
 }
 
-/// How the last owner of the link file ended.
+/// The way in which the last owner of the link file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Closed,
@@ -122,7 +125,7 @@ enum Ended {
 }
 
 /// Returns a disk and the contents of its link file, which keeps 100 unacknowledged messages and
-/// whose ring is nearly full. Its owner has ended in the way that `ended` says.
+/// whose ring is nearly full. The owner of the file has ended in the way that `ended` says.
 fn kept(ended: Ended) -> (Disk, Vec<u8>) {
     let disk = Disk::new();
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
@@ -184,7 +187,7 @@ fn file_of_another_boot_is_believed_only_if_it_was_closed_and_is_whole() {
             assert!(is_announced(&events), "{about}: {events:?}");
             assert_eq!(count == MESSAGES, what == "nothing", "{about}: {count}");
             // The owner that adopted the file has cut off the messages behind the hole, so they are
-            // lost. This owner is of this boot, so the file is now opened without events.
+            // lost. The adopter is of this boot, so the next owner opens the file without events.
             let mut link = disk.link(AfterReboot::Refuse).unwrap();
             assert!(std::iter::from_fn(|| link.take_event()).next().is_none(), "{about}");
             link.send(&[&message(count)]).unwrap();
@@ -213,8 +216,9 @@ fn torn_state_is_refused_whatever_the_policy() {
     }
 }
 
-/// Rule: a file whose page with the consumed position is older than the rest is refused. If it is
-/// adopted, its owner gets the event that messages may come again.
+/// Rule: a closed file is refused after a power loss if its page with the consumed position is
+/// older than the rest. If the file is adopted, its owner gets the event that messages may come
+/// again.
 #[test]
 fn receiver_with_an_older_position_says_that_messages_come_again() {
     let disk = Disk::new();
@@ -239,8 +243,8 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
     let page = usize::try_from(LINK_CONTROL_OFFSET).unwrap();
     let mut image = whole;
     image[page..page + 4096].copy_from_slice(&older[page..page + 4096]);
-    // The state also contains the consumed position, as it was when the file was closed. So the
-    // test replaces the page of the state as well.
+    // The state page also contains the consumed position, as it was when the file was closed. So
+    // the test replaces this page, too.
     let state = usize::try_from(STATE_OFFSET).unwrap();
     image[state..state + 4096].copy_from_slice(&older[state..state + 4096]);
     disk.put(&image);
@@ -269,7 +273,8 @@ fn file_that_was_there_before_the_boot_is_missed() {
     assert!(!disk.path().exists());
     let (received, events) = disk.received(AfterReboot::AdoptProven).unwrap();
     assert!(received.is_empty() && is_announced(&events));
-    // The list now says that the file was made in this boot, so it may be removed.
+    // The list `links.list` now says that the file was made in this boot, so a missing file counts
+    // as removed by an operator.
     fs::remove_file(disk.path()).unwrap();
     drop(disk.link(AfterReboot::Refuse).unwrap());
 }
@@ -329,6 +334,44 @@ fn file_made_for_a_missing_one_is_announced_even_if_its_maker_never_owned_it() {
     assert!(is_announced(&events_of(&mut link)));
 }
 
+/// Rule: a record of a batch that was dropped, or whose owner was killed before it published the
+/// batch, never passes for a published one.
+#[test]
+fn record_of_a_dropped_batch_is_not_adopted() {
+    for is_killed in [false, true] {
+        let disk = Disk::new();
+        let mut link = disk.link(AfterReboot::Refuse).unwrap();
+        // A record of eight bytes takes a slot of 64, so the second of the batch begins with the
+        // next page of the ring.
+        for number in 0..63_u64 {
+            link.send(&[&number.to_le_bytes()]).unwrap();
+        }
+        let end = link.append_to_batch(&[b"a batch "]).unwrap();
+        assert_eq!(end.0, 4096);
+        link.append_to_batch(&[b"dropped "]).unwrap();
+        let dropped = disk.contents();
+        link.abort();
+        drop(link);
+        if is_killed {
+            fs::write(disk.path(), &dropped).unwrap();
+        }
+        let mut link = disk.link(AfterReboot::Refuse).unwrap();
+        link.send(&[b"the last"]).unwrap();
+        // Input: the page behind the published message is the one that the disk had of the batch.
+        let mut image = disk.contents();
+        drop(link);
+        let page = RING_AT + 4096..RING_AT + 8192;
+        image[page.clone()].copy_from_slice(&dropped[page]);
+        disk.put(&image);
+        let mut pair =
+            Pair::of([disk.open(AfterReboot::AdoptProven).unwrap(), TestStore::new(2).open()]);
+        pair.attach(false);
+        let received: Vec<_> = std::iter::from_fn(|| pair.recv(SERVER)).collect();
+        assert_eq!(received.len(), 64, "killed: {is_killed}");
+        assert_eq!(received[63], b"the last"[..], "killed: {is_killed}");
+    }
+}
+
 /// A link file with its history: the numbers of messages that were sent and acknowledged, and the
 /// contents that the disk has of it.
 struct History {
@@ -352,7 +395,8 @@ impl History {
         let parts = self.disk.open(AfterReboot::Refuse).unwrap();
         let mut pair = Pair::of([parts, TestStore::new(2).open()]);
         pair.attach(false);
-        // The peer's end is new, so the client sends again every message that the file still keeps.
+        // The peer's end has a new, empty store, so the client sends again every message that its
+        // file still keeps.
         self.acked = self.sent - self.count_kept(&mut pair);
         self.pair = Some(pair);
         self.note();
@@ -370,7 +414,8 @@ impl History {
         count
     }
 
-    /// Copies the contents that the disk has of the file, if they were written since the last call.
+    /// Stores in `synced` the contents that the last sync has put on the disk, if there was a sync
+    /// since the last call.
     fn note(&mut self) {
         let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(self.disk.path()).unwrap());
         let synced = observed::take();
@@ -402,8 +447,8 @@ impl History {
         }
     }
 
-    /// Returns an image of the file as a power loss may leave it: random sectors are those of the
-    /// last sync.
+    /// Returns contents of the file as a power loss may leave them: random sectors or pages are
+    /// those of the last sync, the others are current.
     fn image(&self, random: &mut u64) -> Vec<u8> {
         let current = self.disk.contents();
         let mut image = current.clone();
@@ -426,8 +471,8 @@ impl History {
     }
 }
 
-/// Rule: a link whose file is trusted delivers all messages that it kept. A link whose file is
-/// adopted delivers a part without gaps, and says that messages may be lost.
+/// Rule: after a power loss, a link whose file is trusted delivers all messages that it kept. A
+/// link whose file is adopted delivers a part without gaps, and reports that messages may be lost.
 #[test]
 fn power_loss_at_any_moment_loses_nothing_in_silence() {
     let images = IMAGES / HISTORIES;

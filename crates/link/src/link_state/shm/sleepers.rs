@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sleeping end is notified once, and an end that is awake is not notified.
+//! Tests of notifications over shared memory: an end that sleeps is notified once, and an end that
+//! is awake is not notified.
 
 use super::{CLIENT, Pair, SERVER, message};
 use crate::link_state::SendFault;
@@ -66,8 +67,8 @@ fn sleeper_for_records_is_not_notified_of_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Rule: two threads exchange messages, each through one of the two ends. Neither thread reads a
-/// record that is only partly written.
+/// Rule: two threads exchange messages, each through one of the two ends. Neither thread ever reads
+/// a record that is only partly written.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

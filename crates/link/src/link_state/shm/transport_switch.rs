@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of switches of transport in the middle of traffic, in both directions, and mapped memory
-//! that must not be used.
+//! Tests of switches between shared memory and socket in the middle of traffic, and of mapped
+//! memory that an end must not read.
 
 use super::{CLIENT, Pair, SERVER, TestStore, below, message};
 use crate::link_state::{End, SendFault};
@@ -90,8 +90,8 @@ fn stream_that_ends_under_its_reader_is_no_violation() {
         }
         assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
-        // Rule: the server never takes a record of the new stream for one of the former stream. The
-        // slot that it reads may still be empty.
+        // Rule: the server never takes a record of the client's new stream for one of the former
+        // stream. If the slot that the server reads is still empty, it finds nothing.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
     }
 }
@@ -115,8 +115,8 @@ fn replaced_connection_has_nothing_to_send() {
     pair.attach(false);
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
-    // Input: the server's driver still has the old connection, during the handshake of the new
-    // connection and after it.
+    // Input: the server keeps the old connection open during the handshake of the new connection,
+    // and after that handshake.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");

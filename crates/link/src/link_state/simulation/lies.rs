@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Single faults: a false connection number, a peer that reads nothing, a corrupt word.
+//! Tests of single faults that the simulation does not make: a false connection number, a peer that
+//! reads nothing, a corrupt word in the store.
 
 use partywall_reconcile::{ConnectionNumber, Position, StreamId};
 
@@ -18,7 +19,8 @@ fn false_connection_number_uses_none_up() {
     let conn = asking(&mut core).unwrap();
     let end = core.on_refuse(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
     assert_eq!(end, End::NotFresh);
-    // Rule: an end believes a connection number that an older copy of its file may have reached.
+    // Rule: an end believes a peer's higher connection number if an end with an older copy of its
+    // file may lack so many connections.
     let seen = ConnectionNumber(1000);
     core.on_refuse(&conn, conn.nonce, Refusal::Stale(seen));
     let next = asking(&mut core).expect("it attaches again");

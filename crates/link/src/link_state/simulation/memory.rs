@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A store that outlives its owner: an unnamed file that one owner after another maps, and that
-//! peers map.
+//! A store for tests that outlives its owner, as a link file does: an unnamed file that one owner
+//! after another maps, and that peers map.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -49,7 +49,7 @@ impl TestStore {
         Self { store_id, owners: 0, file }
     }
 
-    /// Opens the store for its next owner. The previous owner must have ended.
+    /// Opens the store for its next owner, after the previous owner has been dropped.
     pub(in crate::link_state) fn open(&mut self) -> StoreParts {
         self.owners += 1;
         let memory = map(&self.file);

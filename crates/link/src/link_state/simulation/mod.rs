@@ -20,8 +20,8 @@ mod world;
 use super::End;
 use world::{CLIENT, SERVER, World};
 
-/// Numbers of messages by the path that they took, in one run of the simulation or in several. A
-/// test checks that every path was used.
+/// Numbers of messages by the code path that they took, in one run of the simulation or in several.
+/// A test checks that every path was used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
     /// Number of messages that were received from shared memory.
@@ -79,10 +79,11 @@ fn each_owner_that_delivered_counts_as_one_attempt() {
     let mut world = World::new(1, false);
     (0..3).for_each(|_| world.send(CLIENT));
     assert_eq!(world.hand_out(SERVER, 3), [1, 1, 1]);
-    // Rule: if the same owner is delivered a message again, its delivery count does not change.
+    // Rule: if a message is delivered to the same owner again, its delivery count stays the same.
     assert_eq!(world.hand_out(SERVER, 1), [1]);
     world.reopen(SERVER);
-    // Rule: an owner that ends without a delivered message does not count as an attempt.
+    // Rule: an owner to which no message was delivered before it ended does not count as an
+    // attempt.
     world.reopen(SERVER);
     assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
     world.reopen(SERVER);
@@ -94,7 +95,8 @@ fn answer_to_another_connection_is_refused() {
     assert_eq!(World::new(1, false).receive_an_old_answer(), Err(End::NotFresh));
 }
 
-/// Returns the seeds to run: `usual`, or as many as the variable `PARTYWALL_SEEDS` says.
+/// Returns the seeds of the simulation runs: `usual`, or as many as the environment variable
+/// `PARTYWALL_SEEDS` says.
 fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let asked = std::env::var("PARTYWALL_SEEDS").ok().and_then(|count| count.parse::<u64>().ok());
     usual.start..asked.map_or(usual.end, |count| usual.start + count)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The oracle checks that every message of an epoch is consumed once and in order, or reported.
+//! The oracle of the simulation: it records all messages, and checks that each message of an epoch
+//! is consumed once and in order, or is reported.
 
 use partywall_reconcile::{Cause, Direction, Report};
 
@@ -51,9 +52,9 @@ impl Ledger {
         assert_eq!(consumed.len(), sent, "seed {seed}: of epoch {last}");
     }
 
-    /// Checks the `reports` of one end about earlier epochs than `last`. At the sender, they must
-    /// name every message that was not consumed. `direction` is that of the messages, as this end
-    /// sees it.
+    /// Checks the `reports` of one end about epochs before `last`. At the sender, the reports must
+    /// name every message that was not consumed. `direction` says whether this end sent or received
+    /// the messages.
     pub(super) fn check_reported(
         &self,
         seed: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The world of the simulation: two ends, the network between them, and the events that can happen
-//! next.
+//! The world of the simulation: the two ends of a link, the network between them, and the random
+//! events that can happen next.
 
 use std::io::IoSlice;
 
@@ -16,7 +16,7 @@ use crate::protocol::frame::{Frame, Names};
 
 pub(super) const CLIENT: usize = 0;
 pub(super) const SERVER: usize = 1;
-/// Maximum number of connections that exist at the same time. Bytes may still arrive on connections
+/// Maximum number of connections that exist at the same time: bytes may still arrive on connections
 /// that a newer one has replaced.
 const WIRES_MAX: usize = 4;
 
@@ -45,8 +45,8 @@ struct Side {
 
 struct Wire {
     conns: [Option<Conn>; 2],
-    /// For each end, the bytes that its peer has written to this connection and that it has not
-    /// read.
+    /// For each end, the bytes that its peer has written to this connection, and that the end has
+    /// not read.
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
@@ -91,8 +91,8 @@ impl World {
         }
     }
 
-    /// Ends all faults: connects the ends, and delivers bytes and messages until all messages must
-    /// have arrived.
+    /// Ends the run: connects the ends, and delivers bytes and messages without further faults
+    /// until all messages must have arrived.
     pub(super) fn settle(&mut self) {
         for wire in 0..self.wires.len() {
             self.close(wire, CLIENT);
@@ -135,8 +135,8 @@ impl World {
         attempts
     }
 
-    /// Lets the client receive, on one connection, the ATTACHED that answers another of its
-    /// connections. Returns the client's result.
+    /// Makes the client receive, on one connection, the ATTACHED that answers another of its
+    /// connections. Returns the reason why the client ends the connection.
     pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
@@ -199,8 +199,8 @@ impl World {
         self.consume_one(side);
     }
 
-    /// Takes the next message at the end `side`, and does something random with it: acknowledges
-    /// it, replies to it, or only takes it. Returns whether there was a message.
+    /// Takes the next message at the end `side`, and at random acknowledges it, replies to it, or
+    /// only takes it. Returns whether there was a message.
     fn consume_one(&mut self, side: usize) -> bool {
         let first = self.next(side);
         let (how, epoch) = (self.below(11), self.epoch(side));
@@ -221,8 +221,8 @@ impl World {
             // second acknowledgement includes it.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
-            // Taking the second message may have ended the connection, and with it the epoch. In
-            // that case the acknowledgement fails, and the ledger counts no message as consumed.
+            // Taking the second message may have ended the connection and the epoch. In that case
+            // the acknowledgement fails, and the ledger counts neither message as consumed.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -256,8 +256,8 @@ impl World {
             may_receive: self.below(4) > 0,
             is_behind: self.below(2) == 0,
         };
-        // The fast path opens only when no other work is pending, so the test first consumes the
-        // messages that have arrived.
+        // The fast path, the short code for single messages, opens only when no other work is
+        // pending. So the test first consumes the messages that have arrived.
         (0..20).all(|_| self.consume_one(side));
         let opens = |core: &mut LinkState| {
             core.is_doorbell_due();
@@ -344,7 +344,7 @@ impl World {
         });
     }
 
-    /// Makes the end `side` close the connection `wire`.
+    /// Makes the end `side` close the connection with the index `wire`.
     fn close(&mut self, wire: usize, side: usize) {
         let Some(mut conn) = self.wires[wire].conns[side].take() else { return };
         if let Some(core) = &mut self.sides[side].core {
@@ -464,8 +464,8 @@ impl World {
         }
     }
 
-    /// Ends the connection `wire` at the end `side`, for the reason `end` that `LinkState`
-    /// returned.
+    /// Ends the connection `wire` at the end `side`, because `LinkState` has returned the reason
+    /// `end`.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
@@ -544,7 +544,8 @@ impl World {
         }
     }
 
-    /// Makes the end `side` read its peer's acked offset from the peer's file.
+    /// Makes the end `side` read from the peer's file up to which position the peer has
+    /// acknowledged.
     fn hear(&mut self, side: usize) {
         let Some(core) = &mut self.sides[side].core else { return };
         core.poll_acked();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames survive encoding and decoding, changed frames are refused, and the specification's
-//! vectors decode as their rows say.
+//! Tests of the codec: frames survive encoding and decoding, changed frames are refused, and the
+//! specification's test vectors decode as their table says.
 
 use super::*;
 use crate::protocol::samples::{self, position, range, sides, stream};
@@ -29,7 +29,7 @@ fn decisions() -> impl Strategy<Value = Decision> {
     ]
 }
 
-/// Input: a text of at least `least` bytes, and at most as long as a refusal's text may be.
+/// Generates a text of at least `least` characters, and at most as long as a refusal's text may be.
 fn text(least: usize) -> impl Strategy<Value = String> {
     let long = vec(prop::sample::select(vec!["a", "ß", "€"]), least..86);
     prop_oneof![long.prop_map(|parts| parts.concat()), Just("x".repeat(255))]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A durable state survives the round trip through its image, whatever the state contains.
+//! Tests that a durable state survives encoding into its image, the stored fields, and decoding.
 
 use super::*;
 use crate::protocol::codec::{decode, encode};
@@ -96,8 +96,8 @@ proptest! {
         }
     }
 
-    /// Rule: a peer that sends only values that a frame can carry never causes a state that
-    /// contradicts itself.
+    /// Rule: no values that a peer's frames can carry make this end store a state that contradicts
+    /// itself.
     #[test]
     fn whatever_a_peer_says_can_be_stored(
         mut durable in durable(), peer in samples::sides(), digest in any::<u32>(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The operations of users in the races, as functions with short names.
+//! Helpers of the race tests of sessions: the operations of users on a session or stream, as
+//! functions with short names.
 //!
 //! ```text
 //!   open accept send recv    block the calling thread        send_many recv_many    start a thread

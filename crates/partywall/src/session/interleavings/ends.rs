@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Races between users and the end of a session, one per test. The session is closed, abandoned,
-//! severed, or ends after `go_away`.
+//! Tests of races between users of a session and the session's end, one race per test. The session
+//! is closed, abandoned (all handles dropped), severed (a hang-up), or ends after `go_away`.
 //!
 //! ```text
 //!   opening a stream    open or recv reports the end; a refused stream ends once;
@@ -107,7 +107,8 @@ fn open_while_going_away() {
             threads.extend([send_many(sender, 5, 2), recv_many(receiver, 6, 2)]);
         }
         join(threads);
-        // Streams that arrive after GO_AWAY are refused.
+        // From here on the thread only waits for the end of the session. The session itself refuses
+        // streams that arrive after GO_AWAY.
         drop(wait(|context| theirs.poll_closed(context)));
     });
     loop {

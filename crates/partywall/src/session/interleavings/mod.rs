@@ -36,7 +36,8 @@ use shuttle::rand::RngCore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Runs `body` in `executions` orders of each scheduler.
+/// Runs the test `body` `executions` times under each of the two schedulers, each time in another
+/// order of its threads.
 fn explore(executions: usize, body: fn()) {
     let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
@@ -82,9 +83,10 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| chance.next() as u8).collect()
 }
 
-/// Fixed seed of both schedulers.
+/// Seed of both schedulers. It is fixed, so that each run explores the same orders of threads.
 const SEED: u64 = 11;
-/// Number of priority changes that the PCT scheduler makes in one execution, plus one.
+/// The depth of the PCT scheduler. With depth 4 the scheduler makes three priority changes in each
+/// execution, at random points.
 const PCT_DEPTH: usize = 4;
 /// Stack size of each thread in bytes. Debug builds need this much to format errors.
 const STACK_BYTES: usize = 256 << 10;

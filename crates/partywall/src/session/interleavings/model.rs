@@ -39,7 +39,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends the planned messages, then ends the direction as planned.
+    /// Sends the messages that the plan lists for this direction, then ends the direction as the
+    /// plan says.
     fn run(mut self) {
         let (mut went, mut tries) = (0, 0);
         // If a sender that never waits finds no room in `TRIES_MAX` attempts, the remaining
@@ -349,7 +350,8 @@ fn one_run() {
     wires.join();
 }
 
-/// Ends the sessions after a random number of thread switches.
+/// Ends the sessions during use, as the plan says (a close or a hang-up), after a random number of
+/// thread switches.
 fn cut(world: &World, handle: &Handle, wires: &Wires) {
     for _ in 0..Chance(world.seed ^ 5).below(300) {
         thread::yield_now();
@@ -379,7 +381,8 @@ fn streams_are_queues_in_any_order_of_threads() {
     explore(EXECUTIONS, one_run);
 }
 
-/// Number of executions of the model under each scheduler.
+/// Number of executions of the model under each scheduler, each with another random plan.
 const EXECUTIONS: usize = 6000;
-/// Most attempts to send that one sender makes in an execution.
+/// Most attempts to send that one sender makes in an execution. The limit ends a sender that never
+/// waits and finds no room.
 const TRIES_MAX: u64 = 40;

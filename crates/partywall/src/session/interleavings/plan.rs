@@ -17,7 +17,7 @@ use crate::config::BackPressure;
 use crate::transport::shm::model::ModelLimits;
 use std::sync::{Arc, Mutex};
 
-/// How the sender of a direction ends it.
+/// How the sender of one direction of a stream ends that direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendEnd {
     Close,
@@ -25,7 +25,8 @@ pub(super) enum SendEnd {
     Reset(u32),
 }
 
-/// How the receiver of a direction ends it: after how many messages, and with which code.
+/// How the receiver of one direction of a stream ends that direction: after how many messages, and
+/// with which code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvEnd {
     ToTheEnd,
@@ -33,7 +34,8 @@ pub(super) enum RecvEnd {
     Drop(u64),
 }
 
-/// The plan and the record of one direction of a stream.
+/// One direction of a stream: the plan of what its sender and receiver do, and the record of what
+/// the sender did.
 #[derive(Debug)]
 pub(super) struct Direction {
     pub messages: u64,
@@ -94,7 +96,8 @@ pub(super) enum Finish {
     CutBySevering,
 }
 
-/// The plan and the record of one execution, shared by all threads.
+/// The plan of one execution of the model, and the record of what its senders did. All threads of
+/// the execution share it.
 #[derive(Debug)]
 pub(super) struct World {
     pub seed: u64,
@@ -151,7 +154,8 @@ impl World {
     }
 
     /// Whether receivers drop each message before they wait for the next. Without overflow into the
-    /// ring, a receiver that holds a message could wait for memory that this message occupies.
+    /// ring, a receiver that holds a message could wait for ever: its sender needs the memory of
+    /// that message.
     pub(super) fn lets_go(&self) -> bool {
         self.setup.limits.policy != BackPressure::Overflow
     }

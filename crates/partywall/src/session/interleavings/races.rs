@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Races between users of a living session, one per test: some wait while another thread acts.
+//! Tests of races between users of a living session, one race per test: some users wait for room,
+//! memory or credit while another thread acts.
 //!
 //! ```text
 //!   room       the driver finds room before its waiter has woken the driver;

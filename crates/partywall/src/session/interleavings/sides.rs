@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sessions over shared memory within one process, a thread for each driver, and the waiting of
-//! users.
+//! The setup of the session tests under shuttle: two connected sessions over shared memory in one
+//! process, a thread that runs each driver, and functions with which users wait.
 //!
 //! ```text
 //!   driver as a task:    register waker ─▶ turn ─▶ arm ─▶ poll ── records or room ──▶ turn
@@ -132,7 +132,7 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     }
 }
 
-/// Runs a driver until its session is over.
+/// Runs a session's driver in the calling thread until the session is over, in the way of `front`.
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
@@ -179,7 +179,7 @@ fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     }
 }
 
-/// The waker of one side's driver.
+/// The waker of one side's driver, which users of the session call.
 struct Called(Arc<Side>);
 
 impl Wake for Called {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections of other protocols, as a transport of sessions. Records of streams are derived from
-//! the protocol's events, and calls of the protocol from records.
+//! The transport of a session whose peer speaks another protocol than Partywall's own. This module
+//! turns the protocol's events into records of streams, and the session's records into calls of the
+//! protocol.
 //!
 //! ```text
 //!   session                     transport/protocol/                 protocol
@@ -38,10 +39,12 @@ use std::sync::Arc;
 use std::time::Instant;
 use streams::Streams;
 
-/// Credit of a stream in a protocol without credit, in bytes: more than can ever be sent.
+/// Credit of a stream in a protocol that has no credit, in bytes: more than can ever be sent, so a
+/// stream never waits for credit.
 pub(crate) const WINDOW: u64 = 1 << 62;
 
-/// The parts of an established connection of another protocol.
+/// The parts of an established connection of another protocol, from which [`assemble`] makes sender
+/// and receiver.
 pub(crate) struct ProtocolParts {
     pub connection: Connection,
     pub driver_waker: DriverWaker,
@@ -51,7 +54,7 @@ pub(crate) struct ProtocolParts {
     pub is_acceptor: bool,
 }
 
-/// Makes the sending and the receiving end of a connection.
+/// Makes the sending and the receiving end of a connection of another protocol.
 pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
     let ProtocolParts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;
@@ -72,7 +75,8 @@ pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, Prot
 
 const WOKEN: u64 = 0;
 const RECEIVED: u64 = 1;
-/// The events for which epoll watches the descriptor of a connection.
+/// The events for which epoll watches the descriptor of a connection: readable bytes, and a hang-up
+/// of the peer.
 const INTEREST: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
 /// The names of the protocol and of the peer, for error texts.

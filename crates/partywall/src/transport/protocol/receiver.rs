@@ -18,7 +18,7 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// The receiving end of a connection of another protocol.
+/// The receiving end of a connection of another protocol, which the driver of a session polls.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,
@@ -26,7 +26,7 @@ pub(crate) struct ProtocolReceiver {
     driver_waker: DriverWaker,
     /// Watches the connection's descriptor and the doorbell of the driver.
     set: EpollSet,
-    /// Whether `set` watches the connection's descriptor.
+    /// Whether `set` watches the connection's descriptor as well as the doorbell.
     is_listening: bool,
     names: Arc<Names>,
     /// Whether `find` stopped at its limit of events without a record, so more events may be
@@ -35,7 +35,7 @@ pub(crate) struct ProtocolReceiver {
     /// The current message; the field `number` is the number of its stream.
     message: Option<Message>,
     number: u32,
-    /// The body of the RESET record that `find` returned last.
+    /// The body of the RESET record that `find` returned last; the session reads it by `body`.
     body: ResetBody,
 }
 
@@ -88,7 +88,7 @@ impl TransportReceiver for ProtocolReceiver {
                 ConnectionEvent::Message(name, message) => {
                     let number = self.streams.lock().number(name);
                     // A stream without a number was closed by this side while the message was on
-                    // its way.
+                    // its way, so the message is dropped.
                     if let Some(number) = number {
                         (self.number, self.message) = (number, Some(message));
                         return Ok(Found::Message);

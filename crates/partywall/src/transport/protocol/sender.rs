@@ -13,7 +13,8 @@ use partywall_layout::stream::{RECEIVING, ResetBody, SENDING};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// The sending end of a connection of another protocol.
+/// The sending end of a connection of another protocol, to which a session writes messages and
+/// control records.
 #[derive(Debug)]
 pub(crate) struct ProtocolSender {
     connection: Box<dyn ConnectionSender>,
@@ -24,10 +25,11 @@ pub(crate) struct ProtocolSender {
     /// The protocol's id for the stream of the next message; `None` if the peer has closed the
     /// stream.
     name: Option<u32>,
-    /// Whether the session has ended, so that no more is sent and only the peer has to take the
-    /// sent bytes.
+    /// Whether the session has ended. No further message is sent, and `flush` succeeds once the
+    /// peer has taken all bytes sent before.
     is_leaving: bool,
-    /// Whether the session has stopped waiting for the peer to take the unsent bytes.
+    /// Whether the session has stopped waiting for the peer to take the unsent bytes. Every later
+    /// call fails.
     is_given_up: bool,
 }
 
@@ -58,8 +60,8 @@ impl ProtocolSender {
         Ok(())
     }
 
-    /// Notes that directions of a stream have ended at this side. Closes the stream in the protocol
-    /// once both directions have ended.
+    /// Notes which directions of stream `number` have ended at this side: `sending`, `receiving` or
+    /// both. Closes the stream in the protocol once both directions have ended.
     fn over(&mut self, number: u32, sending: bool, receiving: bool) -> Result<(), NotSent> {
         let closing = self.streams.lock().note_over(number, sending, receiving);
         let Some(name) = closing else { return Ok(()) };

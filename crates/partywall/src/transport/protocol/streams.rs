@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Maps the stream numbers of a session to the protocol's ids ("names"), and records which
-//! directions have ended.
+//! The table of a session's streams over another protocol. The table maps the session's stream
+//! numbers to the protocol's ids ("names"), and records which directions have ended.
 //!
 //! ```text
 //!   stream that this side opened
@@ -20,11 +20,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The table of streams, shared by the sending and the receiving end.
+/// The table of a session's streams over another protocol, shared by the sending and the receiving
+/// end of the connection.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether `Table::made` may contain records.
+    /// Whether `Table::made` may contain records for the session.
     has_made: AtomicBool,
 }
 
@@ -37,7 +38,8 @@ pub(super) struct Made {
     pub directions: u32,
 }
 
-/// All streams of the connection.
+/// The entries of all streams of the connection, and the records that wait for the session.
+/// `Streams` holds the table behind a lock.
 #[derive(Debug)]
 pub(super) struct Table {
     is_acceptor: bool,
@@ -50,7 +52,8 @@ pub(super) struct Table {
     pub(super) made: VecDeque<Made>,
 }
 
-/// The state of one stream in the table.
+/// The state of one stream in the table of streams: the id that the other protocol (shmipc) gave
+/// the stream, and which of its directions have ended.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: u32,
@@ -90,7 +93,8 @@ impl Streams {
         made
     }
 
-    /// Notes that records were added to the table.
+    /// Notes that records for the session were added to the table, so that `take_made` looks for
+    /// them.
     pub(super) fn note_made(&self) {
         // ORDER: Relaxed: only a hint, as in `take_made`; the lock orders the accesses to the
         // table.
@@ -183,8 +187,8 @@ impl Table {
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions have ended, so one side has closed the stream, and its id may already
-            // be removed from `numbers`.
+            // Both directions have ended, so one side has closed the stream. The stream's id may
+            // already be removed from `numbers`, and may now belong to another stream.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }

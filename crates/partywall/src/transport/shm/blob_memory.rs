@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The blocks and segments of shared memory of a sending end.
+/// The shared memory in which a sender stores large messages: its segments, and the blocks in them.
 #[derive(Debug)]
 pub(super) struct BlobMemory {
     slab: Slab,
@@ -45,24 +45,26 @@ pub(super) struct BlobMemory {
     segments: Vec<(u32, u64)>,
     /// SEGMENT and SEGMENT_RETIRE records that were not published yet, oldest first.
     pending: VecDeque<(Kind, SegmentBody)>,
-    /// How many records of `pending` the open batch contains.
+    /// How many records of `pending` the open batch contains. If the batch is discarded, these
+    /// records stay pending.
     in_batch: usize,
     /// Ids of the blocks to which records of the open batch refer.
     batch_blocks: Vec<u64>,
     /// Ring positions of the ends of published SEGMENT records that the peer may not have read yet.
-    /// The peer may have to hold the descriptor of each.
+    /// The peer may have to hold the descriptor of each such segment.
     published_segments: VecDeque<Position>,
     idle_timeout: Duration,
     /// When `note_idle` first found an idle segment; `None` while no segment is idle.
     idle_since: Option<Instant>,
-    /// Number of large messages since `note_idle` last looked for idle segments.
+    /// Number of large messages since `note_idle` last looked for idle segments, which it does not
+    /// do for every message.
     unchecked: u32,
     /// The argument `notified_at` of the call of `note_idle` that last looked for idle segments. A
     /// call with another value means that the peer was notified since.
     notified_at: Option<Instant>,
 }
 
-/// Why no block was allocated.
+/// Why `BlobMemory` allocated no block for a message.
 #[derive(Debug)]
 pub(super) enum AllocError {
     /// No memory is free now.
@@ -235,7 +237,8 @@ impl BlobMemory {
         self.slab.has_idle_segment()
     }
 
-    /// Whether all blocks in flight, at least one, belong to the open batch.
+    /// Whether all blocks in flight, at least one, belong to the open batch. Then no block can be
+    /// released before the batch is published.
     pub(super) fn is_held_by_batch(&self) -> bool {
         !self.batch_blocks.is_empty() && self.slab.in_flight() == self.batch_blocks.len() as u64
     }
@@ -263,14 +266,15 @@ impl BlobMemory {
         (self.first_bytes.max(self.limits.own_memory), limit)
     }
 
-    /// Checks that a message of `len` bytes may be sent in fragments.
+    /// Checks that a message of `len` bytes may be sent in fragments: the peer must accept messages
+    /// of this length.
     pub(super) fn check_overflow(&self, len: u64) -> Result<(), TooLarge> {
         let max = self.limits.peer_message;
         if len <= max { Ok(()) } else { Err(TooLarge { len, max, limit: Limit::PeerMessage }) }
     }
 
     /// Checks that a message of `len` bytes can be sent at all, in a block or in fragments. The
-    /// error names the smallest limit that it exceeds.
+    /// error names the smallest limit that the length exceeds.
     #[inline]
     fn check_length(&self, len: u64) -> Result<(), AllocError> {
         let (largest, limit) = self.largest();
@@ -314,9 +318,9 @@ impl BlobMemory {
         self.add_segment(bytes, needed, shm)
     }
 
-    /// Fails if no more announcements may become pending. The caller must then publish them
-    /// immediately: no other code would publish them before the next message, which may be the one
-    /// that needs memory.
+    /// Fails if no more announcements may become pending. The caller must then publish the pending
+    /// ones immediately: no other code would publish them before the next message, which may be the
+    /// one that needs memory.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }
@@ -359,7 +363,8 @@ impl BlobMemory {
         match sent {
             Ok(count) if count == size_of::<ControlSegment>() => {}
             // Either the peer is gone, which the caller detects, or the peer does not read the
-            // socket. The sender may wait only if blocks are in flight, whose release wakes it.
+            // control socket. The sender may wait only if blocks are in flight, whose release wakes
+            // it.
             _ if shm.is_peer_gone() || self.has_foreign_blocks() => return Err(AllocError::Full),
             Ok(_) => return Err(AllocError::Full),
             Err(source) => {
@@ -389,7 +394,8 @@ impl BlobMemory {
         self.published_segments.len() + pending
     }
 
-    /// Retires one idle segment. Returns whether there was one.
+    /// Retires one idle segment: tells the peer to unmap it, and frees it. Returns whether there
+    /// was one.
     fn retire_one(&mut self) -> bool {
         let Some((number, memory)) = self.slab.take_idle_segment() else { return false };
         drop(memory);
@@ -432,7 +438,9 @@ impl BlobMemory {
 /// Least size of a further segment in bytes: for smaller segments, the system calls cost more than
 /// the memory.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// Most announcements that may be pending at a time.
+/// Most SEGMENT and SEGMENT_RETIRE records that may be pending at a time. Every batch keeps ring
+/// space free for these records (`PENDING_BYTES_MAX`), so the number is small.
 const PENDING_MAX: usize = 4;
-/// At a high rate of large messages, `note_idle` reads the clock once for this number of messages.
+/// At a high rate of large messages, `note_idle` reads the clock once for this number of messages,
+/// because reading the clock takes time.
 const CLOCK_EVERY: u32 = 64;

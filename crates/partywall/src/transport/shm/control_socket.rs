@@ -21,13 +21,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use zerocopy::FromBytes;
 
-/// Most reads in one call: a peer that sends doorbells without pause must not keep the reader busy.
+/// Most reads of the socket in one call of `read`: a peer that sends doorbells without pause must
+/// not keep the reader busy.
 const READS_MAX: usize = 64;
 
-/// The reader of a connection's control socket.
+/// The reader of a connection's control socket, which collects frames and the descriptors of
+/// segments.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    /// The bytes of an incomplete frame.
+    /// The received bytes of a frame that has not arrived completely.
     frame: Vec<u8>,
     /// Received descriptors that belong to the incomplete frame.
     unclaimed: VecDeque<OwnedFd>,

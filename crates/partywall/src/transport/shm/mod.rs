@@ -31,7 +31,9 @@ mod wait_point;
 mod wait_point;
 
 pub(crate) use receiver::ShmReceiver;
-pub(crate) use region::{OwnRegion, PeerRegion, PeerRegionError, Purpose};
+pub(crate) use region::{
+    BlankRegion, OwnRegion, PeerRegion, PeerRegionError, Purpose, SpareRegion,
+};
 pub(crate) use sender::ShmSender;
 #[cfg(shuttle)]
 pub(crate) use wait_point::Side;
@@ -55,7 +57,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use wait_point::{EventSources, WaitPoint, Woken};
 
-/// State that the sender, the receiver and the views of one side share.
+/// State of a connection over shared memory that the sender, the receiver and the views of one side
+/// share.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
@@ -69,11 +72,11 @@ pub(crate) struct SharedMemory {
     /// socket reports the peer's death.
     process: Option<PidFd>,
     doorbells: Doorbells,
-    /// The wait point of the receiver.
+    /// The wait point on which this side's receiver sleeps until there are records.
     records: WaitPoint,
-    /// The wait point of the sender.
+    /// The wait point on which this side's sender sleeps until there is space.
     space: WaitPoint,
-    /// The control page of the peer's region.
+    /// The control page of the peer's region, from which this side reads the peer's words.
     peer_region: PeerMem,
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
@@ -82,12 +85,14 @@ pub(crate) struct SharedMemory {
     identity: Mutex<OwnIdentity>,
     /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
-    /// Number of blocks that are reserved and neither sent nor freed, for the checks of a model.
+    /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
+    /// shuttle check it.
     #[cfg(shuttle)]
     reserved: std::sync::atomic::AtomicI64,
 }
 
-/// Limits that both sides agreed on, in bytes unless a field says otherwise.
+/// Limits of a connection that both sides agreed on in the handshake, in bytes unless a field says
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Most memory for further segments of this side: the smaller of this side's limit and the
@@ -109,7 +114,7 @@ pub(crate) struct Limits {
     pub segments: u32,
 }
 
-/// How this side notifies the peer.
+/// How this side of a connection over shared memory notifies a peer that sleeps.
 #[derive(Debug)]
 pub(crate) enum Doorbells {
     /// This side notifies through eventfds that the peer sent.
@@ -121,7 +126,7 @@ pub(crate) enum Doorbells {
     },
     /// This side notifies by a byte on the control socket.
     Byte,
-    /// In a model, this side notifies the peer's wait points directly.
+    /// In a model test under shuttle, this side notifies the peer's wait points directly.
     #[cfg(shuttle)]
     Model(Arc<Side>),
 }
@@ -149,7 +154,7 @@ pub(crate) enum Sleeping {
     ForSpace,
 }
 
-/// Makes the sender and the receiver of a connection.
+/// Makes the sender and the receiver of a connection over shared memory.
 pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmReceiver) {
     let ShmParts {
         socket,
@@ -272,15 +277,15 @@ impl SharedMemory {
         must_notify
     }
 
-    /// Adds `change` to the number of reserved blocks, for the checks of a model.
+    /// Adds `change` to the number of reserved blocks, which the model tests under shuttle check.
     #[cfg(shuttle)]
     fn note_reserved(&self, change: i64) {
         // ORDER: Relaxed: under shuttle, one thread runs at a time.
         self.reserved.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Releases a block to the peer. `count` runs under the lock, before the next block is
-    /// released.
+    /// Releases the peer's block `block`, so that the peer may reuse its memory. `count` runs under
+    /// the releaser's lock, before the next block is released.
     #[inline]
     fn release(&self, block: u64, count: impl FnOnce()) {
         if self.connection_state.guard.is_child() {
@@ -407,7 +412,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Converts the offset of a word in the control page to `usize`.
+/// Converts the offset of a word in the control page to `usize`, without loss because a page is
+/// small.
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn word(offset: u64) -> usize {
     offset as usize
@@ -416,8 +422,8 @@ const fn word(offset: u64) -> usize {
 /// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle run another thread at a point where two sides access shared memory, of which
-/// shuttle does not know.
+/// Lets shuttle, the scheduler of the model tests, run another thread at this point. Here two sides
+/// access shared memory, of which shuttle does not know.
 #[cfg(shuttle)]
 fn switch_point() {
     // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.

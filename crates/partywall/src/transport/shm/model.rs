@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sides of a connection over private memory of one process, for models under shuttle.
+//! Two sides of a connection over private memory of one process, for model tests under shuttle.
 //!
 //! ```text
 //!   ShmSender ── ring, slab: ring::pair ──▶ ShmReceiver       the real sender, receiver
@@ -36,8 +36,8 @@ pub(crate) struct Ends {
     pub link: Link,
 }
 
-/// Access of a model to one side, while the side's sender and receiver are in use and after they
-/// were dropped.
+/// Gives a model test access to one side, while the side's sender and receiver are in use and after
+/// they were dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     shm: Arc<SharedMemory>,
@@ -69,7 +69,7 @@ impl Link {
     }
 }
 
-/// Sizes, and the policy for lack of memory, of both directions of a model's connection.
+/// Sizes, and the policy for lack of memory, of both directions of a model test's connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelLimits {
     pub ring_bytes: u64,
@@ -80,7 +80,7 @@ pub(crate) struct ModelLimits {
     pub policy: BackPressure,
 }
 
-/// Connects two sides through private memory.
+/// Connects two sides of a model test through private memory in place of shared memory.
 pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     let sides = [Arc::<Side>::default(), Arc::default()];
     let (first, second) = Socket::pair().expect("a socket pair");
@@ -147,8 +147,8 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
     })
 }
 
-/// The agreed limits of a model, which allow no further segments: a side whose slab is full has no
-/// free memory.
+/// The agreed limits of a model test's connection, which allow no further segments: a side whose
+/// slab is full has no free memory.
 const fn agreed(limits: ModelLimits) -> Limits {
     Limits {
         own_memory: 0,
@@ -162,5 +162,5 @@ const fn agreed(limits: ModelLimits) -> Limits {
     }
 }
 
-/// Most blocks of the peer that a side of a model holds at a time.
+/// Most blocks of the peer that a side of a model test holds at a time.
 const BLOCKS_MAX: u64 = 64;

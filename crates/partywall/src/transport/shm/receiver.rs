@@ -28,7 +28,7 @@ use partywall_wait::Pacer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The receiving end of a connection over shared memory.
+/// The receiving end of a connection over shared memory: reads records from the peer's ring.
 #[derive(Debug)]
 pub(crate) struct ShmReceiver {
     shm: Arc<SharedMemory>,
@@ -38,14 +38,14 @@ pub(crate) struct ShmReceiver {
     /// Whether this is the receiver of a session, whose records belong to streams.
     has_streams: bool,
     consumer: Consumer,
-    /// The inline message that `find` returned and that `done` has not consumed yet.
+    /// The header of the inline message that `find` returned and that `done` has not consumed yet.
     current: Option<RecordHeader>,
     /// A message outside the ring that `find` returned and the caller has not taken yet.
     held: Option<Held>,
     /// The number of the stream to which the current message belongs.
     stream: u32,
-    /// Number of records received since the receiver last waited. If they are many, the receiver
-    /// lags behind and prefetches records.
+    /// Number of records received since the receiver last waited. If the number is high, the
+    /// receiver lags behind the sender, and prefetches the next records.
     records_since_wait: u32,
     counters: OwnMem,
     messages: u64,
@@ -57,8 +57,8 @@ pub(crate) struct ShmReceiver {
     /// A private copy of the current inline message, if the peer is untrusted.
     copy: Vec<u8>,
     declared: Declared,
-    /// Whether the peer hung up or died. After one more poll the receiver reports the end of the
-    /// direction.
+    /// Whether the peer hung up or died. After one more poll, which finds records committed before,
+    /// the receiver reports the end of the direction.
     hung_up: bool,
     end: Option<Closed>,
     segments: Segments,
@@ -81,7 +81,7 @@ enum Declared {
     Woken,
 }
 
-/// The parts of shared memory from which a receiver is made.
+/// The parts of this side's region and of the peer's region from which a receiver is made.
 pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,
@@ -221,7 +221,7 @@ impl ShmReceiver {
         if is_owner { Ok(()) } else { self.shm.check() }
     }
 
-    /// Makes the inline message of a record the current one.
+    /// Makes the inline message of `record` the current message.
     #[inline]
     fn show(&mut self, record: RecordHeader) {
         if self.is_untrusted && self.current != Some(record) {
@@ -269,7 +269,8 @@ impl ShmReceiver {
 
 const MESSAGES: usize = word(receiving::MESSAGES * 8);
 const BYTES: usize = word(receiving::BYTES * 8);
-/// Most bytes of a record that are prefetched; the processor prefetches the rest by itself.
+/// Most bytes of a record that the receiver prefetches; the processor prefetches the rest by
+/// itself.
 const PREFETCH_BYTES_MAX: u64 = 256;
 /// Most control records that one call of `find` handles, so that `find` returns even if the peer
 /// sends them without end.

@@ -2,25 +2,26 @@
 //! The two regions of a connection: this side creates its own, and checks and maps the peer's.
 //!
 //! ```text
-//!  OwnRegion   create memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
+//!  OwnRegion   blank memfd ─▶ header ─▶ cut into words, rings and slab, each with one owner
 //!              the rest of the control page goes to identity.rs
 //!  PeerRegion  check descriptor ─▶ map read-only ─▶ copy header ─▶ check copy ─▶ parts to read
 //! ```
 
 use super::identity::OwnIdentity;
+use super::lock;
 use partywall_layout::identity::{ADDRESS, IdentityText};
 use partywall_layout::segment::{
     ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES,
     RECEIVING_COUNTERS, RELEASED, SENDING_COUNTERS,
 };
-use partywall_layout::{Geometry, RegionHeader, Violation};
+use partywall_layout::{FallbackReason, Geometry, RegionHeader, Violation};
 use partywall_ring::{OwnMem, PeerMem};
 use partywall_sys::clock::unix_time_ns;
 use partywall_sys::fork::own_pid;
 use partywall_sys::memory::{create_memory, map_memory};
-use partywall_sys::{MapError, MemfdError};
+use partywall_sys::{Doorbell, MapError, MemfdError};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The region of this side, cut into parts that each have one owner.
@@ -53,10 +54,35 @@ pub(crate) struct Purpose<'a> {
     pub address: &'a str,
 }
 
-impl OwnRegion {
-    /// Creates a region and seals its memfd.
-    pub(crate) fn create(geometry: Geometry, purpose: &Purpose<'_>) -> Result<Self, MemfdError> {
-        let (mut memory, descriptor) = create_memory("partywall-region", geometry.region_bytes)?;
+/// Sealed memory and doorbells for a region that belongs to no connection yet.
+pub(crate) struct BlankRegion {
+    geometry: Geometry,
+    memory: OwnMem,
+    descriptor: Arc<OwnedFd>,
+    doorbells: (Doorbell, Doorbell),
+}
+
+impl BlankRegion {
+    /// Allocates and seals the memory, and makes the doorbells.
+    pub(crate) fn create(geometry: Geometry) -> Result<Self, FallbackReason> {
+        let created = create_memory("partywall-region", geometry.region_bytes);
+        let (memory, descriptor) = created.map_err(|error| match error {
+            MemfdError::OutOfMemory { .. } | MemfdError::FileSizeLimit { .. } => {
+                FallbackReason::Memory
+            }
+            MemfdError::DescriptorLimit { .. } => FallbackReason::Descriptors,
+            _ => FallbackReason::Memfd,
+        })?;
+        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
+        Ok(Self { geometry, memory, descriptor, doorbells: (doorbell()?, doorbell()?) })
+    }
+
+    /// Makes the region of a connection.
+    pub(crate) fn into_region(
+        self,
+        purpose: &Purpose<'_>,
+    ) -> Result<(OwnRegion, (Doorbell, Doorbell)), FallbackReason> {
+        let Self { geometry, mut memory, descriptor, doorbells } = self;
         let header = RegionHeader {
             service: purpose.service.into(),
             created_ns: unix_time_ns().into(),
@@ -66,6 +92,51 @@ impl OwnRegion {
         // The region may reach a peer that this side does not admit. Each side of a connection
         // knows the listener's address, so the text tells such a peer nothing new.
         memory.write(size(ADDRESS), IdentityText::new(purpose.address).as_bytes());
+        let region = OwnRegion::cut(geometry, memory, descriptor).ok_or(FallbackReason::Memory)?;
+        Ok((region, doorbells))
+    }
+}
+
+/// A region that a listener makes while it has nothing else to do, so that the next peer need not
+/// wait for it. It is empty until a handshake takes it.
+#[derive(Default)]
+pub(crate) struct SpareRegion {
+    state: Mutex<Spare>,
+}
+
+#[derive(Default)]
+enum Spare {
+    /// No handshake has needed a region yet, so none is made in advance.
+    #[default]
+    Unused,
+    Taken,
+    Ready(BlankRegion),
+}
+
+impl SpareRegion {
+    /// Takes the region, if there is one.
+    pub(crate) fn take(&self) -> Option<BlankRegion> {
+        match std::mem::replace(&mut *lock(&self.state), Spare::Taken) {
+            Spare::Ready(blank) => Some(blank),
+            Spare::Unused | Spare::Taken => None,
+        }
+    }
+
+    /// Makes a region in place of one that was taken. An error is ignored: the next handshake makes
+    /// a region itself, and reports why it cannot.
+    pub(crate) fn replenish(&self, geometry: Geometry) {
+        let mut state = lock(&self.state);
+        if let Spare::Taken = *state {
+            if let Ok(blank) = BlankRegion::create(geometry) {
+                *state = Spare::Ready(blank);
+            }
+        }
+    }
+}
+
+impl OwnRegion {
+    /// Cuts the memory of a region into its parts; `None` if they exceed the memory.
+    fn cut(geometry: Geometry, memory: OwnMem, descriptor: Arc<OwnedFd>) -> Option<Self> {
         let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
         let (control, rest) = rest.split_at(size(PAGE_BYTES));
         let mut done = CONTROL_OFFSET + PAGE_BYTES;
@@ -83,12 +154,10 @@ impl OwnRegion {
             cut(geometry.release_offset, geometry.peer_blocks_max * 8),
             cut(geometry.slab_offset, geometry.slab_bytes),
         );
-        let (Some(ring), Some(release_ring), Some(slab)) = parts else {
-            return Err(MemfdError::BadSize { size: size(geometry.region_bytes) });
-        };
+        let (ring, release_ring, slab) = (parts.0?, parts.1?, parts.2?);
         let (words, rest) = lines(control);
         let [consumed, asleep_records, asleep_room, released, sending, receiving] = words;
-        Ok(Self {
+        Some(Self {
             descriptor,
             geometry,
             consumed,
@@ -126,7 +195,7 @@ pub(super) fn lines(control: OwnMem) -> ([OwnMem; 6], OwnMem) {
     ([first, second, third, fourth, fifth, sixth], rest)
 }
 
-/// The peer's region, checked and mapped read-only.
+/// The peer's region, checked and mapped read-only: this side never writes to it.
 pub(crate) struct PeerRegion {
     pub geometry: Geometry,
     pub control: PeerMem,
@@ -183,4 +252,39 @@ impl PeerRegion {
 #[expect(clippy::cast_possible_truncation, reason = "64-bit machines; a bad size is refused above")]
 const fn size(bytes: u64) -> usize {
     bytes as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partywall_layout::hello::{ROLE_ACCEPTOR, ROLE_CONNECTOR};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn spare_region_is_made_once_the_former_was_taken() {
+        let geometry = Geometry::new(4096, 8, 0).unwrap();
+        let spare = SpareRegion::default();
+        spare.replenish(geometry);
+        assert!(spare.take().is_none(), "no handshake has needed a region yet");
+        assert!(spare.take().is_none());
+        spare.replenish(geometry);
+        spare.replenish(geometry);
+        assert!(spare.take().is_some() && spare.take().is_none());
+    }
+
+    #[test]
+    fn blank_region_becomes_that_of_the_connection_that_takes_it() {
+        let geometry = Geometry::new(4096, 8, 0).unwrap();
+        let blank = BlankRegion::create(geometry).unwrap();
+        let (session_id, role) = ([7; 16], ROLE_ACCEPTOR);
+        let purpose = Purpose { session_id, role, service: 1, address: "unix:/a" };
+        let (own, _doorbells) = blank.into_region(&purpose).unwrap();
+        let accepted = |session_id, role| {
+            let (descriptor, size) = (own.descriptor.as_fd(), geometry.region_bytes);
+            PeerRegion::accept(descriptor, size, size, &session_id, role)
+        };
+        assert_eq!(accepted([7; 16], ROLE_ACCEPTOR).unwrap().geometry, geometry);
+        assert!(accepted([8; 16], ROLE_ACCEPTOR).is_err());
+        assert!(accepted([7; 16], ROLE_CONNECTOR).is_err());
+    }
 }

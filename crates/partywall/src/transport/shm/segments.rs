@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The peer's memory for large messages, as the receiver maps it: segments, and views of their
-//! blocks (SPEC 5.2 to 5.4).
+//! blocks (SPEC 5.2 to 5.4). A view is a received message that is read in the peer's memory.
 //!
 //! ```text
 //!   the receiver's Segments  number of a segment, count of views made ─┐
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zerocopy::FromBytes;
 
-/// The segments of the peer that the receiver has mapped.
+/// The segments of the peer's memory that the receiver has mapped, retired ones included.
 #[derive(Debug)]
 pub(super) struct Segments {
     mapped: Vec<Segment>,
@@ -59,7 +59,7 @@ struct Retired {
 struct SegmentMemory {
     pages: PeerMem,
     shm: Arc<SharedMemory>,
-    /// Number of the segment's views that were dropped. It is written under the releaser's lock.
+    /// Number of the segment's views that were dropped, written only under the releaser's lock.
     returned: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ impl Held {
     }
 }
 
-/// Why a segment could not be mapped.
+/// Why the receiver could not map a segment of the peer.
 #[derive(Debug)]
 pub(super) enum SegmentError {
     /// The peer broke a rule of the protocol.
@@ -105,7 +105,8 @@ impl From<Violation> for SegmentError {
 }
 
 impl Segments {
-    /// Makes the set of segments. The slab of the peer's region is segment 0.
+    /// Makes the set of mapped segments, with one member: `slab`, the slab of the peer's region, as
+    /// segment 0.
     pub(super) fn new(shm: &Arc<SharedMemory>, slab: PeerMem, region_bytes: u64) -> Self {
         Self {
             mapped: vec![Segment::new(shm, 0, slab)],
@@ -129,7 +130,7 @@ impl Segments {
             return Err(bad("segment number", number.into()).into());
         }
         self.forget_unviewed();
-        // The slab of the region does not count towards the limit of segments.
+        // The limit counts added segments only. The slab of the region, segment 0, does not count.
         let known = self.mapped.len() + self.retired.len();
         if known > shm.limits.segments as usize {
             let (wanted, max) = (known as u64, shm.limits.segments.into());
@@ -188,8 +189,8 @@ impl Segments {
         });
     }
 
-    /// Finds the message to which a BLOB record refers. Returns a view, or a copy if the peer is
-    /// untrusted.
+    /// Finds the message to which a BLOB record refers, in one of the segments. Returns a view, or
+    /// a copy if the peer is untrusted.
     #[inline]
     pub(super) fn hold(
         &mut self,

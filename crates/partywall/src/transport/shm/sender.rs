@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The sending end of a connection over shared memory.
+/// The sending end of a connection over shared memory: writes records to this side's ring.
 #[derive(Debug)]
 pub(crate) struct ShmSender {
     pub(super) shm: Arc<SharedMemory>,
@@ -48,12 +48,13 @@ pub(crate) struct ShmSender {
     pub(super) producer: Producer,
     records_waker: Waker,
     early: EarlyNotify,
-    /// Whether an announcement of memory or FRAGMENT_ABORT must be appended before the next record.
+    /// Whether an announcement of memory (SEGMENT, SEGMENT_RETIRE) or a FRAGMENT_ABORT must be
+    /// appended before the next record.
     has_pending: bool,
     /// Whether the open batch refers to blocks or announces segments.
     batch_has_memory: bool,
     /// Whether code of the caller is writing a message in place. If that code panics, the flag
-    /// stays set.
+    /// stays set, and the next call discards the unfinished message.
     is_filling: bool,
     pub(super) inline_max: usize,
     /// The number of the stream to which the next messages belong; 0 on a channel.
@@ -75,13 +76,14 @@ pub(crate) struct ShmSender {
     /// The private buffer of the last small reservation, kept for the next small reservation.
     spare: Vec<u8>,
     sleeper: Sleeper,
-    /// The peer's position `consumed` when the sender last saw the peer make progress.
+    /// The ring position up to which the peer had read when the sender last saw the peer make
+    /// progress.
     consumed_when_alive: u64,
     /// When the sender last notified the peer or checked its process.
     notified_at: Option<Instant>,
 }
 
-/// The parts of shared memory from which a sender is made.
+/// The parts of this side's region and of the peer's region from which a sender is made.
 pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
@@ -138,7 +140,8 @@ impl ShmSender {
         self.finish(sent, payload.len())
     }
 
-    /// Sends a message, in pieces if necessary.
+    /// Sends a message: inline, in a block, or in pieces of which a call sends as many as fit.
+    /// `progress` counts the sent bytes.
     #[inline]
     pub(crate) fn send_on(
         &mut self,
@@ -238,7 +241,8 @@ impl ShmSender {
         self.check_slowly()
     }
 
-    /// Appends a message to the open batch, in the form that its length requires.
+    /// Appends a message to the open batch: inline if it is short, otherwise in a block or in
+    /// fragments.
     #[inline]
     fn add(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         if payload.len() > self.inline_max {
@@ -293,7 +297,8 @@ impl ShmSender {
         self.bytes += len as u64;
     }
 
-    /// Writes the totals to the counters in the region, which other processes may read.
+    /// Writes the numbers of sent messages and bytes to the counters in the region, which other
+    /// processes may read.
     #[inline]
     pub(super) fn store_totals(&mut self) {
         self.counters.store(MESSAGES, self.messages);
@@ -344,8 +349,8 @@ struct EarlyNotify {
 }
 
 impl EarlyNotify {
-    /// Whether the sender should notify a sleeping receiver before it publishes the record: at most
-    /// once for each publication.
+    /// Whether the sender should notify a sleeping receiver before it publishes the record. The
+    /// answer is `true` at most once for each publication.
     #[inline]
     const fn is_worth_it(&self) -> bool {
         self.held_off == 0 && !self.has_notified

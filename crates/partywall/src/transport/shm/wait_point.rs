@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where one end of a side sleeps: the doorbell, a hang-up and the death of the peer wake it.
+//! A wait point: the object on which the sender or the receiver of one side sleeps. The doorbell, a
+//! hang-up and the death of the peer wake the sleeping end.
 //!
 //! ```text
 //!   doorbell (eventfd)     ──┐                 first sleeps: ppoll, then the doorbell is drained
@@ -10,11 +11,11 @@
 //! The pidfd is polled because a forked child of the peer may keep the socket open. Bytes wake the
 //! end only if doorbells come on the control socket.
 //!
-//! An epoll set costs four system calls to make and one descriptor to keep. A connection that is
-//! soon closed would never earn this cost. In the set the doorbell is edge-triggered: a wait is one
-//! system call, and the counter of the eventfd is not read. An edge that comes while no thread
-//! waits ends the next sleep early, once. Before an external event loop polls, a sleep with a
-//! deadline in the past consumes such an edge (SPEC 6.2).
+//! An epoll set costs four system calls to make and one descriptor to keep, which is too much for a
+//! connection that is soon closed. So an end makes its set after a few sleeps. In the set the
+//! doorbell is edge-triggered: a wait is one system call, and the counter of the eventfd is not
+//! read. An edge that comes while no thread waits ends the next sleep early, once. Before an
+//! external event loop polls, a sleep with a deadline in the past consumes such an edge (SPEC 6.2).
 
 use super::lock;
 use partywall_sys::epoll::EventFlags;
@@ -106,7 +107,7 @@ impl WaitPoint {
     }
 
     /// Returns the events that `ppoll` found, and drains the doorbell. Afterwards the caller checks
-    /// its words in shared memory.
+    /// in shared memory for records or space.
     fn woken(&self, events: &[PollFd<'_>]) -> io::Result<Woken> {
         let is_ready = |index: usize| events.get(index).is_some_and(|e| !e.revents().is_empty());
         if is_ready(0) {
@@ -150,7 +151,8 @@ impl WaitPoint {
     }
 }
 
-/// Number of times that an end sleeps by `ppoll` before it makes an epoll set.
+/// Number of times that an end sleeps by `ppoll` before it makes an epoll set, which costs four
+/// system calls.
 const POLLED_SLEEPS: u32 = 4;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The wait point of a model under shuttle: shuttle's condition variable in place of an epoll set,
-//! which shuttle cannot observe.
+//! The wait point of a model test under shuttle. A sender or receiver sleeps on shuttle's condition
+//! variable in place of an epoll set, which shuttle cannot observe.
 //!
 //! ```text
 //!   Side ◀── notify: records, space ── the peer's SharedMemory
@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// The object from which the sender or the receiver of a model takes its events.
+/// The object from which the sender or the receiver of a model test takes its events.
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     side: Arc<Side>,
@@ -33,17 +33,17 @@ pub(crate) struct EventSources<'a> {
     pub process: Option<&'a PidFd>,
 }
 
-/// The events that ended a sleep.
+/// The events that ended a sleep on a wait point of a model test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
-    /// Whether the peer hung up.
+    /// Whether the peer hung up, which is the only event of the socket in a model test.
     pub socket: bool,
     /// Whether the peer's process died: always false in a model.
     pub died: bool,
 }
 
 impl WaitPoint {
-    /// Makes a wait point for a connection outside a model, which nothing ever notifies.
+    /// Makes a wait point that nothing ever notifies, for a connection that no model test made.
     pub(crate) fn new(_: Doorbell, _wakes_on_bytes: bool) -> Self {
         Self::of_side(&Arc::default(), Sleeping::ForRecords)
     }
@@ -90,7 +90,7 @@ pub(crate) struct Side {
     changed: Condvar,
 }
 
-/// Events that happened since the driver last consumed them.
+/// Events on one side of a model test that happened since the side's driver last consumed them.
 #[derive(Debug, Default)]
 struct Events {
     records: bool,
@@ -121,7 +121,8 @@ impl Side {
     }
 
     /// Returns, without blocking, whether there are events for the receiver and for the sender, and
-    /// consumes them. The sender's events are considered only if the driver waits for space.
+    /// consumes them. The sender's events are considered only if `for_space`: the driver waits for
+    /// space.
     pub(crate) fn poll(&self, for_space: bool) -> (bool, bool) {
         let mut events = self.lock();
         let records = std::mem::take(&mut events.records) || events.hung_up;

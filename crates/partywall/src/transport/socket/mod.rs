@@ -34,26 +34,27 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest payload in bytes that SHOULD be sent as DATA (SPEC 8.2).
+/// Longest payload in bytes that SHOULD be sent as DATA (SPEC 8.2). This sender sends longer
+/// messages as BLOB, or on a stream in fragments.
 const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 /// Longest payload of a DATA record in bytes (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
-/// Upper bound of the time that closing a connection takes. The caller waits until the kernel
-/// accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if bytes are
-/// unread or may still arrive.
+/// Upper bound of the time that closing one direction of a connection takes. The caller waits until
+/// the kernel accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if
+/// bytes are unread or may still arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;
 const PROCESS: u64 = 1;
 
-/// State that the sender and the receiver of one side share.
+/// State of a connection over a socket that the sender and the receiver of one side share.
 #[derive(Debug)]
 pub(crate) struct SocketShared {
     connection_state: ConnectionState,
     socket: Arc<Socket>,
     /// The pidfd of the peer's process, on Unix sockets only. A forked child of a dead peer may
-    /// keep the socket open.
+    /// keep the socket open, so the socket alone does not show the death.
     process: Option<PidFd>,
     /// The epoll set that becomes readable when there may be bytes to receive.
     records: EpollSet,
@@ -64,7 +65,8 @@ pub(crate) struct SocketShared {
     /// Length in bytes of the longest message that the peer receives.
     peer_message_max: u64,
     ends_open: Mutex<u8>,
-    /// Set if the connection carries the streams of a session.
+    /// Set if the connection carries the streams of a session. A session's peer may write at any
+    /// time, so closing then reads to the end.
     carries_streams: OnceLock<()>,
 }
 
@@ -78,7 +80,7 @@ pub(crate) struct SocketParts {
     pub peer_message_max: u64,
 }
 
-/// Makes the sender and the receiver of a connection.
+/// Makes the sender and the receiver of a connection over a socket.
 pub(crate) fn assemble(
     parts: SocketParts,
     config: &Config,
@@ -249,7 +251,8 @@ mod tests {
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
         assert!(matches!(sender.send_on(&payload, &mut progress), Err(NotSent::Full)));
         assert!(progress.started && progress.sent < payload.len());
-        // The caller has not called `give_up`, so the peer still expects the rest of the message.
+        // The caller has not called `give_up`, so the peer still expects the rest of the first
+        // message. Sending another message must end the connection.
         let after = sender.try_send(b"another");
         assert!(matches!(after, Err(NotSent::Closed(Closed::Disconnected))), "{after:?}");
         assert!(matches!(sender.flush(), Err(NotSent::Closed(Closed::Disconnected))));

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
 
-/// The receiving end of a connection over a socket.
+/// The receiving end of a connection over a socket: reads bytes into a buffer and parses records.
 #[derive(Debug)]
 pub(crate) struct SocketReceiver {
     shared: Arc<SocketShared>,
@@ -42,7 +42,8 @@ pub(crate) struct SocketReceiver {
     /// message.
     has_streams: bool,
     stream: u32,
-    /// Whether the last read took every byte that had arrived, so that the next `find` may block.
+    /// Whether the last read took every byte that had arrived. If so, the next `find` may block in
+    /// its read.
     is_drained: bool,
     /// Whether the peer's process died. Bytes that the process sent before are delivered before the
     /// receiver reports the end.
@@ -54,7 +55,7 @@ pub(crate) struct SocketReceiver {
     stats: ReceiverStats,
 }
 
-/// A large message of which not all bytes have arrived.
+/// A large message of which not all bytes have arrived, with the memory into which they are read.
 #[derive(Debug)]
 struct Large {
     /// The received bytes, followed by zeroed memory for further bytes.
@@ -92,9 +93,10 @@ const BODY: usize = size_of::<BlobBody>();
 /// Size of the buffer in bytes: it holds the longest DATA record.
 const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
 /// Least number of bytes by which the memory of a large message grows. Each later growth at most
-/// doubles that memory.
+/// doubles that memory, so a peer that announces many bytes and sends few costs little memory.
 const LARGE_STEP: usize = 1 << 20;
-/// A receiver that never blocks checks for the peer's death once per this many empty polls.
+/// A receiver that never blocks checks for the peer's death once per this many polls that find no
+/// message. Each check is a system call.
 const EMPTY_POLLS_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
@@ -169,7 +171,8 @@ impl SocketReceiver {
             return Ok(());
         }
         if deadline.is_none() && self.shared.process.is_none() {
-            // Only the socket can wake this thread, so the read itself blocks.
+            // Without a pidfd and a deadline, only the socket can wake this thread, so the read
+            // itself blocks.
             if matches!(self.read(false)?, Read::End) {
                 self.ended = Some(Closed::Disconnected);
             }
@@ -231,7 +234,8 @@ impl SocketReceiver {
                 Err(Violation::Body { position, what, found })
             }
             Kind::CloseWrite if !after.is_empty() => {
-                // No record may follow CLOSE_WRITE.
+                // Bytes after a CLOSE_WRITE record are a violation, because no record may follow
+                // it.
                 let (position, kind) = (self.position.plus(record.footprint()).0, after[0] >> 1);
                 Err(Violation::Unexpected { position, kind: kind & 31 })
             }
@@ -269,7 +273,7 @@ impl SocketReceiver {
         self.position = self.position.plus(record.footprint());
         self.stream = record.stream;
         self.large = Some(Large { bytes: Vec::new(), filled: 0, len });
-        // The buffer may already contain all bytes of the large message.
+        // The buffer may already contain all bytes of the large message that was just begun.
         self.parse()
     }
 

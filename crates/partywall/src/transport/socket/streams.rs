@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending for a session over a socket. Every record is written as a whole, so that records of
-//! other streams can come in between (SPEC 8.2, 11).
+//! The part of the socket sender that sends for a session. Every record is written as a whole, so
+//! that records of other streams can come in between (SPEC 8.2, 11).
 //!
 //! ```text
 //!   message of up to 16 KiB ─▶ one DATA record
@@ -16,9 +16,11 @@ use partywall_layout::{Kind, RecordHeader};
 use std::io::IoSlice;
 use zerocopy::IntoBytes;
 
-/// Length in bytes of one fragment of a long message.
+/// Length in bytes of one fragment of a long message. A fragment and its prefix fit the longest
+/// DATA record.
 const PIECE_BYTES: usize = 32 << 10;
-/// Most bytes of control records that are kept while the kernel accepts none.
+/// Most bytes that may be kept before another control record. Above this number, the kernel must
+/// accept the kept bytes first.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);

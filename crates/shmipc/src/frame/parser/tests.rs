@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parser returns the messages that were encoded, however the bytes are cut, and no bytes make
-//! it panic.
+//! Tests that the parser returns the messages that were encoded, however the bytes are cut. No
+//! bytes make the parser panic.
 
 use super::super::encode;
 use super::*;

@@ -57,8 +57,8 @@ impl ShmReceiver {
         Ok(())
     }
 
-    /// Handles a record that is not a whole message. Returns `None` if the caller should continue
-    /// with the next record.
+    /// Handles a record that is not a whole message: a fragment, a segment's announcement or an
+    /// end. Returns `None` if the caller should continue with the next record.
     #[cold]
     pub(super) fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
         // A leaked `MessageRef` may have left its record as the current message, which is no longer
@@ -384,8 +384,8 @@ fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
             let credit = BlobCredit::read_from_bytes(credit);
             (blob, credit.ok().map(BlobCredit::get))
         }
-        // The body has no credit, or an invalid length. The code that reads its fields refuses an
-        // invalid length.
+        // The body has no credit, or an invalid length. The caller, which reads the fields of the
+        // body, refuses an invalid length.
         _ => (body, None),
     }
 }
@@ -408,5 +408,6 @@ const fn may_interrupt(kind: Kind) -> bool {
 
 /// Length in bytes of the longest body of a control record.
 const BODY_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
-/// A receiver that never blocks checks for the peer's death once per this many empty polls.
+/// A receiver that never blocks checks for the peer's death once per this many polls that find no
+/// record. Each check is a system call.
 const EMPTY_POLLS_MAX: u32 = 256;

@@ -123,8 +123,8 @@ impl ShmSender {
         self.counters.load(word(counter * 8))
     }
 
-    /// Records changes of the memory for large messages in the counters, and whether
-    /// [`append_pending`](Self::append_pending) has to announce them.
+    /// Records changes of the memory for large messages in the counters of the region, and records
+    /// whether [`append_pending`](Self::append_pending) has to announce them.
     pub(super) fn note_memory(&mut self) {
         self.counters.store(word(sending::MEMORY * 8), self.memory.bytes());
         self.counters.store(word(sending::BLOCKS_OUT * 8), self.memory.blocks_in_flight());
@@ -142,7 +142,8 @@ impl ShmSender {
         self.note_memory();
     }
 
-    /// Records that the receiver has left. Returns the error for the caller.
+    /// Records that the peer's receiver has left, so that later calls fail. Returns the error for
+    /// the caller.
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
@@ -211,7 +212,8 @@ impl ShmSender {
         if self.records_waker.is_gone() {
             return self.left();
         }
-        // A caller that never blocks would otherwise not learn of the peer's death.
+        // The peer is checked here, because a caller that never blocks would otherwise not learn of
+        // the peer's death.
         match self.check_peer_in_time() {
             Ok(()) => NotSent::Full,
             Err(unsent) => unsent,
@@ -222,7 +224,8 @@ impl ShmSender {
         NotSent::Fault(self.shm.violated(violation))
     }
 
-    /// Allocates a block for a message of `len` bytes.
+    /// Allocates a block for a message of `len` bytes. If too many announcements of segments are
+    /// pending, publishes them and tries again.
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, NotSent> {
         loop {
             let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
@@ -255,7 +258,7 @@ impl ShmSender {
         self.publish()
     }
 
-    /// Keeps the buffer of a small reservation for the next small reservation, to save an
+    /// Keeps the private buffer of a small reservation for the next small reservation, to save an
     /// allocation.
     #[inline]
     pub(super) fn keep_spare(&mut self, bytes: Vec<u8>) {
@@ -326,7 +329,7 @@ impl ShmSender {
         let needed = self.fragments_footprint(payload.len()) + pending;
         // A PAD at the end of the ring may be needed between the pieces; it is shorter than one
         // piece. All pieces and the PAD take less than half the ring, so they fit an empty ring. In
-        // a model under shuttle, the ring may be too small for any message in pieces.
+        // a model test under shuttle, the ring may be too small for any message in pieces.
         let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
@@ -353,7 +356,8 @@ impl ShmSender {
     }
 
     /// Returns the error for a message in fragments that does not fit the batch. If a block could
-    /// hold it, the sender may wait for memory. Otherwise waiting would never end.
+    /// hold the message, the error is `Full`, and the sender may wait for memory. Otherwise waiting
+    /// would never end, so the error is `TooLarge`.
     fn too_long_for_a_batch(&self, len: u64, fits_another: bool) -> NotSent {
         let (max, memory) = self.memory.largest();
         if len <= max {
@@ -412,8 +416,8 @@ impl TransportSender for ShmSender {
         Err(SendError::TimedOut)
     }
 
-    /// Lowers the longest inline length: received messages of a session are queued, for which an
-    /// inline message must be copied. So only short messages are inline.
+    /// Lowers the length of the longest inline message. A session queues received messages, for
+    /// which an inline message must be copied, so only short messages are inline.
     fn enable_streams(&mut self) {
         self.inline_max = self.inline_max.min(STREAM_INLINE_MAX);
     }
@@ -462,7 +466,8 @@ impl TransportSender for ShmSender {
         }
     }
 
-    /// Takes a recently freed block of exactly `len` bytes, if there is one.
+    /// Takes a recently freed block of exactly `len` bytes, if there is one. This is faster than
+    /// the general allocation of `reserve`, which serves all other cases.
     #[inline]
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         self.check()?;
@@ -569,7 +574,8 @@ impl TransportSender for ShmSender {
     fn trim(&mut self, all: bool) -> Result<(), NotSent> {
         self.check()?;
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
-        // The loop publishes in rounds, because the number of pending announcements is limited.
+        // Each round of the loop retires some idle segments and publishes their SEGMENT_RETIRE
+        // records, because the number of pending announcements is limited.
         loop {
             self.memory.retire_idle(all);
             self.note_memory();
@@ -659,9 +665,9 @@ impl TransportSender for ShmSender {
     }
 }
 
-/// Length in bytes of the body of CREDIT.
+/// Length in bytes of the body of a CREDIT record.
 const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
-/// Length in bytes of the longest body of a BLOB.
+/// Length in bytes of the longest body of a BLOB record, which carries credit.
 const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();
 /// Checks at compile time that a BLOB with the field for credit takes as many ring bytes as a BLOB
 /// without it.
