@@ -190,7 +190,8 @@ const (
 	ControlFrameDescriptorsOffset = 1   // 1 bytes, SPEC 6.7
 	ControlFrameLengthOffset      = 2   // 2 bytes, SPEC 6.7
 	OpenContentOffset             = 0   // 2 bytes, SPEC 11.2
-	OpenZeroOffset                = 2   // 6 bytes, SPEC 11.2
+	OpenPriorityOffset            = 2   // 1 bytes, SPEC 11.2
+	OpenZeroOffset                = 3   // 5 bytes, SPEC 11.2
 	ResetCodeOffset               = 0   // 4 bytes, SPEC 11.3
 	ResetDirectionsOffset         = 4   // 4 bytes, SPEC 11.3
 	CreditCreditedOffset          = 0   // 8 bytes, SPEC 11.4
