@@ -56,6 +56,10 @@ func ringImages(tb testing.TB, directory string) []ringImage {
 		}
 		images = append(images, ringImage{file, strings.Trim(cells[3], "`"), from, content})
 	}
+	files, err := filepath.Glob(filepath.Join(spec, directory, "ring-*.bin"))
+	if err != nil || len(files) != len(images) {
+		tb.Fatalf("%s has %d images of rings and %d rows (%v)", directory, len(files), len(images), err)
+	}
 	return images
 }
 
@@ -105,8 +109,8 @@ func readChannel(tb testing.TB, c *Consumer) ([]layout.Header, error) {
 
 func TestHostileRingsAreRefused(t *testing.T) {
 	images := ringImages(t, "hostile")
-	if len(images) != 64 {
-		t.Errorf("%d images, want 64", len(images))
+	if len(images) < 64 {
+		t.Errorf("%d images, want at least 64", len(images))
 	}
 	for _, image := range images {
 		t.Run(image.file, func(t *testing.T) {
@@ -122,8 +126,8 @@ func TestHostileRingsAreRefused(t *testing.T) {
 
 func TestVectorRingsAreRead(t *testing.T) {
 	images := ringImages(t, "vectors")
-	if len(images) != 10 {
-		t.Errorf("%d images, want 10", len(images))
+	if len(images) < 10 {
+		t.Errorf("%d images, want at least 10", len(images))
 	}
 	for _, image := range images {
 		t.Run(image.file, func(t *testing.T) {
