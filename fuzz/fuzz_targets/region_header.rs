@@ -56,7 +56,8 @@ fn identity(bytes: &[u8]) {
         return;
     };
     let mut pages = [0; IDENTITY_BYTES];
-    // The input fills the bytes of the identity in turn: header fields, texts, then the words.
+    // The input fills the bytes in which a region names its owner (the identity): fields of the
+    // header, address, program, then the words of state and last error.
     let places = [108, ADDRESS, CONTROL_OFFSET + PROGRAM, CONTROL_OFFSET + STATE];
     let sizes = [12, TEXT_BYTES_MAX + 2, TEXT_BYTES_MAX + 2, 24];
     pages[..size_of::<RegionHeader>()].copy_from_slice(good.as_bytes());

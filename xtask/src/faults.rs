@@ -163,6 +163,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: an owner uses a link file that was last written before a reboot without examining its
     // content. Effect: the owner accepts content of which a power loss destroyed a part.
     fault("link_other_boot_believed", &[POWER_LOSS]),
+    // Fault: the records of an open batch of a link are whole before the batch is published.
+    // Effect: after a power loss a record of a dropped batch passes for a published one.
+    fault("early_batch_words", &[POWER_LOSS]),
     // Fault: the owner after one that adopted a file of another boot does not tell its application.
     // Effect: if the owner before was killed, no application learns that messages may be lost.
     fault("link_adoption_forgotten", &[POWER_LOSS]),

@@ -69,6 +69,8 @@ pub enum Choice {
     Parallel,
     /// One message there and back between two spinning processes: the latency
     Ping,
+    /// The targets of Partywall that compare it with other libraries, each with PASS or MISS
+    Targets,
 }
 
 /// The role of a process that the benchmark has started, and not a user.
@@ -84,11 +86,13 @@ pub enum Role {
 }
 
 impl Choice {
-    /// The scenario of `partywall_bench` to which this choice of the command line corresponds.
-    pub const fn scenario(self) -> Scenario {
+    /// The scenario of `partywall_bench` to which this choice of the command line corresponds;
+    /// `None` for the targets, which need both.
+    pub const fn scenario(self) -> Option<Scenario> {
         match self {
-            Self::Parallel => Scenario::Parallel,
-            Self::Ping => Scenario::Ping,
+            Self::Parallel => Some(Scenario::Parallel),
+            Self::Ping => Some(Scenario::Ping),
+            Self::Targets => None,
         }
     }
 }
@@ -132,6 +136,7 @@ Examples:
   bench-peers parallel --two-processes --transport shmipc,uds
   bench-peers ping                                48 bytes there and back: iceoryx2, Partywall, Unix socket
   bench-peers ping --size 48,4k --rounds 11 --duration 1s --pin 0,1
+  bench-peers targets                             the targets of Partywall against these libraries
   bench-peers --json > peers.jsonl                one JSON object per line, the keys of `partywall bench --json`
 
 From the root of the repository: cargo run --release --manifest-path bench/peers/Cargo.toml -- ping

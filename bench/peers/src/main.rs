@@ -18,6 +18,7 @@ mod json;
 mod plan;
 mod summary;
 mod table;
+mod targets;
 mod transport;
 
 use std::process::ExitCode;
@@ -27,9 +28,10 @@ use clap::Parser;
 use partywall_bench::harness::cell::Scenario;
 use partywall_bench::machine::{Machine, Pin};
 use partywall_bench::outcome::Outcome;
+use partywall_bench::report;
 use partywall_bench::run::Program;
 
-use arguments::{Arguments, Role};
+use arguments::{Arguments, Choice, Role};
 use json::Line;
 use table::TRANSPORTS;
 
@@ -59,7 +61,10 @@ fn bench(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.json {
         print_json(&outcomes)?;
     } else {
-        print_tables(&outcomes, pin);
+        match arguments.scenario {
+            Some(Choice::Targets) => print_targets(&outcomes, pin),
+            _ => print_tables(&outcomes, pin),
+        }
         println!("{machine}");
         if cfg!(debug_assertions) {
             println!("This is a debug build. Measure with: cargo run --release");
@@ -77,6 +82,11 @@ fn print_json(outcomes: &[Outcome]) -> Result<()> {
         println!("{}", serde_json::to_string(&line).context("writing JSON")?);
     }
     Ok(())
+}
+
+fn print_targets(outcomes: &[Outcome], pin: Pin) {
+    let verdicts = targets::all().judge(outcomes, pin);
+    println!("\n{}{}", report::targets::table(&verdicts).to_text(), summary::notes(outcomes));
 }
 
 fn print_tables(outcomes: &[Outcome], pin: Pin) {

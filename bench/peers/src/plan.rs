@@ -4,6 +4,7 @@
 //! ```text
 //! no scenario   parallel untouched at three sizes, ping at 48 B; under two minutes
 //! SCENARIO      sizes × transports of the arguments, or defaults
+//! targets       the cells of targets.rs
 //! ```
 //! A cell is one combination of scenario, transport and size. Cells of one size follow each other,
 //! so cells that are compared are measured within seconds.
@@ -15,18 +16,22 @@ use partywall_bench::harness::cell::{Cell, Processes, Scenario, TransportName, W
 use partywall_bench::harness::pattern::Touch;
 use partywall_bench::plan::Plan;
 
-use crate::arguments::{Arguments, Choice};
+use crate::arguments::Arguments;
 use crate::table::{self, TRANSPORTS};
+use crate::targets;
 
 /// The plan of the run that the arguments describe.
 pub fn of(arguments: &Arguments) -> Result<Plan> {
     let mut plan = Plan::new(arguments.rounds, TRANSPORTS);
     plan.failures_max = FAILURES_MAX;
     match arguments.scenario {
-        Some(choice) => {
-            check(choice, arguments)?;
-            add(&mut plan, choice.scenario(), all_sizes(choice), arguments);
-        }
+        Some(choice) => match choice.scenario() {
+            Some(scenario) => {
+                check(scenario, arguments)?;
+                add(&mut plan, scenario, all_sizes(scenario), arguments);
+            }
+            None => add_targets(&mut plan, arguments)?,
+        },
         None => {
             plan.time_max = Some(SELECTION_TIME_MAX);
             add(&mut plan, Scenario::Parallel, &SELECTED_SIZES, arguments);
@@ -42,8 +47,7 @@ pub fn of(arguments: &Arguments) -> Result<Plan> {
 
 /// Rejects arguments that the scenario `choice` cannot honour: a transport that the scenario does
 /// not run on, or `--touch none` in `ping`.
-fn check(choice: Choice, arguments: &Arguments) -> Result<()> {
-    let scenario = choice.scenario();
+fn check(scenario: Scenario, arguments: &Arguments) -> Result<()> {
     let names: Vec<_> = table::of_scenario(scenario).map(TransportName::name).collect();
     for transport in &arguments.transport {
         if !names.contains(&transport.name()) {
@@ -52,7 +56,7 @@ fn check(choice: Choice, arguments: &Arguments) -> Result<()> {
         }
     }
     ensure!(
-        choice != Choice::Ping || arguments.touch != Some(Touch::None),
+        scenario != Scenario::Ping || arguments.touch != Some(Touch::None),
         "ping always writes and verifies its payload; leave out --touch none"
     );
     Ok(())
@@ -83,10 +87,23 @@ fn add(plan: &mut Plan, scenario: Scenario, sizes: &[usize], arguments: &Argumen
     }
 }
 
-const fn all_sizes(choice: Choice) -> &'static [usize] {
-    match choice {
-        Choice::Parallel => &PARALLEL_SIZES,
-        Choice::Ping => &PING_SIZES,
+/// Adds the cells that the targets need.
+fn add_targets(plan: &mut Plan, arguments: &Arguments) -> Result<()> {
+    let is_plain = arguments.size.is_empty()
+        && arguments.transport.is_empty()
+        && arguments.touch.is_none()
+        && !arguments.two_processes;
+    ensure!(is_plain, "targets choose sizes, transports, touch and processes themselves");
+    for cell in targets::all().cells() {
+        plan.add(cell, arguments.duration);
+    }
+    Ok(())
+}
+
+const fn all_sizes(scenario: Scenario) -> &'static [usize] {
+    match scenario {
+        Scenario::Ping => &PING_SIZES,
+        _ => &PARALLEL_SIZES,
     }
 }
 
@@ -96,7 +113,7 @@ const FAILURES_MAX: usize = 2;
 
 /// Message sizes of `parallel` in bytes. They are the sizes of `shmipc`'s own benchmark, without
 /// some of its intermediate sizes.
-const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
+pub const PARALLEL_SIZES: [usize; 6] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// The message size of `ping` in bytes: the largest size that fits one cache line of 64 bytes
 /// together with a header of 16 bytes.

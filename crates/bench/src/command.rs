@@ -11,7 +11,8 @@ use crate::harness::pattern::Touch;
 use crate::machine::{Machine, Pin};
 use crate::plan::{self, Plan};
 use crate::report::json::Line;
-use crate::report::{self, Output, detail, summary, targets};
+use crate::report::targets::{self, Targets};
+use crate::report::{self, Output, detail, summary};
 use crate::run::Program;
 use crate::table::TRANSPORTS;
 
@@ -41,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let plan = match choice {
         None => Plan::selection(arguments.rounds.unwrap_or(plan::ROUNDS)),
-        Some(Choice::Targets) => targets::plan(arguments.rounds, arguments.duration),
+        Some(Choice::Targets) => Targets::own().plan(arguments.rounds, arguments.duration),
         Some(scenario) => Plan::scenario(scenario, arguments)?,
     };
     let pin = match arguments.pin {
@@ -56,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let output = match choice {
         None => Output { table: summary::table(&outcomes), notes: summary::LEGEND.to_owned() },
         Some(Choice::Targets) => {
-            let verdicts = targets::judge(&outcomes);
+            let verdicts = Targets::own().judge(&outcomes, pin);
             is_missed = verdicts.iter().any(|verdict| verdict.is_met == Some(false));
             Output { table: targets::table(&verdicts), notes: String::new() }
         }

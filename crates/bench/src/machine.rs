@@ -63,6 +63,14 @@ impl Pin {
         }
     }
 
+    /// Whether the two processes run on two hyperthreads of one core, as far as the kernel shows.
+    pub fn is_on_hyperthreads(self) -> bool {
+        match self {
+            Self::To(parent, child) => parent != child && are_siblings(parent, child),
+            Self::None | Self::OneProcess => false,
+        }
+    }
+
     /// The CPUs of both processes in words, for the report.
     pub fn placement(self) -> String {
         match self {
@@ -123,12 +131,17 @@ impl Machine {
 
 /// Returns in words how two CPUs share hardware; `None` if they are separate cores.
 fn relation(one: usize, other: usize) -> Option<&'static str> {
-    let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
-    match (one == other, list_contains(siblings.trim(), other)) {
+    match (one == other, are_siblings(one, other)) {
         (true, _) => Some("one CPU for both"),
         (false, true) => Some("two hyperthreads of one core"),
         (false, false) => None,
     }
+}
+
+/// Whether two CPUs are hyperthreads of one core.
+fn are_siblings(one: usize, other: usize) -> bool {
+    let siblings = read(&format!("/sys/devices/system/cpu/cpu{one}/topology/thread_siblings_list"));
+    list_contains(siblings.trim(), other)
 }
 
 /// Whether a list of the kernel, such as `0-1,4`, contains `cpu`.

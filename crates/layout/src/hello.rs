@@ -409,7 +409,8 @@ const fn length_of<T>() -> U32 {
 }
 
 impl Hello {
-    /// A HELLO with this crate's tag, versions and length, and all other fields 0.
+    /// Makes a HELLO with the tag of HELLO frames, the protocol versions of this crate, and the
+    /// length of the frame. All other fields are 0.
     #[must_use]
     pub const fn new() -> Self {
         Self {

@@ -10,14 +10,16 @@
 //!   a link with events: it has messages, or something else changed ──▶ ready()
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::drive::{Before, Entered, Monitor, MonitorGuard, Reactor};
+use super::end::{Endpoint, Shutdown};
+use super::error::WaitError;
 use partywall_wait::has_passed;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 
@@ -54,7 +56,13 @@ pub(super) struct GroupInner {
     events: Arc<Monitor<EventList>>,
     wait: Wait,
     spinner: Mutex<Spinner>,
-    next_id: Mutex<u64>,
+    members: Mutex<Members>,
+}
+
+/// The links of a group.
+struct Members {
+    next_id: u64,
+    links: BTreeMap<MemberId, Weak<Endpoint>>,
 }
 
 /// A link as its group sees it: the group asks it for its id and its events.
@@ -97,9 +105,8 @@ impl Group {
         let reactor = Reactor::new()?;
         let events = Monitor::new(Arc::clone(&reactor), EventList::default());
         let spinner = Mutex::new(Spinner::new(SPIN_BUDGET));
-        Ok(Self {
-            inner: Arc::new(GroupInner { reactor, events, wait, spinner, next_id: Mutex::new(1) }),
-        })
+        let members = Mutex::new(Members { next_id: 1, links: BTreeMap::new() });
+        Ok(Self { inner: Arc::new(GroupInner { reactor, events, wait, spinner, members }) })
     }
 
     /// Handles the sockets and timers of all links of the group until a link has events, at most
@@ -145,6 +152,22 @@ impl Group {
         links.iter().map(|link| link.id()).collect()
     }
 
+    /// Closes all links of the group like [`Link::close`](crate::Link::close), even those with a
+    /// handle. The link files are then written to the disk together, which may last beyond
+    /// `deadline`: many files cost hardly more than one.
+    ///
+    /// A client that attaches to a server of the group afterwards opens its link anew. So close the
+    /// servers before, by [`Server::close`](crate::Server::close).
+    ///
+    /// # Errors
+    /// The first error of [`Link::close`](crate::Link::close). All links are closed even then.
+    pub fn close(&self, deadline: Instant) -> Result<(), WaitError> {
+        // The lock is released before any link is closed, because a link that is dropped takes it.
+        let links: Vec<_> = self.inner.members().links.values().filter_map(Weak::upgrade).collect();
+        let open: Vec<_> = links.into_iter().filter(|link| link.is_open()).collect();
+        Shutdown::close_all(&open, Some(deadline))
+    }
+
     /// Time at which the application should call [`try_poll`](Self::try_poll) even if the group's
     /// descriptor is not readable; `None` if no timer is set.
     #[must_use]
@@ -175,11 +198,22 @@ impl fmt::Debug for Group {
 }
 
 impl GroupInner {
-    pub(super) fn next_id(&self) -> MemberId {
-        let mut next = self.next_id.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = MemberId(*next);
-        *next += 1;
+    /// Adds a link to the group, and returns the id of the link within the group.
+    pub(super) fn join(&self, link: Weak<Endpoint>) -> MemberId {
+        let mut members = self.members();
+        let id = MemberId(members.next_id);
+        members.next_id += 1;
+        members.links.insert(id, link);
         id
+    }
+
+    /// Removes a link that is dropped from the group.
+    pub(super) fn leave(&self, id: MemberId) {
+        self.members().links.remove(&id);
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends a link to the list of links with events; the caller ensures that the list does not

@@ -5,7 +5,10 @@
 
 mod support_many_links;
 
-use std::time::Duration;
+use partywall_link::{Config, Server, Storage};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 use support_many_links::figures::Figures;
 use support_many_links::many::{self, Kind};
 use support_many_links::{client, cost};
@@ -50,6 +53,39 @@ fn idle_links_cost_no_turns() {
         let ratio = many.active.time.as_secs_f64() / few.active.time.as_secs_f64();
         println!("  {ratio:.2} times the processor time of ten alone");
         assert!(ratio <= 2.0 || asked.is_none(), "{few}\n{many}");
+    }
+}
+
+/// Prints the times in which 10,000 idle links of a server are dropped and closed: by the server
+/// together, and one by one. The files are in the directory for temporary files, which should be on
+/// a disk. It checks no time.
+///
+/// `TMPDIR=/a/disk cargo test --release -p partywall-link --test idle_links -- --ignored
+/// --nocapture`
+#[test]
+#[ignore = "measures: it opens 40,000 files, and syncs each"]
+fn times_of_closing_idle_links() {
+    const LINKS: usize = 10_000;
+    let limit = usize::try_from(cost::raise_limit()).unwrap();
+    assert!(limit > LINKS + OTHERS, "10,000 link files are open at a time, of {limit} descriptors");
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();
+    let address = format!("unix:{}/links.sock", directory.path().display());
+    let config = || Config::default().ring_bytes(4096).slab_bytes(0).links_max(LINKS);
+    for how in ["dropped", "dropped", "closed together", "closed one by one"] {
+        let storage = Storage::directory(directory.path());
+        let server = Server::bind(address.as_str(), storage, "bob", config()).unwrap();
+        let begun = Instant::now();
+        let links: Vec<_> =
+            (0..LINKS).map(|n| server.open("alice", &n.to_string()).unwrap()).collect();
+        println!("{LINKS} links opened in {:?}", begun.elapsed());
+        let (deadline, begun) = (Instant::now() + Duration::from_secs(600), Instant::now());
+        match how {
+            "closed together" => server.close(deadline).unwrap(),
+            "closed one by one" => links.into_iter().for_each(|link| link.close(deadline).unwrap()),
+            _ => drop(server),
+        }
+        println!("  {how} in {:?}", begun.elapsed());
     }
 }
 

@@ -26,6 +26,8 @@
 //!    finds 0 or a whole record, never old payload or a word of an aborted batch;
 //! 3. one slot beyond that zeroed slot stays free, so that a closing record always fits.
 
+use alloc::vec::Vec;
+
 use crate::mem::{OwnMem, PeerMem};
 #[cfg(not(loom))]
 use partywall_layout::RecordHeader;
@@ -66,6 +68,9 @@ pub struct Producer {
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
+    /// In a ring that outlives its process: offset and `word0` of the batch's further records, in
+    /// their order. A batch that is dropped then leaves no whole record behind.
+    held_words: Vec<(usize, u64)>,
     /// Position up to which `prepare_ahead` has prefetched cache lines for writing.
     fetched: Position,
     /// Position up to which the slots from `tail` on begin with 0: they were zeroed ahead, or never
@@ -96,6 +101,7 @@ impl Producer {
             published: Position(0),
             tail: Position(0),
             first_word: 0,
+            held_words: Vec::new(),
             fetched: Position(0),
             // New memory is zero, so no slot of the first lap needs zeroing.
             clean: Position(size.bytes()),
@@ -126,6 +132,7 @@ impl Producer {
             published: tail,
             tail,
             first_word: 0,
+            held_words: Vec::new(),
             fetched: tail,
             clean: tail.plus(SLOT_BYTES),
         };
@@ -140,6 +147,7 @@ impl Producer {
         self.published = Position(0);
         self.tail = Position(0);
         self.first_word = 0;
+        self.held_words.clear();
         self.fetched = Position(0);
         self.clean = Position(0);
         self.clear_first_slot();
@@ -355,6 +363,9 @@ impl Producer {
             self.zero_slot(self.tail);
             self.clean = self.tail.plus(SLOT_BYTES);
         }
+        while let Some((offset, word)) = self.held_words.pop() {
+            self.ring.store(offset, word);
+        }
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees the first word of the
         // batch sees all its records and the zero after them.
         let start = self.offset(self.published);
@@ -401,6 +412,7 @@ impl Producer {
         }
         self.tail = self.published;
         self.first_word = 0;
+        self.held_words.clear();
     }
 
     /// Publishes a record without payload into the slot that is always free for it.
@@ -491,7 +503,7 @@ impl Producer {
     }
 
     /// Writes a record header at position `at`. The first `word0` of a batch is not written, but
-    /// held back for `publish`.
+    /// held back for `publish`; so are the others in a ring that outlives its process.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
@@ -500,7 +512,13 @@ impl Producer {
         if is_first {
             self.first_word = word;
         }
-        if !is_first || seeded_fault("early_first_word") {
+        let is_held = is_first || self.peer.is_none() && !seeded_fault("early_batch_words");
+        if is_held && !is_first {
+            // A former stream in the same memory may have left this very word here.
+            self.ring.store(offset, 0);
+            self.held_words.push((offset, word));
+        }
+        if !is_held || seeded_fault("early_first_word") {
             self.ring.store(offset, word);
         }
         self.ring.store(offset + 8, record_ring::word1(len, stream));

@@ -197,7 +197,8 @@ fn poll_by_clock(
         return true;
     }
     let started = now();
-    // The first group of polls is assumed to have taken as long as the second group.
+    // The time is read after each group of polls, not before the first one, to save a read of the
+    // clock. So the first group is assumed to have taken as long as the second.
     let mut first_polls = None;
     loop {
         if poll_times(polls, &mut poll) {

@@ -68,8 +68,9 @@ fn config(options: &Options) -> Config {
             pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
         config = config.buffer_slice_sizes(pairs);
     } else if options.small_region {
-        // Without these two classes, the default classes would apply. The largest of them would
-        // have only one slice in a region of 1 MiB, and that slice cannot be allocated.
+        // Without these two sizes of slices (blocks for messages), the default sizes would apply. A
+        // region of 1 MiB would have one slice of the largest size, and the last free slice of a
+        // size is never allocated.
         let pairs =
             [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
         config = config.buffer_slice_sizes(pairs);

@@ -235,8 +235,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads requests from stdin. At the end of stdin this process removes the parent's files and
-    /// exits.
+    /// Makes the child's end of its pipes to the parent: requests come on stdin. At the end of
+    /// stdin the parent is gone, so this process removes the socket files of the run and exits.
     pub fn from_stdin(program: &'static str) -> Self {
         let parent = std::os::unix::process::parent_id();
         let (sender, requests) = mpsc::channel();

@@ -8,6 +8,7 @@
 //! DIR/*.svg          the plots of the page, each as a file
 //! ```
 
+pub mod bars;
 pub mod charts;
 pub mod detail;
 pub mod json;

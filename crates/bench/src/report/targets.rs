@@ -2,42 +2,41 @@
 //! The targets of this project, measured on this machine, each with PASS or MISS.
 //!
 //! ```text
-//! target = (cell, metric) ÷ (cell, metric) ≤ limit (or ≥)     both measured in each of ≥ 5 rounds
-//!        | (cell, metric)                  ≤ limit
+//! target = row of targets.tsv (bar, aim) + measurement of the same name
+//! measurement = (cell, metric) ÷ (cell, metric)     both measured in each of ≥ 5 rounds
+//!             | (cell, metric)
 //! ```
-//! The median over the rounds is compared with the limit; the spread is only printed. p99 of `rate`
-//! is taken from all rounds together and needs 1,000 samples. Comparisons with other libraries are
-//! in `bench/peers`.
+//! The median over the rounds is compared with the bar; aim and spread are only printed. p99 of
+//! `rate` is taken from all rounds together and needs 1,000 samples. Comparisons with other
+//! libraries are measured by `bench/peers`, with the same table and the code of this file.
 
-use std::fmt;
 use std::time::Duration;
 
+use super::bars::Bar;
 use crate::arguments::STREAMS;
 use crate::figure::quantity::exact_size_name;
 use crate::figure::spread::Spread;
 use crate::figure::text_table::{TextTable, dash};
 use crate::harness::cell::{Cell, Scenario, TransportName, WaitName};
 use crate::harness::round::{SessionCost, ratio};
+use crate::machine::Pin;
 use crate::outcome::{Metric, Outcome, find};
 use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs};
 use crate::table::TRANSPORTS;
 
-/// A target of the project: a number that is measured, and the limit that the number must meet.
-struct Target {
-    name: String,
-    limit: Limit,
-    number: Number,
+/// How the number of one target is measured.
+pub struct Measurement {
+    /// The name of the target in the table.
+    pub name: String,
+    /// The number that is compared with the bar.
+    pub number: Number,
+    /// The CPUs for which the target holds.
+    pub cpus: Cpus,
 }
 
-/// The bound that a target sets for its number.
-#[derive(Clone, Copy, Debug)]
-enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-/// The number that a target compares with its limit.
-enum Number {
+/// The number that a target compares with its bar.
+#[derive(Clone, Copy)]
+pub enum Number {
     /// The ratio of a metric of one measured cell to a metric of another measured cell, formed
     /// within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
@@ -47,47 +46,99 @@ enum Number {
     Session(Cell, fn(SessionCost) -> Option<f64>),
 }
 
+/// The CPUs of the two processes for which a target holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cpus {
+    /// Any two CPUs.
+    Any,
+    /// Two cores, as far as the kernel shows.
+    Cores,
+    /// Two hyperthreads of one core.
+    Hyperthreads,
+}
+
+/// The targets of one program: the rows of the table, each with its measurement.
+pub struct Targets(Vec<(Bar, Option<Measurement>)>);
+
 /// The verdict on one target.
 pub struct Verdict {
     /// One row of the table of targets.
     pub line: Vec<String>,
-    /// Whether the number meets the target's limit; `None` if the number was not measured.
+    /// Whether the number meets the target's bar; `None` if the number was not measured.
     pub is_met: Option<bool>,
 }
 
-/// Makes the plan that measures each combination of scenario, transport and size that a target
-/// needs.
-pub fn plan(rounds: Option<u32>, duration: Option<Duration>) -> Plan {
-    let mut plan = Plan::new(rounds.unwrap_or(ROUNDS).max(ROUNDS), TRANSPORTS);
-    for cell in targets().iter().flat_map(Target::cells) {
-        plan.add(cell, duration.unwrap_or_else(|| time_for(cell)));
+impl Targets {
+    /// The targets of `bench`.
+    pub fn own() -> Self {
+        Self::of("bench", measurements())
     }
-    plan
+
+    /// The targets of `program`, measured by `measurements`.
+    pub fn of(program: &str, mut measurements: Vec<Measurement>) -> Self {
+        let row = |bar: Bar| {
+            let found = measurements.iter().position(|measurement| measurement.name == bar.name);
+            (bar, found.map(|index| measurements.swap_remove(index)))
+        };
+        Self(Bar::of_program(program).into_iter().map(row).collect())
+    }
+
+    /// Makes the plan that measures each combination of scenario, transport and size that a target
+    /// needs.
+    pub fn plan(&self, rounds: Option<u32>, duration: Option<Duration>) -> Plan {
+        let mut plan = Plan::new(rounds.unwrap_or(ROUNDS).max(ROUNDS), TRANSPORTS);
+        for cell in self.cells() {
+            plan.add(cell, duration.unwrap_or_else(|| time_for(cell)));
+        }
+        plan
+    }
+
+    /// The combinations of scenario, transport and size that the targets need, some of them twice.
+    pub fn cells(&self) -> Vec<Cell> {
+        let measurements = self.0.iter().filter_map(|(_, measurement)| measurement.as_ref());
+        measurements.flat_map(|measurement| measurement.number.cells()).collect()
+    }
+
+    /// The verdicts on all targets, measured on the CPUs `pin`.
+    pub fn judge(&self, outcomes: &[Outcome], pin: Pin) -> Vec<Verdict> {
+        let judge = |(bar, measurement): &(Bar, Option<Measurement>)| {
+            Verdict::on(bar, measurement.as_ref(), outcomes, pin)
+        };
+        self.0.iter().map(judge).collect()
+    }
+
+    /// The names of the rows that have neither a measurement nor the reason why not, or both.
+    pub fn inconsistent(&self) -> Vec<&'static str> {
+        let rows = self.0.iter();
+        let wrong = rows.filter(|(bar, found)| bar.obstacle.is_none() != found.is_some());
+        wrong.map(|(bar, _)| bar.name).collect()
+    }
 }
 
-/// The verdicts on all targets.
-pub fn judge(outcomes: &[Outcome]) -> Vec<Verdict> {
-    targets().iter().map(|target| target.judge(outcomes)).collect()
+/// The names of those `measurements` that have no row of `program` in the table.
+pub fn without_row(program: &str, measurements: &[Measurement]) -> Vec<String> {
+    let bars = Bar::of_program(program);
+    let has_row = |name: &str| bars.iter().any(|bar| bar.name == name);
+    let names = measurements.iter().map(|measurement| measurement.name.clone());
+    names.filter(|name| !has_row(name)).collect()
 }
 
 /// The verdicts as a table.
 pub fn table(verdicts: &[Verdict]) -> TextTable {
-    let mut table = TextTable::new(&["target", "limit", "median", "spread", "verdict"]);
+    let mut table = TextTable::new(&["target", "bar", "aim", "median", "spread", "verdict"]);
     for verdict in verdicts {
         table.push(verdict.line.clone());
     }
     table
 }
 
-/// All targets of the project, as code: each names its cells, its metric and its limit.
-fn targets() -> Vec<Target> {
-    [ping_targets(), flow_targets(), stream_targets(), idle_targets()]
-        .into_iter()
-        .flatten()
-        .collect()
+/// All measurements of `bench`, as code: each names its cells and its metric.
+fn measurements() -> Vec<Measurement> {
+    let groups = [pings(), flows(), streams(), connections(), links(), idle()];
+    groups.into_iter().flatten().collect()
 }
 
-fn ping_targets() -> Vec<Target> {
+fn pings() -> Vec<Measurement> {
     let ping = |size, wait| Cell::shm(Scenario::Ping, size, wait);
     let baseline =
         |size| (Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, size), Metric::P50);
@@ -95,37 +146,43 @@ fn ping_targets() -> Vec<Target> {
     let park = |metric| (ping(TINY, WaitName::Park), metric);
     let spin = |size| (ping(size, WaitName::Spin), Metric::P50);
     let adaptive = |size| (ping(size, WaitName::Adaptive), Metric::P50);
-    let parked = |metric_name: &str, metric, limit| {
+    let parked = |metric_name: &str, metric| {
         let name = format!("ping 64 B, park: {metric_name} ÷ uds");
-        target(&name, limit, park(metric), uds(TINY, metric))
+        quotient(&name, park(metric), uds(TINY, metric))
     };
     // Between two CPUs the machine's wake-up time dominates. On one CPU the cost of the system
     // calls shows.
-    let on_one_cpu = |metric_name: &str, metric, limit| {
+    let on_one_cpu = |metric_name: &str, metric| {
         let name = format!("ping 64 B, park, one CPU: {metric_name} ÷ uds");
         let [shm, uds] =
             [park(metric), uds(TINY, metric)].map(|(cell, metric)| (cell.on_one_cpu(), metric));
-        target(&name, limit, shm, uds)
+        quotient(&name, shm, uds)
+    };
+    let to_baseline = |wait_name: &str, above, cpus| {
+        let place = if cpus == Cpus::Hyperthreads { ", two hyperthreads" } else { "" };
+        let name = format!("ping 48 B, {wait_name}{place}: p50 ÷ baseline");
+        Measurement { cpus, ..quotient(&name, above, baseline(48)) }
     };
     vec![
-        target("ping 48 B, spin: p50 ÷ baseline", 1.3, spin(48), baseline(48)),
-        target("ping 64 B, spin: p50 ÷ baseline", 1.3, spin(64), baseline(64)),
-        target("ping 48 B, adaptive: p50 ÷ baseline", 1.4, adaptive(48), baseline(48)),
-        parked("p50", Metric::P50, 1.05),
-        parked("p99", Metric::P99, 1.2),
-        parked("CPU per operation", Metric::CpuPerOp, 0.85),
-        on_one_cpu("p50", Metric::P50, 1.05),
-        on_one_cpu("CPU per operation", Metric::CpuPerOp, 0.85),
-        target("ping 1 MiB, adaptive: p50 ÷ uds", 0.8, adaptive(LARGE), uds(LARGE, Metric::P50)),
+        to_baseline("spin", spin(48), Cpus::Cores),
+        quotient("ping 64 B, spin: p50 ÷ baseline", spin(64), baseline(64)),
+        to_baseline("adaptive", adaptive(48), Cpus::Cores),
+        to_baseline("spin", spin(48), Cpus::Hyperthreads),
+        to_baseline("adaptive", adaptive(48), Cpus::Hyperthreads),
+        parked("p50", Metric::P50),
+        parked("p99", Metric::P99),
+        parked("CPU per operation", Metric::CpuPerOp),
+        on_one_cpu("p50", Metric::P50),
+        on_one_cpu("CPU per operation", Metric::CpuPerOp),
+        quotient("ping 1 MiB, adaptive: p50 ÷ uds", adaptive(LARGE), uds(LARGE, Metric::P50)),
     ]
 }
 
-fn flow_targets() -> Vec<Target> {
+fn flows() -> Vec<Measurement> {
     let baseline = Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, TINY);
     let throughput = Cell::shm(Scenario::Throughput, TINY, WaitName::Adaptive);
-    let mut targets = vec![target(
+    let mut all = vec![quotient(
         "throughput 64 B, adaptive: time per message ÷ round trip of the baseline",
-        0.12,
         (throughput, Metric::NsPerOp),
         (baseline, Metric::P50),
     )];
@@ -133,119 +190,143 @@ fn flow_targets() -> Vec<Target> {
     for per_second in RATES {
         let park = rate(TransportName::SHM, per_second).waiting(WaitName::Park);
         let uds = rate(TransportName::UDS, per_second);
-        for (metric_name, metric, limit) in [("p50", Metric::P50, 1.1), ("p99", Metric::P99, 1.3)] {
+        for (metric_name, metric) in [("p50", Metric::P50), ("p99", Metric::P99)] {
             let name = format!("rate {per_second}/s, park: {metric_name} ÷ uds");
-            targets.push(target(&name, limit, (park, metric), (uds, metric)));
+            all.push(quotient(&name, (park, metric), (uds, metric)));
         }
     }
     let adaptive = rate(TransportName::SHM, RATES[0]).waiting(WaitName::Adaptive);
-    targets.push(Target {
-        name: format!("rate {}/s, adaptive: receiver's share of a core", RATES[0]),
-        limit: Limit::AtMost(0.05),
-        number: Number::Plain(adaptive, Metric::ReceiverCores),
-    });
+    let name = format!("rate {}/s, adaptive: receiver's share of a core", RATES[0]);
+    all.push(measurement(&name, Number::Plain(adaptive, Metric::ReceiverCores)));
     let oversubscribe = |wait| {
         let cell = Cell::shm(Scenario::Oversubscribe, TINY, wait).with_streams(default_pairs());
         (cell, Metric::NsPerOp)
     };
     let (adaptive, park) = (oversubscribe(WaitName::Adaptive), oversubscribe(WaitName::Park));
-    targets.push(target("oversubscribe: time per operation, adaptive ÷ park", 1.2, adaptive, park));
-    targets
+    all.push(quotient("oversubscribe: time per operation, adaptive ÷ park", adaptive, park));
+    all
 }
 
-fn stream_targets() -> Vec<Target> {
+fn streams() -> Vec<Measurement> {
     let kept = |size| {
         let without =
             Cell::shm(Scenario::Parallel, size, WaitName::Adaptive).with_streams(STREAMS - 1);
         let with = Cell { unread: 1, ..without };
-        Target {
-            name: format!(
-                "parallel {}: rate of {} streams while one is never read ÷ without it",
-                exact_size_name(size),
-                STREAMS - 1
-            ),
-            limit: Limit::AtLeast(0.9),
-            // Time per operation is the inverse of a rate, so the ratio of the rates swaps the two
-            // times.
-            number: Number::Ratio((without, Metric::NsPerOp), (with, Metric::NsPerOp)),
-        }
+        let name = format!(
+            "parallel {}: rate of {} streams while one is never read ÷ without it",
+            exact_size_name(size),
+            STREAMS - 1
+        );
+        // Time per operation is the inverse of a rate, so the ratio of the rates swaps the two
+        // times.
+        quotient(&name, (without, Metric::NsPerOp), (with, Metric::NsPerOp))
     };
     [TINY, BLOCK].map(kept).into()
 }
 
-fn idle_targets() -> Vec<Target> {
-    let idle = Cell::shm(Scenario::Idle, TINY, WaitName::Adaptive).with_streams(IDLE_CHANNELS);
-    let connect = Cell::shm(Scenario::Connect, TINY, WaitName::Adaptive);
-    let session = |name: &str, limit, cell, number| Target {
-        name: name.to_owned(),
-        limit: Limit::AtMost(limit),
-        number: Number::Session(cell, number),
+fn connections() -> Vec<Measurement> {
+    let to_uds = |name: &str, change: fn(Cell) -> Cell| {
+        let shm = Cell::shm(Scenario::Connect, TINY, WaitName::Adaptive);
+        let uds = Cell::new(Scenario::Connect, TransportName::UDS, TINY);
+        let name = format!("connect, {name}: p50 ÷ uds");
+        quotient(&name, (change(shm), Metric::P50), (change(uds), Metric::P50))
     };
     vec![
-        session("idle channel: wake-ups", 0.0, idle, |cost| Some(ratio(cost.wakeups?, 1))),
-        session("idle channel: CPU time, ns", 0.0, idle, |cost| Some(ratio(cost.idle_cpu_ns?, 1))),
-        session("idle channel: KiB resident per side", 256.0, connect, |cost| {
+        to_uds("1 message, close", |cell| cell),
+        to_uds("fresh client, 1 message", Cell::fresh),
+        to_uds("fresh client, 100 messages", |cell| cell.fresh().with_messages(100)),
+        to_uds("fresh client, 10000 messages", |cell| cell.fresh().with_messages(10_000)),
+    ]
+}
+
+fn links() -> Vec<Measurement> {
+    let to_channel = |name, scenario, metric| {
+        let over = |transport| Cell::new(scenario, transport, 48).waiting(WaitName::Spin);
+        let (link, channel) = (over(TransportName::LINK_SHM), over(TransportName::SHM));
+        quotient(name, (link, metric), (channel, metric))
+    };
+    let both_ways = "link 48 B, spin, both directions at once: time per message ÷ channel";
+    vec![
+        to_channel("link 48 B, spin: p50 ÷ channel", Scenario::Ping, Metric::P50),
+        to_channel(both_ways, Scenario::Duplex, Metric::NsPerOp),
+    ]
+}
+
+fn idle() -> Vec<Measurement> {
+    let idle = Cell::shm(Scenario::Idle, TINY, WaitName::Adaptive).with_streams(IDLE_CHANNELS);
+    let connect = Cell::shm(Scenario::Connect, TINY, WaitName::Adaptive);
+    let session = |name: &str, cell, number| measurement(name, Number::Session(cell, number));
+    vec![
+        session("idle channel: wake-ups", idle, |cost| Some(ratio(cost.wakeups?, 1))),
+        session("idle channel: CPU time, ns", idle, |cost| Some(ratio(cost.idle_cpu_ns?, 1))),
+        session("idle channel: KiB resident per side", connect, |cost| {
             Some(cost.resident_bytes.max(cost.own_shared_bytes) / 1024.0)
         }),
     ]
 }
 
-fn target(name: &str, limit: f64, above: (Cell, Metric), below: (Cell, Metric)) -> Target {
-    let limit = Limit::AtMost(limit);
-    Target { name: name.to_owned(), limit, number: Number::Ratio(above, below) }
+/// The measurement of the target `name`: the ratio of two numbers, on any CPUs.
+pub fn quotient(name: &str, above: (Cell, Metric), below: (Cell, Metric)) -> Measurement {
+    measurement(name, Number::Ratio(above, below))
 }
 
-impl Limit {
-    fn holds(self, number: f64) -> bool {
+fn measurement(name: &str, number: Number) -> Measurement {
+    Measurement { name: name.to_owned(), number, cpus: Cpus::Any }
+}
+
+impl Cpus {
+    /// Whether two processes on the CPUs `pin` run as the target wants.
+    fn fits(self, pin: Pin) -> bool {
         match self {
-            Self::AtMost(limit) => number <= limit,
-            Self::AtLeast(limit) => number >= limit,
+            Self::Any => true,
+            Self::Cores => !pin.is_on_hyperthreads(),
+            Self::Hyperthreads => pin.is_on_hyperthreads(),
         }
     }
 }
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtMost(limit) => write!(f, "≤ {limit}"),
-            Self::AtLeast(limit) => write!(f, "≥ {limit}"),
-        }
-    }
-}
-
-impl Target {
-    fn cells(&self) -> Vec<Cell> {
-        match self.number {
-            Number::Ratio((above, _), (below, _)) => vec![above, below],
-            Number::Plain(cell, _) | Number::Session(cell, _) => vec![cell],
-        }
-    }
-
-    fn judge(&self, outcomes: &[Outcome]) -> Verdict {
-        let measured = self.measured(outcomes);
-        let is_met = measured.map(|spread| self.limit.holds(spread.median));
+impl Verdict {
+    fn on(bar: &Bar, measurement: Option<&Measurement>, outcomes: &[Outcome], pin: Pin) -> Self {
+        let fitting = measurement.filter(|measurement| measurement.cpus.fits(pin));
+        let measured = fitting.and_then(|measurement| measurement.number.measured(outcomes));
+        let is_met = measured.map(|spread| bar.bar.holds(spread.median));
+        let why_not = match (bar.obstacle, measurement, fitting) {
+            (Some(why), ..) => format!("not measured: {why}"),
+            (None, Some(_), None) => "not measured: other CPUs".to_owned(),
+            _ => "not measured".to_owned(),
+        };
         let line = vec![
-            self.name.clone(),
-            self.limit.to_string(),
+            bar.name.to_owned(),
+            bar.bar.to_string(),
+            bar.aim.map_or_else(dash, |aim| aim.to_string()),
             measured.map_or_else(dash, |spread| format!("{:.2}", spread.median)),
             measured.map_or_else(dash, |spread| format!("{:.2}–{:.2}", spread.min, spread.max)),
             match is_met {
                 Some(true) => "PASS".to_owned(),
                 Some(false) => "MISS".to_owned(),
-                None => "not measured".to_owned(),
+                None => why_not,
             },
         ];
-        Verdict { line, is_met }
+        Self { line, is_met }
+    }
+}
+
+impl Number {
+    fn cells(self) -> Vec<Cell> {
+        match self {
+            Self::Ratio((above, _), (below, _)) => vec![above, below],
+            Self::Plain(cell, _) | Self::Session(cell, _) => vec![cell],
+        }
     }
 
-    fn measured(&self, outcomes: &[Outcome]) -> Option<Spread> {
-        match self.number {
-            Number::Ratio((above, above_metric), (below, below_metric)) => {
+    fn measured(self, outcomes: &[Outcome]) -> Option<Spread> {
+        match self {
+            Self::Ratio((above, above_metric), (below, below_metric)) => {
                 let below = find(outcomes, below)?;
                 find(outcomes, above)?.ratio(above_metric, below, below_metric)
             }
-            Number::Plain(cell, metric) => find(outcomes, cell)?.spread(metric),
-            Number::Session(cell, number) => {
+            Self::Plain(cell, metric) => find(outcomes, cell)?.spread(metric),
+            Self::Session(cell, number) => {
                 let outcome = find(outcomes, cell)?;
                 Spread::of(outcome.rounds().filter_map(|round| number(round.session?)))
             }
@@ -273,19 +354,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn target_without_outcome_is_neither_met_nor_missed() {
-        assert!(judge(&[]).iter().all(|verdict| verdict.is_met.is_none()));
+    fn each_row_of_the_table_is_measured_or_says_why_not() {
+        assert_eq!(Targets::own().inconsistent(), [""; 0]);
+        assert_eq!(without_row("bench", &measurements()), [""; 0]);
     }
 
     #[test]
-    fn limit_holds_on_its_side_and_at_the_edge() {
-        assert!(Limit::AtMost(1.3).holds(1.3) && !Limit::AtMost(1.3).holds(1.31));
-        assert!(Limit::AtLeast(0.9).holds(0.9) && !Limit::AtLeast(0.9).holds(0.89));
-        assert!(!Limit::AtLeast(0.9).holds(f64::NAN));
+    fn every_measured_cell_is_offered_by_the_table_of_transports() {
+        for cell in Targets::own().cells() {
+            assert!(TRANSPORTS.runner(cell).is_some(), "{cell}");
+        }
+    }
+
+    #[test]
+    fn target_without_outcome_is_neither_met_nor_missed() {
+        let verdicts = Targets::own().judge(&[], Pin::None);
+        assert!(verdicts.iter().all(|verdict| verdict.is_met.is_none()));
+        let last = |verdict: &Verdict| verdict.line.last().cloned().unwrap();
+        let text = verdicts.iter().map(last).collect::<Vec<_>>().join("\n");
+        assert!(text.contains("other CPUs") && text.contains("no tonic"), "{text}");
     }
 
     #[test]
     fn plan_of_two_rounds_has_five() {
-        assert_eq!(plan(Some(2), None).rounds, ROUNDS);
+        assert_eq!(Targets::own().plan(Some(2), None).rounds, ROUNDS);
     }
 }

@@ -46,7 +46,7 @@ fn remedy(feature: Feature) -> &'static str {
         Feature::SealableMemfd => "allow memfd_create and fcntl(F_ADD_SEALS) in the seccomp filter",
         Feature::NoExecSeal => "none needed: memfds work without it; Linux 6.3 has it",
         Feature::FutureWriteSeal => "upgrade to Linux 5.1 or newer",
-        Feature::Region => "see the memory limits below; a region takes 64 KiB of shared memory",
+        Feature::Region => "see the memory limits below; a region takes 128 KiB of shared memory",
         Feature::PidFd => "upgrade to Linux 5.3, or allow pidfd_open in the seccomp filter",
         Feature::EventFd => "allow eventfd2 in the seccomp filter, or raise `ulimit -n`",
         Feature::Credentials => "allow sendmsg with SCM_CREDENTIALS in the sandbox",

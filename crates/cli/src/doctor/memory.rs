@@ -146,4 +146,4 @@ const MEMORY_WANTED: u64 = 2 * MEMORY_DEFAULT;
 
 /// Size of the region that one side of an idle channel creates, in bytes. With a lower limit on the
 /// size of files, no channel can use shared memory.
-const REGION_BYTES: u64 = 64 << 10;
+const REGION_BYTES: u64 = 128 << 10;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use partywall_link::{Found, Inspection, OwnerStatus, inspect};
+use partywall_link::{Found, Inspection, OwnerStatus, StorageError, inspect};
 
 use crate::command::report::{self, UNSOUND, ago, hex};
 
@@ -81,10 +81,18 @@ fn text(found: &[Found]) -> String {
     for one in found {
         let _ = match &one.inspection {
             Ok(inspection) => link(&mut text, one, inspection),
-            Err(error) => writeln!(text, "{}: damaged or foreign\n  {error}\n", one.path.display()),
+            Err(error) => refused(&mut text, one, error),
         };
     }
     text
+}
+
+/// Adds a file that is refused, with the names of its link if its header is readable.
+fn refused(text: &mut String, found: &Found, error: &StorageError) -> std::fmt::Result {
+    if let Some(key) = &found.key {
+        write!(text, "{:?} with {:?}, link {:?}: ", key.local(), key.remote(), key.link())?;
+    }
+    writeln!(text, "{}: damaged, foreign, or of another version\n  {error}\n", found.path.display())
 }
 
 fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::Result {

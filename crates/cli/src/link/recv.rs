@@ -117,10 +117,15 @@ fn receive(
 ) -> Result<(), Ended> {
     let Some(link) = waiting.first(arguments, server, admission)? else { return Ok(()) };
     let started = Instant::now();
-    let ended = Receiving::begin(arguments, &link, output).and_then(|mut receiving| {
-        let ended = receiving.run(waiting);
-        receiving.sync().and(ended)
-    });
+    let (ended, is_synced) = match Receiving::begin(arguments, &link, output) {
+        Ok(mut receiving) => {
+            let ended = receiving.run(waiting);
+            let synced = receiving.sync();
+            let is_synced = synced.is_ok();
+            (ended.and(synced), is_synced)
+        }
+        Err(ended) => (Err(ended), false),
+    };
     if arguments.end.stats {
         eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
@@ -128,10 +133,10 @@ fn receive(
     // connection; a file that was not written to the disk is refused after a reboot.
     match &ended {
         Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
-        // The output may lack acknowledged messages after a power loss, so the link's file is not
-        // closed either: after a reboot it is refused.
-        Err(ended) if ended.exit == Exit::OutputClosed => drop(link),
-        Err(_) => drop(link.detach()),
+        Err(_) if is_synced => drop(link.detach()),
+        // After a power loss the output may lack messages that this run, or a killed one before it,
+        // has acknowledged. So the link's file is not closed either: after a reboot it is refused.
+        Err(_) => drop(link),
     }
     ended
 }

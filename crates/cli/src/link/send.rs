@@ -16,6 +16,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
+use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -90,10 +91,15 @@ fn send_all(
     mut monitor: Monitor,
 ) -> Result<Exit, Ended> {
     let started = Instant::now();
-    let ended = Sending::begin(arguments, &link, input, &mut monitor).and_then(|mut sending| {
-        let ended = sending.run().map_err(|ended| sending.with_kept_input(ended));
-        ended.and(sending.sync())
-    });
+    let (ended, is_synced) = match Sending::begin(arguments, &link, input, &mut monitor) {
+        Ok(mut sending) => {
+            let ended = sending.run().map_err(|ended| sending.with_kept_input(ended));
+            let synced = sending.sync();
+            let is_synced = synced.is_ok();
+            (ended.and(synced), is_synced)
+        }
+        Err(ended) => (Err(ended), !arguments.end.exactly_once),
+    };
     if arguments.end.stats {
         eprint!("{}", totals("sent", &link.stats(), started.elapsed()));
     }
@@ -108,8 +114,13 @@ fn send_all(
         Err(ended) => {
             // The link is detached and not closed, because LEAVE would present the sent part as the
             // whole input. The error is ignored: a file that is not on the disk is refused after a
-            // reboot.
-            let _ = link.detach();
+            // reboot. If the checkpoint may not be on the disk, the link's file must be refused,
+            // too, so it is left as by a kill.
+            if is_synced {
+                let _ = link.detach();
+            } else {
+                mem::forget(link);
+            }
             Err(ended)
         }
     }

@@ -60,7 +60,8 @@ pub struct Arguments {
     /// programs without Partywall
     #[arg(long, value_name = "ADDRESS")]
     listen: Endpoint,
-    /// Address that accepted connections lead to, in the same notation
+    /// Address that accepted connections lead to, such as unix:/run/app.sock, or
+    /// plain:tcp:127.0.0.1:80 for a program without Partywall
     #[arg(long, value_name = "ADDRESS")]
     to: Endpoint,
     /// Largest number of connections carried at once; further connections wait until another has

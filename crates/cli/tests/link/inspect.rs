@@ -118,6 +118,29 @@ fn damaged_file_is_printed_with_the_others() {
 }
 
 #[test]
+fn file_from_before_the_release_is_named_with_the_version_that_finishes_it() {
+    let directory = directory();
+    let path = place(directory.path(), "link-layout-former.bin", 65_536);
+    let before = fs::read(&path).unwrap();
+    let (code, output, _) = inspect(directory.path(), &[]);
+    assert_eq!(code, UNSOUND);
+    let dir = directory.path().to_str().unwrap();
+    let end = ["--name", "alice", "--peer", "bob", "--link", "orders", "--dir", dir];
+    let sent = run(&[&["link", "send", "unix:@nowhere"], &end[..]].concat());
+    assert_eq!(sent.status.code(), Some(1), "{}", text(&sent.stderr));
+    for printed in [&output, &text(&sent.stderr)] {
+        assert!(printed.contains("by revision 581432a6 or one before it"), "{printed}");
+        assert!(printed.contains("until its peer has acknowledged everything"), "{printed}");
+    }
+    assert!(output.contains("\"alice\" with \"bob\", link \"orders\""), "{output}");
+    assert!(fs::read(&path).unwrap() == before);
+    // Input: a file whose owner left before owners could close files: its closing is all zeros.
+    place(directory.path(), "link-left.bin", 65_536);
+    let (code, output, _) = inspect(directory.path(), &[]);
+    assert!(code == SOUND && output.contains("base 128, acknowledged 192"), "{output}");
+}
+
+#[test]
 fn directory_without_links_is_distinguished_from_a_missing_one() {
     let directory = directory();
     fs::write(directory.path().join("notes.link"), "mine").unwrap();

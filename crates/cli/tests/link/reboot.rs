@@ -186,6 +186,22 @@ fn receiver_that_waits_for_any_peer_ends_if_the_file_is_refused() {
 }
 
 #[test]
+fn run_that_cannot_write_its_side_files_to_the_disk_does_not_close_the_link() {
+    let ground = killed_receiver();
+    // Input: in the same boot, a receiver that finds the wrong checkpoint, and so never writes the
+    // output of the killed one to the disk. Expected result: the next boot still refuses the file.
+    let carried = ground.carry("2\n", &[], &[&["--out", &ground.path("out")], &ADOPT[..]].concat());
+    assert_eq!(carried.codes.1, Some(LOSS_POSSIBLE), "{carried:?}");
+    fs::write(ground.file_of("bob", "out"), "no checkpoint").unwrap();
+    let out = ground.path("out");
+    let (code, printed) = outcome(&ground.bob(&["--once", "--exactly-once", "--out", &out]));
+    assert_eq!(code, 1, "{printed}");
+    reboot(&ground.file_of("bob", "link"));
+    let (code, printed) = outcome(&ground.bob(&["--once"]));
+    assert_eq!(code, REFUSED, "{printed}");
+}
+
+#[test]
 fn missing_file_is_refused_and_a_new_one_is_reported() {
     let ground = Ground::new(false);
     assert_eq!(ground.carry("1\n", &[], &[]).codes, (Some(0), Some(0)));

@@ -116,8 +116,9 @@ impl Client {
         self.call_until(payload, None).await
     }
 
-    /// As [`call`](Self::call), but waits only until `deadline`. Waiting for a slot and for room
-    /// counts too. The server gets the deadline, and drops the handler when the deadline passes.
+    /// As [`call`](Self::call), but waits only until `deadline`. The time includes waiting until
+    /// fewer calls are in flight, and for room in the ring. The server gets the deadline, and drops
+    /// the handler when the deadline passes.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if the deadline passed, and the errors of

@@ -76,6 +76,10 @@ pub enum FileFault {
 }
 
 impl FileFault {
+    /// The layout hash of files that were made before the first release, up to revision 581432a6.
+    /// Their consumed record is longer.
+    pub const FORMER_LAYOUT: u64 = 0xd6f2_33fa_42a3_cc3d;
+
     /// The stable number of the fault, for logs and for other languages.
     #[must_use]
     pub const fn code(&self) -> u32 {
@@ -114,6 +118,12 @@ impl fmt::Display for FileFault {
                 write!(f, "it has format {version}; this version reads format 1 only")
             }
             Self::HeaderDamaged => write!(f, "its header is damaged: the checksum is wrong"),
+            Self::OtherLayout { found: Self::FORMER_LAYOUT } => write!(
+                f,
+                "it was made before the first release, by revision 581432a6 or one before it (layout \
+                 {:#x})",
+                Self::FORMER_LAYOUT
+            ),
             Self::OtherLayout { found } => {
                 write!(f, "it was made by other rules of format 1 (layout {found:#x})")
             }

@@ -189,6 +189,17 @@ impl LinkHeader {
     }
 }
 
+/// Returns the header of a file of any layout of this version, if its checksum is right. The header
+/// page is the same in all of them, so the names can be read even if the file is refused.
+#[must_use]
+pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
+    let (header, _) = LinkHeader::read_from_prefix(pages).ok()?;
+    let is_ours = pages.starts_with(&LINK_MAGIC) && header.version.get() == LINK_VERSION;
+    let is_whole = header.crc.get() == header.checksum();
+    let is_named = (0..NAME_FIELDS.len()).all(|index| header.name(index).is_some());
+    (is_ours && is_whole && is_named).then_some(header)
+}
+
 /// Checks the header of a file of `file_bytes` (SPEC 13.6). If `names` is given, the file must be
 /// that of the link with these names.
 ///

@@ -181,7 +181,7 @@ impl Script {
     }
 }
 
-/// The HELLO of the peer, which can use both transports. Its region has as many release entries.
+/// The HELLO of the peer in each transcript. The peer can use both transports.
 fn hello() -> Hello {
     Hello {
         features: U64::new(BOTH),

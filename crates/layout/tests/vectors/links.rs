@@ -274,6 +274,9 @@ fn headers() -> Vec<Image> {
         header("version-2", 4, "a newer format", |h| h.version = 2.into()),
         bad("header-damaged", 5, "another byte in the store id", damaged),
         header("layout-hash", 6, "another layout hash", |h| h.layout_hash = 1.into()),
+        header("layout-former", 6, "the layout before the first release", |h| {
+            h.layout_hash = FileFault::FORMER_LAYOUT.into();
+        }),
         sized("long", 7, "longer than its length", 131_072),
         header("name-empty", 8, "no local name", |h| h.name_lengths[0] = 0),
         header("name-text", 8, "a remote name that is not UTF-8", |h| h.names[1][0] = 0xff),

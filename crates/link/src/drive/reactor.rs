@@ -317,9 +317,9 @@ impl Reactor {
         let _ = self.doorbell.notify();
     }
 
-    /// Makes the calling thread the leader, which polls for the group, if there is none. Otherwise
-    /// adds the thread to the list of those that wait at `monitor`. The caller holds the lock of
-    /// `monitor`.
+    /// Makes the calling thread the leader, which polls the descriptors of the whole group of
+    /// links, if no thread is. Otherwise adds `monitor`, whose lock the caller holds, to the list
+    /// of those that the leader wakes.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {

@@ -54,7 +54,6 @@ use self::dialer::{DialDriver, Dialer, Phase};
 use self::exchange::{Exchange, notify_doorbell};
 use self::receive_driver::ReceiveDriver;
 use self::send_driver::SendDriver;
-use self::shutdown::Shutdown;
 use self::waiter::{Pacing, Waiter};
 use self::wakeups::{WakeupDriver, Wakeups};
 use super::config::{Config, Delivery};
@@ -69,6 +68,7 @@ use super::store::Key;
 pub(super) use self::connections::{Adopted, is_of_our_user};
 pub(super) use self::receive_driver::{MessageInfo, OwnedSink, Sink};
 pub(super) use self::send_driver::Load;
+pub(super) use self::shutdown::Shutdown;
 pub(super) use self::wire::{read_some, refuse};
 
 /// One end of a link in this process. Its methods lock the state. Each task, such as sending, has a
@@ -204,7 +204,7 @@ impl Endpoint {
         };
         Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
-            id: group.next_id(),
+            id: group.join(me.clone()),
             key,
             guard,
             fork_word: guard.word(),
@@ -382,6 +382,11 @@ impl Endpoint {
         }
         state.entered();
         Err((state, was_polled || is_polled))
+    }
+
+    /// Whether the link is open in this process.
+    pub(super) fn is_open(&self) -> bool {
+        !self.guard.is_child() && self.monitor.lock().core.is_some()
     }
 
     /// Returns the driver for sending messages and waiting until the peer acknowledges them.
@@ -721,5 +726,6 @@ impl Drop for Endpoint {
             self.wakeups().forget_doorbell(&mut self.monitor.lock());
         }
         self.group.reactor.forget(self.timer_token);
+        self.group.leave(self.id);
     }
 }

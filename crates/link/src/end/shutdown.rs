@@ -15,6 +15,7 @@
 //! `close` and `detach` then write the link file to the disk, so that the file is trusted after a
 //! reboot (SPEC 13.8). `drop` does not write to the disk.
 
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -44,8 +45,8 @@ impl Shutdown<'_> {
 
     /// Closes several links in good order, one after the other, and then writes all their link
     /// files to the disk together.
-    pub(crate) fn close_all(
-        ends: &[&Endpoint],
+    pub(crate) fn close_all<E: Deref<Target = Endpoint>>(
+        ends: &[E],
         deadline: Option<Instant>,
     ) -> Result<(), WaitError> {
         let mut result = Ok(());

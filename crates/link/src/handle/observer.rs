@@ -94,6 +94,11 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
+    /// Closes the link without LEAVE, like [`Link::detach`].
+    pub(crate) fn detach(&self) -> Result<(), Stopped> {
+        self.end.shutdown().detach()
+    }
+
     /// Closes the link like [`close`](Self::close), but writes nothing to the disk.
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close_unsynced(deadline)

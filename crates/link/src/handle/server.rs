@@ -26,8 +26,8 @@ use partywall_sys::{ForkGuard, Listener};
 
 use crate::config::{Config, LoginAnswer, LoginRequest};
 use crate::drive::{Before, Entered, Monitor};
-use crate::end::{Endpoint, Home};
-use crate::error::{AcceptError, BindError, OpenError};
+use crate::end::{Endpoint, Home, Shutdown};
+use crate::error::{AcceptError, BindError, OpenError, Stopped, WaitError};
 use crate::group::Group;
 use crate::handle::greeting::{Asked, Greeting};
 use crate::handle::link::Link;
@@ -45,6 +45,8 @@ use partywall::{Address, AddressError};
 /// or for any of the server's links, or polls the [`group`](Self::group).
 ///
 /// Dropping the server closes all its links, even those with a handle, and removes its socket file.
+/// It does not write to the disk, so the links' files are refused after a reboot: call
+/// [`close`](Self::close) before the process ends.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<ServerShared>,
@@ -216,6 +218,19 @@ impl Server {
         if end.claim() { Ok(Link::new(end, true)) } else { Err(OpenError::AlreadyOpen) }
     }
 
+    /// Stops accepting connections, and closes all links of the server like [`Link::close`], even
+    /// those with a handle. The link files are then written to the disk together, which may last
+    /// beyond `deadline`: many files cost hardly more than one.
+    ///
+    /// # Errors
+    /// The first error of [`Link::close`]. All links are closed even then.
+    pub fn close(self, deadline: Instant) -> Result<(), WaitError> {
+        if self.shared.guard.is_child() {
+            return Err(Stopped::Forked.into());
+        }
+        Shutdown::close_all(&self.shared.stop(), Some(deadline))
+    }
+
     /// Number of connections that the server refused, or that ended before their ATTACH arrived.
     #[must_use]
     pub fn refused(&self) -> u64 {
@@ -239,22 +254,27 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if shared.guard.is_child() {
-            return;
+        if !self.shared.guard.is_child() {
+            self.shared.stop().iter().for_each(|link| link.shutdown().abandon());
         }
+    }
+}
+
+impl ServerShared {
+    /// Ends all listeners and handshakes, and returns the links, which stay open.
+    fn stop(&self) -> Vec<Arc<Endpoint>> {
         let (listeners, greetings, links) = {
-            let mut state = shared.monitor.lock();
+            let mut state = self.monitor.lock();
             let greetings = std::mem::take(&mut state.greetings);
             let listeners = std::mem::take(&mut state.listeners);
             (listeners, greetings, std::mem::take(&mut state.links))
         };
-        let reactor = &shared.group.inner.reactor;
+        let reactor = &self.group.inner.reactor;
         listeners.iter().for_each(|(token, found)| reactor.unwatch(&found.listener, *token));
         greetings.iter().for_each(|(token, greeting)| reactor.unwatch(&greeting.socket, *token));
-        reactor.set_timer(shared.timer_token, shared.monitor.lock().timer.take(), None);
-        reactor.forget(shared.timer_token);
-        links.values().for_each(|link| link.shutdown().abandon());
+        reactor.set_timer(self.timer_token, self.monitor.lock().timer.take(), None);
+        reactor.forget(self.timer_token);
+        links.into_values().collect()
     }
 }
 

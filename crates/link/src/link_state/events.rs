@@ -23,7 +23,8 @@ pub enum Event {
         /// The reason why the connection ended, as text for an operator.
         reason: String,
     },
-    /// An attempt to attach failed; a client tries again by itself.
+    /// An attempt to attach (to join the two ends of a link over a new connection) failed. A client
+    /// tries again by itself.
     Refused {
         /// The reason why the attempt failed, as text for an operator.
         reason: String,

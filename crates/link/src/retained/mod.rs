@@ -30,8 +30,10 @@
 //! A batch is published by one store: that of the `word0` of its first record. Everything that this
 //! store makes visible is written before, and a 0 is written into the slot after the batch. So
 //! complete records follow the base, and then a slot that begins with 0, however much of the next
-//! batch is written: its first word is held back. The base is committed *before* the room below the
-//! base is used again, so the records from the base on are complete too.
+//! batch is written: its first word is held back. The `word0` of its other records are stored only
+//! when it is published, too. So a batch that is dropped leaves no whole record, which could pass
+//! for a published one after a power loss. The base is committed *before* the room below the base
+//! is used again, so the records from the base on are complete too.
 //!
 //! A new stream begins at position 0 in the same ring, over the records of the former stream:
 //!

@@ -206,8 +206,9 @@ fn advice(fault: &FileFault) -> &'static str {
         FileFault::Older { .. } => {
             "Drain the link with the version that made it, then remove the file"
         }
-        FileFault::Newer { .. } | FileFault::OtherLayout { .. } => {
-            "Open it with the version that made it"
+        FileFault::Newer { .. } => "Open it with the version that made it",
+        FileFault::OtherLayout { .. } => {
+            "Open it with the version that made it until its peer has acknowledged everything, then remove the file"
         }
         FileFault::OtherLink => "Choose another name for one of the two links",
         _ => {

@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use partywall_layout::link::header;
 use partywall_layout::link::state::{
     QUARANTINE_RECEIVING, REPORT_INEXACT, REPORT_OPEN, REPORT_RECEIVING,
 };
@@ -34,6 +35,9 @@ use super::owner::{self, OwnerState};
 pub struct Found {
     /// The path of the link file that was inspected.
     pub path: PathBuf,
+    /// The names of the end that the link file belongs to, even if the file is refused; `None` if
+    /// its header is not readable.
+    pub key: Option<Key>,
     /// The contents of the link file, or the reason why the file is refused.
     pub inspection: Result<Box<Inspection>, StorageError>,
 }
@@ -212,12 +216,21 @@ pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, Storag
 
 fn inspect_file(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
     let path = directory.file_path(name);
-    let inspection = match directory.open_file(name, false) {
+    let (inspection, key) = match directory.open_file(name, false) {
         Ok(None) => return None,
-        Ok(Some((file, stat))) => inspect_open_file(&file, stat, key, &path),
-        Err(error) => Err(error),
+        Ok(Some((file, stat))) => {
+            (inspect_open_file(&file, stat, key, &path), key_of_any_layout(&file, stat))
+        }
+        Err(error) => (Err(error), None),
     };
-    Some(Found { path, inspection })
+    Some(Found { path, key, inspection })
+}
+
+/// The names in the header of a file, whatever the layout of the rest.
+fn key_of_any_layout(file: &std::fs::File, stat: FileStat) -> Option<Key> {
+    let header = header::of_any_layout(&read_pages(file, stat.size).ok()?)?;
+    let [local, remote, link] = header.names();
+    Key::new(local, remote, link).ok()
 }
 
 fn inspect_open_file(

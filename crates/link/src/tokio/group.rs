@@ -20,12 +20,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use super::drive;
 use super::notices::Notices;
-use crate::{Config, MemberId, Observer, Stopped};
+use crate::{Config, MemberId, Observer, Stopped, WaitError};
 use partywall_wait::Wait;
 
 /// A group of links that one task drives. Clones refer to the same group.
@@ -100,6 +101,18 @@ impl Group {
     }
 }
 
+impl Group {
+    /// Closes all links of the group like [`crate::Group::close`], on a blocking thread of the
+    /// runtime. If the future is dropped, the thread closes them all the same.
+    ///
+    /// # Errors
+    /// The errors of [`crate::Group::close`].
+    pub async fn close(&self, deadline: Instant) -> Result<(), WaitError> {
+        let group = self.hold.shared.group.clone();
+        self.hold.shared.close_on_a_thread(move || group.close(deadline)).await
+    }
+}
+
 impl Hold {
     fn new(shared: &Arc<GroupShared>) -> Self {
         shared.registry().holds += 1;
@@ -123,6 +136,15 @@ impl Drop for Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+/// Guard of a thread that closes links, and drives the group meanwhile.
+struct EndClosing(Arc<GroupShared>);
+
+impl Drop for EndClosing {
+    fn drop(&mut self) {
+        self.0.end_closing();
     }
 }
 
@@ -191,6 +213,20 @@ impl GroupShared {
 
     pub(super) fn has_closings(&self) -> bool {
         self.registry().closings > 0
+    }
+
+    /// Calls `close` on a blocking thread, which drives the group until `close` returns.
+    pub(super) async fn close_on_a_thread<E: From<Stopped> + Send + 'static>(
+        self: &Arc<Self>,
+        close: impl FnOnce() -> Result<(), E> + Send + 'static,
+    ) -> Result<(), E> {
+        self.begin_closing();
+        let closing = EndClosing(Arc::clone(self));
+        let closed = tokio::task::spawn_blocking(move || {
+            let _closing = closing;
+            close()
+        });
+        closed.await.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
     }
 
     pub(super) fn begin_closing(&self) {

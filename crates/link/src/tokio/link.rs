@@ -410,6 +410,19 @@ impl Link {
     pub async fn close(self) -> Result<(), WaitError> {
         shutdown::close(&self.handle).await
     }
+
+    /// Ends this end without notifying the peer of an end, like
+    /// [`Link::detach`](crate::Link::detach), on a blocking thread of the runtime. If the future is
+    /// dropped, the thread goes on.
+    ///
+    /// # Errors [`Stopped::System`]: the file could not be written to the disk. The link is closed
+    /// even then.
+    ///
+    /// # Panics
+    /// If the caller is outside a tokio runtime.
+    pub async fn detach(self) -> Result<(), Stopped> {
+        shutdown::detach(&self.handle).await
+    }
 }
 
 impl Handle {

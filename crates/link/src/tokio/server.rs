@@ -8,7 +8,7 @@ use tokio::task::coop::consume_budget;
 
 use super::group::{Group, Hold};
 use super::link::Link;
-use crate::{AcceptError, BindError, Config, OpenError, Storage};
+use crate::{AcceptError, BindError, Config, OpenError, Storage, WaitError};
 use partywall::{Address, AddressError};
 
 /// Serves links at an address, like [`crate::Server`] for threads. [The module](super) has an
@@ -17,6 +17,7 @@ use partywall::{Address, AddressError};
 /// The group's task accepts and answers connections, even while no `accept` is awaited.
 ///
 /// Dropping the server closes all its links, even those with a handle, and removes its socket file.
+/// It does not write to the disk: [`close`](Self::close) does.
 #[derive(Debug)]
 pub struct Server {
     // This field is dropped before `hold`, so that the driver task still makes its last check after
@@ -132,6 +133,23 @@ impl Server {
     /// other reasons.
     pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
         Ok(Link::new(self.server.open(client, link)?, self.hold.clone()))
+    }
+
+    /// Closes the server and all its links like [`crate::Server::close`], on a blocking thread of
+    /// the runtime. If the future is dropped, the thread closes them all the same.
+    ///
+    /// # Errors
+    /// The errors of [`crate::Server::close`].
+    pub async fn close(self, deadline: Instant) -> Result<(), WaitError> {
+        let Self { server, hold } = self;
+        hold.shared.close_on_a_thread(move || server.close(deadline)).await
+    }
+
+    /// Takes the reason why the last link for which a client was admitted could not be opened; see
+    /// [`crate::Server::take_open_error`].
+    #[must_use]
+    pub fn take_open_error(&self) -> Option<OpenError> {
+        self.server.take_open_error()
     }
 
     /// Number of connections that the server refused, or that closed before they attached.

@@ -35,6 +35,13 @@ pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     left.map_err(|error| Stopped::System(Arc::new(io::Error::other(error))))?
 }
 
+pub(super) async fn detach(handle: &Handle) -> Result<(), Stopped> {
+    let observer = handle.notices.observer.clone();
+    let detached = handle.notices.shared.close_on_a_thread(move || observer.detach()).await;
+    handle.notices.acted(None);
+    detached
+}
+
 /// Whether the link can leave its peer now: it has a connection, or every sent message is
 /// acknowledged.
 fn can_leave(seen: &Observation) -> bool {

@@ -188,10 +188,31 @@ impl World {
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
         // The store that publishes the batch changes the word at `begin`: the first word of the
-        // batch's first record, or of the PAD before that record.
-        let commit = (true, (begin.0 % 1024) as usize);
+        // batch's first record, or of the PAD before that record. Before it, the first words of the
+        // further records are stored, and a zero behind them.
+        let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
-        assert!(words.contains(&commit) && words.len() <= 2, "{words:?}: the word and a zero");
+        let word = |image: &Image, at: u64| {
+            let start = (at % 1024) as usize;
+            u64::from_le_bytes(image.ring[start..start + 8].try_into().unwrap())
+        };
+        let next = |slot: &u64| {
+            let len = word(&after, slot + 8) & 0xffff_ffff;
+            Some(slot + (16 + len).next_multiple_of(64)).filter(|next| *next < tail.0)
+        };
+        let first_words: Vec<_> = std::iter::successors(Some(begin.0), next).collect();
+        assert!(
+            first_words.iter().all(|slot| word(&self.image, *slot) != word(&after, *slot)),
+            "a record of the batch was whole before"
+        );
+        assert!(words.contains(&commit), "{words:?}");
+        assert!(
+            words.iter().all(|(is_ring, offset)| {
+                let is_of = |slot: &u64| slot % 1024 == *offset as u64;
+                *is_ring && (first_words.iter().any(is_of) || is_of(&tail.0))
+            }),
+            "{words:?}: first words and a zero"
+        );
         words.retain(|word| *word != commit);
         let kills = &mut self.has_seen.kills;
         mixtures(&self.image, &after, &words, &mut self.random, |image| {

@@ -13,6 +13,7 @@ mod async_dropped_futures;
 mod async_links;
 mod async_replies;
 mod borrowed_messages;
+mod closing_together;
 mod epochs_and_logins;
 mod filled_messages;
 mod many_links;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The settings of a listener or a connecting side. Each resource has a bound.
 //!
-//! The defaults need no sizing: a channel begins with 64 KiB and allocates more for large
+//! The defaults need no sizing: a channel begins with 128 KiB and allocates more for large
 //! messages, up to [`memory_max`](Config::memory_max).
 
 use crate::error::ConfigError;
@@ -112,7 +112,7 @@ impl Default for Config {
             handshake_timeout: Duration::from_secs(5),
             handshakes_max: 64,
             backlog: 128,
-            ring_bytes: 32 << 10,
+            ring_bytes: 64 << 10,
             peer_blocks_max: 1024,
             memory_max: 64 << 20,
             message_max: None,
@@ -207,7 +207,7 @@ impl Config {
     }
 
     /// Sets the size of the ring of sent messages, in bytes: a power of two from 4 KiB to 1 GiB. An
-    /// inline message takes at most a quarter of the ring. Default: 32 KiB.
+    /// inline message takes at most a quarter of the ring. Default: 64 KiB.
     #[must_use]
     pub const fn ring_bytes(mut self, bytes: u64) -> Self {
         self.ring_bytes = bytes;
@@ -226,7 +226,7 @@ impl Config {
         self
     }
 
-    /// Sets the limit of memory for large sent messages, in bytes, in addition to the 64 KiB of a
+    /// Sets the limit of memory for large sent messages, in bytes, in addition to the 128 KiB of a
     /// channel. This memory is allocated when a message needs it and freed when idle. Default: 64
     /// MiB.
     ///
@@ -386,9 +386,9 @@ impl Config {
 pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
 /// Smallest slab of a region, in bytes. If rounding the region up to 64 KiB adds bytes, the slab
-/// gets them. With the default sizes the whole region takes 64 KiB, because allocating it is most
+/// gets them. With the default sizes the whole region takes 128 KiB: allocating it is a large part
 /// of the time of opening a connection.
-const SLAB_BYTES_MIN: u64 = 16 << 10;
+const SLAB_BYTES_MIN: u64 = 48 << 10;
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

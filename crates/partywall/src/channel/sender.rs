@@ -378,6 +378,15 @@ pub(crate) enum AnySender {
 }
 
 impl AnySender {
+    /// Writes the record that ends a session's sending direction. Returns whether a socket has not
+    /// accepted all of it; the caller may then wait for space and call again.
+    pub(crate) fn begin_close(&mut self) -> bool {
+        match self {
+            Self::Socket(end) => end.begin_close(),
+            Self::SharedMemory(_) | Self::Protocol(_) => false,
+        }
+    }
+
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {

@@ -74,6 +74,9 @@ pub(crate) enum Sleep {
 /// Most records that one turn handles, so that other tasks of the runtime can run on the thread.
 const TURN_RECORDS: usize = 256;
 
+/// Upper bound of the time that an ended session waits for a socket to accept its last record.
+const CLOSING_MAX: Duration = Duration::from_secs(1);
+
 impl Driver {
     /// Makes a session over a new connection: the part that users share, and the driver.
     pub(crate) fn new(established: Established, config: &Config) -> (Arc<SessionShared>, Self) {
@@ -298,6 +301,14 @@ impl Drop for Driver {
             self.shared.leave_outbox(outbox);
             self.finish(SessionError::closed_here());
         }
+        // The outbox is not locked while this thread waits. Users of the session lock it when they
+        // drop a stream, also in tasks whose threads the peer in the same process may need.
+        let deadline = Instant::now() + CLOSING_MAX;
+        while self.shared.outbox().begin_close() && Instant::now() < deadline {
+            if self.room.sleep(Some(deadline)).unwrap_or(true) {
+                break;
+            }
+        }
         self.shared.outbox().close();
         self.wire.close();
         self.shared.finished();
@@ -375,6 +386,25 @@ mod tests {
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
         }
+    }
+
+    /// Input: a driver is dropped while the socket has no room for the record that ends the
+    /// session. Expected: users of the session can lock the outbox meanwhile, and once the peer
+    /// reads, it receives the record.
+    #[test]
+    fn driver_that_waits_to_close_locks_nobody_out() {
+        let [(shared, mut driver), (their_shared, mut theirs)] = pair(TransportPolicy::Socket);
+        driver.register(Waker::noop());
+        assert_eq!(driver.turn(), Turn::Idle);
+        fill(&mut shared.outbox());
+        let dropping = std::thread::spawn(move || drop(driver));
+        while !shared.outbox().is_closed() {
+            std::thread::yield_now();
+        }
+        while theirs.turn() != Turn::Over {}
+        dropping.join().unwrap();
+        let end = their_shared.check().unwrap_err();
+        assert!(matches!(end, SessionError::Closed(Closed::Finished)), "{end:?}");
     }
 
     /// Input: the peer resets a stream that is not in the driver's table yet, and the session ends

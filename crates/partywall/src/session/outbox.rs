@@ -52,7 +52,9 @@ pub(crate) struct Outbox {
     pub(super) ended: usize,
     /// Whether the transport held unsent bytes when the outbox was last unlocked.
     was_keeping: bool,
+    /// Whether the record that ends the session's sending direction was written, or will be.
     is_closed: bool,
+    is_wire_closed: bool,
     /// Whether the peer can receive nothing more, so that waiting for room is pointless.
     is_cut_off: bool,
 }
@@ -75,6 +77,7 @@ impl Outbox {
             ended: 0,
             was_keeping: false,
             is_closed: false,
+            is_wire_closed: false,
             is_cut_off: false,
         }
     }
@@ -247,9 +250,24 @@ impl Outbox {
         self.is_cut_off = true;
     }
 
-    /// Writes the record that ends the session's sending direction, once.
+    /// Whether this side's sending direction has ended, or is about to.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Writes the record that ends the session's sending direction, after which nothing can be
+    /// sent. Returns whether a socket has not accepted all of it, so that the caller may wait for
+    /// space, without this outbox locked, and call again.
+    pub(crate) fn begin_close(&mut self) -> bool {
+        self.is_closed = true;
+        self.wire.begin_close()
+    }
+
+    /// Closes the session's sending direction, once.
     pub(crate) fn close(&mut self) {
-        if !std::mem::replace(&mut self.is_closed, true) {
+        self.is_closed = true;
+        if !std::mem::replace(&mut self.is_wire_closed, true) {
             self.wire.close();
         }
     }

@@ -64,7 +64,8 @@ fn nobody_finishes_the_hello_of_another() {
     let (first, rest) = hello.as_bytes().split_at(40);
     assert!(wire.send(first, &[]));
     foe::drive(&mut home.listener);
-    // The kernel attaches the credentials of the `cat` process to bytes that it writes.
+    // A `cat` process, whose stdout is the socket, copies this file. The kernel attaches the
+    // credentials of `cat`, not of this process, to the bytes.
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(rest).unwrap();
     file.rewind().unwrap();

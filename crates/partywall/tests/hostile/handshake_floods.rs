@@ -275,7 +275,7 @@ fn odd_limits_in_hello_lead_to_small_channels() {
     let mut home = Home::new(Config::default());
     let path = home.place.path("home");
     let before = Footprint::now().resident_bytes;
-    for map_max in [0, 1, (64 << 10) - 1] {
+    for map_max in [0, 1, (128 << 10) - 1] {
         let mut own = hello(BOTH);
         own.map_max = U64::new(map_max);
         let wire = home.wire();
@@ -288,8 +288,8 @@ fn odd_limits_in_hello_lead_to_small_channels() {
         channel.send_deadline(&[1; 40], within(millis(20))).unwrap();
     }
     let changes: [&dyn Fn(&mut Hello); 6] = [
-        &|hello| hello.map_max = U64::new(64 << 10),
-        &|hello| hello.map_max = U64::new((64 << 10) + 1),
+        &|hello| hello.map_max = U64::new(128 << 10),
+        &|hello| hello.map_max = U64::new((128 << 10) + 1),
         &|hello| hello.map_max = U64::new(u64::MAX),
         &|hello| hello.segments_max = U32::new(0),
         &|hello| hello.segments_max = U32::new(1),

@@ -63,7 +63,7 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             &large,
             &large.clone().map_max(3 * MIB),
             Limit::PeerMap,
-            3 * MIB - (64 << 10),
+            3 * MIB - (128 << 10),
             "Config::map_max at the peer",
         ),
         (

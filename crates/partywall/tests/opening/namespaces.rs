@@ -5,6 +5,7 @@
 use partywall::{Config, Distrust, Listener, RecvError, Trust, TrustPolicy};
 use partywall_testkit::{Directory, Second, argument, role, second_process, soon};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Options of `unshare`, and the expected reason why this side distrusts a peer that was started
 /// with these options.
@@ -15,20 +16,86 @@ const PLACES: [(&[&str], Distrust); 2] = [
 
 #[test]
 fn peer_in_other_namespaces_is_recognised_and_trusted_if_policy_says_so() {
-    if !partywall_sys::limits::kernel_version().is_at_least(6, 5) {
-        println!("SKIPPED: it takes Linux 6.5");
-        return;
-    }
-    for (place, distrust) in PLACES {
-        let mut probe = unshare(place);
-        let probe = probe.arg("true").stderr(Stdio::null()).status();
-        if !probe.is_ok_and(|status| status.success()) {
-            println!("SKIPPED: unshare {place:?} is not allowed here");
-            continue;
-        }
+    for (place, distrust) in available_places() {
         examine(place, TrustPolicy::Auto, Some(distrust));
         examine(place, TrustPolicy::OwnUser, None);
     }
+}
+
+/// Prints the time of an echo of 64 KiB with a trusted peer in other namespaces, over that with a
+/// peer in the namespaces of this process. The peers take turns in each round.
+#[test]
+#[ignore = "measures; run it alone, with --ignored --nocapture"]
+fn echo_with_a_trusted_peer_in_other_namespaces() {
+    let places = available_places();
+    let mut ratios = vec![Vec::new(); places.len()];
+    for _ in 0..ROUNDS {
+        let here = echo_time(&[]);
+        for (ratios, (place, _)) in ratios.iter_mut().zip(&places) {
+            ratios.push(echo_time(place).as_secs_f64() / here.as_secs_f64());
+        }
+    }
+    for (mut ratios, (place, _)) in ratios.into_iter().zip(places) {
+        ratios.sort_by(f64::total_cmp);
+        let (least, median, most) = (ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]);
+        println!("64 KiB, unshare {place:?}: {median:.2} [{least:.2}–{most:.2}]");
+    }
+}
+
+/// The median time of an echo of 64 KiB with a peer that policy trusts, in a second process with
+/// the `unshare` options `place`; without options, in the namespaces of this process.
+fn echo_time(place: &[&str]) -> Duration {
+    let directory = Directory::new();
+    let address = directory.address("here");
+    let config = Config::default().trust(TrustPolicy::OwnUser);
+    let mut listener = Listener::bind_with(&address, &config).unwrap();
+    let mut second = start(place, &address, "own user");
+    let mut channel = listener.accept_deadline(soon()).unwrap();
+    assert_eq!(channel.peer().trust, Trust::Trusted);
+    let message = vec![7; 64 << 10];
+    let mut times: Vec<_> = (0..ECHOES)
+        .map(|_| {
+            let begun = Instant::now();
+            channel.send(&message).unwrap();
+            assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap().len(), message.len());
+            begun.elapsed()
+        })
+        .collect();
+    second.kill();
+    times.sort();
+    times[ECHOES / 2]
+}
+
+/// Number of rounds of a measurement, and of echoes in one round.
+const ROUNDS: usize = 7;
+const ECHOES: usize = 2000;
+
+/// The elements of [`PLACES`] in which this process may start another one; none if the kernel does
+/// not name a peer in other namespaces.
+fn available_places() -> Vec<(&'static [&'static str], Distrust)> {
+    if !partywall_sys::limits::kernel_version().is_at_least(6, 5) {
+        println!("SKIPPED: it takes Linux 6.5");
+        return Vec::new();
+    }
+    let is_allowed = |(place, _): &(&'static [&'static str], Distrust)| {
+        let probe = unshare(place).arg("true").stderr(Stdio::null()).status();
+        let is_allowed = probe.is_ok_and(|status| status.success());
+        if !is_allowed {
+            println!("SKIPPED: unshare {place:?} is not allowed here");
+        }
+        is_allowed
+    };
+    PLACES.into_iter().filter(is_allowed).collect()
+}
+
+/// Starts a second process with the `unshare` options `place`, which connects to `address`.
+fn start(place: &[&str], address: &str, policy_name: &str) -> Second {
+    let arguments = [("address", address), ("policy", policy_name)];
+    let inner = second_process("namespaces::inhabitant", "inhabitant", &arguments);
+    let mut outer = if place.is_empty() { Command::new("env") } else { unshare(place) };
+    outer.arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
+    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Second::spawn(&mut outer)
 }
 
 fn unshare(place: &[&str]) -> Command {
@@ -45,12 +112,7 @@ fn examine(place: &[&str], policy: TrustPolicy, distrust: Option<Distrust>) {
     let config = Config::default().trust(policy);
     let mut listener = Listener::bind_with(&address, &config).unwrap();
     let policy_name = if policy == TrustPolicy::Auto { "auto" } else { "own user" };
-    let arguments = [("address", &address[..]), ("policy", policy_name)];
-    let inner = second_process("namespaces::inhabitant", "inhabitant", &arguments);
-    let mut outer = unshare(place);
-    outer.arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
-    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut second = Second::spawn(&mut outer);
+    let mut second = start(place, &address, policy_name);
     let mut channel = listener.accept_deadline(soon()).unwrap();
     let peer = channel.peer();
     assert_eq!(peer.distrust, distrust, "{place:?}, {policy:?}: {peer:?}");

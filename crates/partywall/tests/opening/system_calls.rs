@@ -60,8 +60,8 @@ fn examine(role: &str) {
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
         "{role}: {counts:?}"
     );
-    // A side that is faster than its peer polls once more. In the opening with the fewest calls it
-    // does not.
+    // A side that is faster than its peer makes one more system call, to wait. The opening with the
+    // fewest calls is one in which it did not have to.
     let best = counts[1..].iter().min().unwrap();
     assert!(*best <= CALLS_MAX, "{role}: {counts:?}, {openings:?}");
 }

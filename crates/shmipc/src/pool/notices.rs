@@ -31,7 +31,7 @@ pub(super) struct Notice {
 }
 
 impl Notices {
-    /// Waits until any connection has left a notice. Cancel-safe.
+    /// Waits until a connection of the pool has reported an event here. Cancel-safe.
     pub(super) async fn came(&self) {
         self.came.notified().await;
     }

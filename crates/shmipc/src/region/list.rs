@@ -37,7 +37,8 @@ pub enum Role {
     Mapper,
 }
 
-/// The free slices of one class, as this process uses them.
+/// One free list of the region: the free slices of one size, and what this process needs to
+/// allocate and free them.
 #[derive(Debug)]
 pub(super) struct List {
     map: Arc<SharedMap>,
@@ -254,8 +255,9 @@ impl List {
 
     /// Whether the list allocates no more slices, because a fault was detected.
     pub(super) fn is_stopped(&self) -> bool {
-        // ORDER: Relaxed: a slice that is allocated after the stop does no harm, because each slice
-        // is checked.
+        // ORDER: Relaxed: `is_stopped` only ends further allocation. A slice (a block for one part
+        // of a message) that is still allocated after the stop does no harm, because the user of a
+        // slice checks its offset and size.
         self.is_stopped.load(Ordering::Relaxed)
     }
 

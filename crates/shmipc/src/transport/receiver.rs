@@ -149,7 +149,8 @@ impl Receiver {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
 
-    /// Reports the pending closes, because no data of these streams remains on the socket.
+    /// Reports the ends of streams that the peer has closed. The reports were kept back while the
+    /// socket could still contain data of these streams.
     fn confirm_closes(&mut self) {
         for name in self.closing.take() {
             if self.streams.lock().closed_there(name) {

@@ -334,6 +334,44 @@ fn file_made_for_a_missing_one_is_announced_even_if_its_maker_never_owned_it() {
     assert!(is_announced(&events_of(&mut link)));
 }
 
+/// Rule: a record of a batch that was dropped, or whose owner was killed before it published the
+/// batch, never passes for a published one.
+#[test]
+fn record_of_a_dropped_batch_is_not_adopted() {
+    for is_killed in [false, true] {
+        let disk = Disk::new();
+        let mut link = disk.link(AfterReboot::Refuse).unwrap();
+        // A record of eight bytes takes a slot of 64, so the second of the batch begins with the
+        // next page of the ring.
+        for number in 0..63_u64 {
+            link.send(&[&number.to_le_bytes()]).unwrap();
+        }
+        let end = link.append_to_batch(&[b"a batch "]).unwrap();
+        assert_eq!(end.0, 4096);
+        link.append_to_batch(&[b"dropped "]).unwrap();
+        let dropped = disk.contents();
+        link.abort();
+        drop(link);
+        if is_killed {
+            fs::write(disk.path(), &dropped).unwrap();
+        }
+        let mut link = disk.link(AfterReboot::Refuse).unwrap();
+        link.send(&[b"the last"]).unwrap();
+        // Input: the page behind the published message is the one that the disk had of the batch.
+        let mut image = disk.contents();
+        drop(link);
+        let page = RING_AT + 4096..RING_AT + 8192;
+        image[page.clone()].copy_from_slice(&dropped[page]);
+        disk.put(&image);
+        let mut pair =
+            Pair::of([disk.open(AfterReboot::AdoptProven).unwrap(), TestStore::new(2).open()]);
+        pair.attach(false);
+        let received: Vec<_> = std::iter::from_fn(|| pair.recv(SERVER)).collect();
+        assert_eq!(received.len(), 64, "killed: {is_killed}");
+        assert_eq!(received[63], b"the last"[..], "killed: {is_killed}");
+    }
+}
+
 /// A link file with its history: the numbers of messages that were sent and acknowledged, and the
 /// contents that the disk has of it.
 struct History {

@@ -52,7 +52,8 @@ pub(super) struct Table {
     pub(super) made: VecDeque<Made>,
 }
 
-/// The state of one stream in the table: the protocol's id, and which directions have ended.
+/// The state of one stream in the table of streams: the id that the other protocol (shmipc) gave
+/// the stream, and which of its directions have ended.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name: u32,

@@ -394,7 +394,8 @@ impl BlobMemory {
         self.published_segments.len() + pending
     }
 
-    /// Retires one idle segment. Returns whether there was one.
+    /// Retires one idle segment: tells the peer to unmap it, and frees it. Returns whether there
+    /// was one.
     fn retire_one(&mut self) -> bool {
         let Some((number, memory)) = self.slab.take_idle_segment() else { return false };
         drop(memory);

@@ -40,9 +40,9 @@ const DATA_BYTES_SHOULD: usize = 16 * 1024 - 16;
 /// Longest payload of a DATA record in bytes (SPEC 8.2).
 const DATA_BYTES_MAX: u32 = 64 * 1024;
 
-/// Upper bound of the time that closing a connection takes. The caller waits until the kernel
-/// accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if bytes are
-/// unread or may still arrive.
+/// Upper bound of the time that closing one direction of a connection takes. The caller waits until
+/// the kernel accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if
+/// bytes are unread or may still arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
 const SOCKET: u64 = 0;

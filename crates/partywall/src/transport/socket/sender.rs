@@ -11,7 +11,7 @@ use super::{DATA_BYTES_SHOULD, LINGER, SocketShared, is_gone};
 use crate::config::Config;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, TransportSender};
+use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, TransportSender, has_passed};
 use partywall_layout::record_ring::{BlobBody, HEADER_BYTES, Kind, footprint};
 use partywall_layout::{Position, RecordHeader};
 use std::io::{self, IoSlice};
@@ -49,6 +49,8 @@ pub(crate) struct SocketSender {
     death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
+    /// Whether the record that ends this direction is written, or is the last one in `rest`.
+    is_closing: bool,
 }
 
 /// The bytes that precede a message on the socket: the header of its record, and for a BLOB a body.
@@ -84,6 +86,7 @@ impl SocketSender {
             death_checked: None,
             stats: SenderStats::default(),
             end: None,
+            is_closing: false,
         }
     }
 
@@ -170,6 +173,24 @@ impl SocketSender {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();
         NotSent::Closed(Closed::Disconnected)
+    }
+
+    /// Writes the record that ends this direction, after all kept bytes. Returns whether the kernel
+    /// has not accepted all of it, so that the caller may wait for space and call again.
+    pub(crate) fn begin_close(&mut self) -> bool {
+        let is_cut_off = self.end.is_some() || self.in_pieces;
+        if is_cut_off
+            || self.shared.connection_state.guard.is_child()
+            || self.shared.connection_state.is_violated()
+        {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_closing, true) {
+            let header =
+                RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
+            self.rest.extend_from_slice(header.to_wire().as_bytes());
+        }
+        matches!(self.write_rest(), Err(NotSent::Full))
     }
 
     /// Checks at intervals whether the peer's process died. A forked child of the dead peer may
@@ -339,15 +360,11 @@ impl TransportSender for SocketSender {
         if self.shared.connection_state.guard.is_child() {
             return;
         }
-        if self.end.is_none() && !self.in_pieces && !self.shared.connection_state.is_violated() {
-            let header =
-                RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
-            self.rest.extend_from_slice(header.to_wire().as_bytes());
-            let deadline = Instant::now() + LINGER;
-            while matches!(self.write_rest(), Err(NotSent::Full)) && Instant::now() < deadline {
-                if self.shared.sleep(Some(deadline)).unwrap_or(true) {
-                    break;
-                }
+        // A caller that has begun to close has waited for space already.
+        let deadline = (!self.is_closing).then(|| Instant::now() + LINGER);
+        while self.begin_close() && deadline.is_some() && !has_passed(deadline) {
+            if self.shared.sleep(deadline).unwrap_or(true) {
+                break;
             }
         }
         let _ = self.shared.socket.shutdown_write();

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server or group that is closed leaves link files that are believed after another boot. One
+//! that is dropped leaves files that are refused.
+
+use crate::support_ends;
+
+use partywall_layout::link::{OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot};
+use partywall_link::{Client, Config, Group, Link, OpenError, Server, Stopped, StorageError};
+use std::fs;
+use std::path::Path;
+use support_ends::{Ground, Via, message, number, soon};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Number of links of each end. It is above the number from which the file system is synced as a
+/// whole.
+const LINKS: usize = 70;
+
+fn config() -> Config {
+    Config::default().ring_bytes(4096).slab_bytes(0)
+}
+
+/// Changes all link files of a directory as if their owners were from another boot.
+fn reboot(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "link") {
+            continue;
+        }
+        let mut image = fs::read(&path).unwrap();
+        for slot in [0, 1] {
+            let at = usize::try_from(OWNER_OFFSET + slot * PAGE_SLOT_STRIDE).unwrap();
+            let bytes = &mut image[at..at + size_of::<OwnerRecord>()];
+            let record = OwnerRecord::read_from_bytes(bytes).unwrap();
+            if record.incarnation.get() > 0 && record.sealed() == record {
+                let other = OwnerRecord { boot_id: [7; 16], ..record }.sealed();
+                bytes.copy_from_slice(other.as_bytes());
+            }
+        }
+        fs::write(path, image).unwrap();
+    }
+}
+
+fn connected(ground: &Ground, server: &Server, client: &Client) -> Vec<Link> {
+    assert!(ground.is_kept());
+    (0..LINKS)
+        .map(|n| {
+            let link = client.connect(server.local_address(), "bob", &n.to_string()).unwrap();
+            link.send(&message(n as u64, 8)).unwrap();
+            link
+        })
+        .collect()
+}
+
+/// Whether the file of link `n` is refused because it is of another boot; panics on any other
+/// error.
+fn is_refused(opened: Result<Link, OpenError>) -> bool {
+    match opened {
+        Ok(_) => false,
+        Err(OpenError::File(StorageError::OtherBoot { .. })) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn closed_server_and_group_leave_files_that_are_believed() {
+    let ground = Ground::new(Via::Unix, true);
+    let group = Group::new().unwrap();
+    let server = ground.server(config().group(&group));
+    let client = ground.client(config().group(&group));
+    let links = connected(&ground, &server, &client);
+    let served: Vec<Link> =
+        (0..LINKS).map(|n| server.open("alice", &n.to_string()).unwrap()).collect();
+    for (n, link) in served.iter().enumerate() {
+        let message = link.recv_deadline(soon()).unwrap().unwrap();
+        assert_eq!(number(&message), n as u64);
+        message.ack().unwrap();
+        // Each server's end keeps a message that its client never receives.
+        link.send(&message_of(n)).unwrap();
+    }
+    links.iter().for_each(|link| link.wait_acked(soon()).unwrap());
+    server.close(soon()).unwrap();
+    group.close(soon()).unwrap();
+    let is_closed = |link: &Link| matches!(link.unacked_bytes(), Err(Stopped::Closed));
+    assert!(links.iter().chain(&served).all(is_closed), "handles stay, and their links are closed");
+    assert!(group.close(soon()).is_ok(), "closing twice");
+    ["client", "server"].iter().for_each(|end| reboot(&ground.path(end)));
+    let server = ground.server(config().group(&group));
+    let client = ground.client(config().group(&group));
+    for n in 0..LINKS {
+        let name = n.to_string();
+        let link = client.connect(server.local_address(), "bob", &name).unwrap();
+        let served = server.open("alice", &name).unwrap();
+        let received = link.recv_deadline(soon()).unwrap().unwrap();
+        assert_eq!(*received, *message_of(n));
+        received.ack().unwrap();
+        assert!(served.try_recv().is_err(), "the request was acknowledged before");
+        assert!(link.try_event().is_none_or(|event| !event.to_string().contains("lost")));
+    }
+}
+
+fn message_of(n: usize) -> Vec<u8> {
+    message(1000 + n as u64, 100)
+}
+
+#[test]
+fn dropped_server_and_group_leave_files_that_are_refused() {
+    let ground = Ground::new(Via::Unix, true);
+    let server = ground.server(config());
+    let client = ground.client(config());
+    let links = connected(&ground, &server, &client);
+    (0..LINKS).for_each(|n| drop(server.open("alice", &n.to_string()).unwrap()));
+    drop((links, server));
+    ["client", "server"].iter().for_each(|end| reboot(&ground.path(end)));
+    let server = ground.server(config());
+    for name in (0..LINKS).map(|n| n.to_string()) {
+        assert!(is_refused(client.connect(server.local_address(), "bob", &name)), "{name}");
+        assert!(is_refused(server.open("alice", &name)), "{name}");
+    }
+}
+
+#[test]
+fn detached_link_is_believed_and_its_peer_does_not_take_it_for_the_end() {
+    let ground = Ground::new(Via::Unix, true);
+    let group = Group::new().unwrap();
+    let server = ground.server(config().group(&group));
+    let client = ground.client(config().group(&group));
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let served = server.open("alice", "orders").unwrap();
+    link.send(b"a part").unwrap();
+    served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();
+    link.wait_acked(soon()).unwrap();
+    link.detach().unwrap();
+    reboot(&ground.path("client"));
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    link.send(b"the rest").unwrap();
+    // If the server had received LEAVE, `recv` would return `None` first.
+    let rest = served.recv_deadline(soon()).unwrap().expect("no end between the parts");
+    assert_eq!(*rest, *b"the rest");
+    rest.ack().unwrap();
+    link.wait_acked(soon()).unwrap();
+    link.close(soon()).unwrap();
+    assert!(served.recv_deadline(soon()).unwrap().is_none(), "a closed link is the end");
+}
+
+#[cfg(feature = "tokio")]
+mod on_tokio {
+    use super::*;
+    use crate::support_link_async::{client, config, on_runtimes, server, within};
+    use partywall_link::tokio::{Client, Group};
+    use partywall_link::{RecvError, Stopped};
+
+    #[test]
+    fn closed_server_and_group_leave_files_that_are_believed() {
+        on_runtimes(|| async {
+            let ground = Ground::new(Via::Unix, true);
+            let group = Group::new().unwrap();
+            let bob = server(&ground, config());
+            let alice = Client::new_in(&group, ground.place("client"), "alice", config()).unwrap();
+            let link = alice.connect(bob.local_address(), "bob", "orders").unwrap();
+            let served = bob.open("alice", "orders").unwrap();
+            link.send(b"a request").await.unwrap();
+            let request = served.recv().await.unwrap().unwrap();
+            request.ack().unwrap();
+            let waits = tokio::spawn(async move { served.recv().await });
+            bob.close(soon()).await.unwrap();
+            let ended = within(waits).await.unwrap();
+            assert!(matches!(ended, Err(RecvError::Stopped(Stopped::Closed))), "{ended:?}");
+            link.send(b"kept").await.unwrap();
+            group.close(std::time::Instant::now()).await.unwrap_err();
+            let sent = link.send(b"too late").await;
+            assert!(sent.is_err(), "the link is closed");
+            ["client", "server"].iter().for_each(|end| reboot(&ground.path(end)));
+            let (bob, alice) = (server(&ground, config()), client(&ground, config()));
+            let link = alice.connect(bob.local_address(), "bob", "orders").unwrap();
+            let served = bob.open("alice", "orders").unwrap();
+            let kept = served.recv().await.unwrap().unwrap();
+            assert_eq!(*kept, *b"kept");
+            kept.ack().unwrap();
+            link.detach().await.unwrap();
+        });
+    }
+}
