@@ -272,9 +272,13 @@ fn go(_: &[&str]) -> Result<Done, String> {
     if !go_command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
-    let unformatted = Step::new("gofmt").args("-l .").directory(GO_MODULE).read()?;
+    let mut unformatted = Vec::new();
+    Step::new("gofmt").args("-l .").directory(GO_MODULE).lines(|path| {
+        unformatted.push(path.to_owned());
+        Ok(())
+    })?;
     if !unformatted.is_empty() {
-        return Err(format!("run `gofmt -w` in {GO_MODULE} for:\n{unformatted}"));
+        return Err(format!("in {GO_MODULE}: gofmt -w {}", unformatted.join(" ")));
     }
     passed(&[
         go_command("vet ./..."),
