@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends any bytes, in any pieces, to a listener and to a connector instead of a handshake. The
-//! result is a channel or an error before the deadline (SPEC 2).
+//! Sends any bytes, in any pieces, to a listener and to a connector instead of a handshake. A
+//! listener also gets any descriptors with each piece. The result is a channel or an error before
+//! the deadline (SPEC 2).
 //!
 //! ```text
 //!  input:  a byte that chooses role and mode | changes to valid frames, or raw bytes |
 //!          the lengths of the pieces in which the bytes are sent
+//!  length of a piece:  bits 0..7 the bytes, bits 5..7 also the number of descriptors
 //! ```
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use partywall::{Channel, HandshakeError, Listener};
-use partywall_fuzz::{address, config, hello};
+use partywall_fuzz::{address, config, hello, reach};
 use partywall_layout::hello::{Offer, REGION_ALONE, Ready};
+use partywall_sys::{Doorbell, OwnMap, PidFd};
 use std::cell::RefCell;
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -37,8 +41,14 @@ fuzz_target!(|input: &[u8]| {
     assert!(start.elapsed() < TIME_MAX, "it took {:?}", start.elapsed());
 });
 
+/// Bytes that go in one message, and the number of descriptors that they bring to a listener.
+struct Piece {
+    bytes: Vec<u8>,
+    descriptors: usize,
+}
+
 /// The bytes that the target sends, divided into one piece for each write.
-fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
+fn pieces(choice: u8, input: &[u8]) -> Vec<Piece> {
     let (bytes, lengths) = if choice & 2 == 0 {
         input.split_at(input.len() - input.len() / 8)
     } else {
@@ -49,11 +59,11 @@ fn pieces(choice: u8, input: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     for length in lengths.iter().take(64) {
         let (piece, after) = rest.split_at(rest.len().min(1 + usize::from(*length)));
-        pieces.push(piece.to_vec());
+        pieces.push(Piece { bytes: piece.to_vec(), descriptors: usize::from(length >> 5) });
         rest = after;
     }
-    pieces.push(rest.to_vec());
-    pieces.retain(|piece| !piece.is_empty());
+    pieces.push(Piece { bytes: rest.to_vec(), descriptors: 0 });
+    pieces.retain(|piece| !piece.bytes.is_empty());
     pieces
 }
 
@@ -79,26 +89,30 @@ fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
 }
 
 /// Runs a real listener against a client that sends the pieces.
-fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
+fn accept(pieces: &[Piece], hangs_up: bool) {
     thread_local! {
         static LISTENER: RefCell<Listener> = RefCell::new(
             Listener::bind_with(address("accept"), &config().handshake_timeout(HANDSHAKE_TIMEOUT)).expect("nobody else has this name"),
         );
+        static DESCRIPTORS: Vec<OwnedFd> = descriptors();
     }
     LISTENER.with_borrow_mut(|listener| {
-        let mut client = UnixStream::connect_addr(&name("accept")).expect("it listens");
-        client.set_nonblocking(true).expect("a socket");
+        let client = reach("accept");
         let mut channel = None;
-        for piece in pieces {
+        for (index, piece) in pieces.iter().enumerate() {
             // The listener closes the connection after a refusal, so writing may fail.
-            let gone = client.write_all(piece).is_err();
+            let gone = DESCRIPTORS.with(|all| {
+                let chosen = all.iter().cycle().skip(index % all.len()).take(piece.descriptors);
+                let chosen: Vec<_> = chosen.map(AsFd::as_fd).collect();
+                client.send(&[IoSlice::new(&piece.bytes)], &chosen, false, true).is_err()
+            });
             channel = channel.or(listener.try_accept().ok());
             if gone {
                 break;
             }
         }
         if hangs_up {
-            client.shutdown(Shutdown::Write).ok();
+            client.shutdown_write().ok();
         } else {
             drop(client);
         }
@@ -108,10 +122,19 @@ fn accept(pieces: &[Vec<u8>], hangs_up: bool) {
     });
 }
 
+/// Descriptors that a peer may send: some fit a place in a list, none is a valid region.
+fn descriptors() -> Vec<OwnedFd> {
+    let process = PidFd::of_self().expect("a pidfd");
+    let doorbell = Doorbell::new().expect("an eventfd");
+    let memory = OwnMap::create("fuzzed", 64 << 10).expect("a memfd");
+    let borrowed = [process.as_fd(), memory.as_fd(), doorbell.as_fd()];
+    borrowed.map(|fd| fd.try_clone_to_owned().expect("a descriptor")).into()
+}
+
 /// Runs a real connector against a server that sends the pieces.
-fn connect(pieces: Vec<Vec<u8>>) {
+fn connect(pieces: Vec<Piece>) {
     thread_local! {
-        static SERVER: SyncSender<Vec<Vec<u8>>> = serve();
+        static SERVER: SyncSender<Vec<Piece>> = serve();
     }
     SERVER.with(|server| server.send(pieces).expect("the server lives"));
     match partywall::connect_with(
@@ -139,14 +162,14 @@ fn use_it(mut channel: Channel) {
     }
 }
 
-fn serve() -> SyncSender<Vec<Vec<u8>>> {
+fn serve() -> SyncSender<Vec<Piece>> {
     let listener = UnixListener::bind_addr(&name("connect")).expect("nobody else has this name");
-    let (server, orders) = sync_channel::<Vec<Vec<u8>>>(1);
+    let (server, orders) = sync_channel::<Vec<Piece>>(1);
     std::thread::spawn(move || {
         for pieces in orders {
             let Ok((mut client, _)) = listener.accept() else { return };
             for piece in pieces {
-                if client.write_all(&piece).is_err() {
+                if client.write_all(&piece.bytes).is_err() {
                     break;
                 }
             }

@@ -128,7 +128,8 @@ pub fn hello(features: u64) -> Hello {
     }
 }
 
-fn reach(name: &str) -> Socket {
+/// Connects to the listener of this process with this name.
+pub fn reach(name: &str) -> Socket {
     let address = address(name);
     let name = address.strip_prefix("unix:@").expect("made above");
     partywall_sys::connect_unix_abstract(name, None).expect("the listener listens")

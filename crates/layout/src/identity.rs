@@ -190,7 +190,7 @@ impl<'a> RegionIdentity<'a> {
         self.header.service.get()
     }
 
-    /// When the region was made, in nanoseconds since 1970; 0 if the owner does not say.
+    /// When the header was written, in nanoseconds since 1970; 0 if the owner does not say.
     #[must_use]
     pub fn created_ns(&self) -> u64 {
         self.header.created_ns.get()

@@ -193,7 +193,8 @@ pub struct RegionHeader {
     pub kind: U32,
     /// The service of the connection, as in HELLO; 0 if the owner does not say (SPEC 3.4).
     pub service: U32,
-    /// When the region was made, in nanoseconds since 1970; 0 if the owner does not say (SPEC 3.4).
+    /// When the header was written, in nanoseconds since 1970; 0 if the owner does not say (SPEC
+    /// 3.4).
     pub created_ns: U64,
     /// A reserved field, always 0.
     pub zero: [u8; 8],

@@ -233,14 +233,22 @@ impl SharedMemory {
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
         // one more operation on peer memory, and checks that memory as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
-        lock(&self.identity).broke(fault.code());
+        self.state(|identity| identity.broke(fault.code()));
         fault
     }
 
     /// States for tools that the peer's process ended before it closed the connection.
     #[cold]
     fn disconnected(&self) {
-        lock(&self.identity).broke(Closed::Disconnected.number());
+        self.state(|identity| identity.broke(Closed::Disconnected.number()));
+    }
+
+    /// Changes what this side states of its connection. A forked child states nothing: the region
+    /// is not mapped there.
+    fn state(&self, change: impl FnOnce(&mut OwnIdentity)) {
+        if self.connection_state.guard.is_owner() {
+            change(&mut lock(&self.identity));
+        }
     }
 
     #[inline]
@@ -360,7 +368,7 @@ impl SharedMemory {
         let is_last = *open == 0;
         drop(open);
         if is_last {
-            lock(&self.identity).close();
+            self.state(OwnIdentity::close);
             // `close` alone would not hang up: a forked child or a view may still hold the socket's
             // descriptor.
             let _ = self.socket.shutdown_both();
