@@ -59,7 +59,7 @@ fn recv_long(half: &RecvHalf, mark: u8) {
 
 #[test]
 fn waiter_for_room_is_woken() {
-    explore(1200, senders_short_of_room);
+    explore(9600, senders_short_of_room);
 }
 
 /// Race: one sender waits for memory; another waits for a slot of the ring and gives up. Expected:
