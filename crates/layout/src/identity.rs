@@ -13,8 +13,8 @@
 
 use crate::check::Violation;
 use crate::segment::{
-    CONTROL_OFFSET, FORMAT_VERSION, LAYOUT_HASH, LINE_BYTES, PAGE_BYTES, RECEIVING_COUNTERS,
-    REGION_MAGIC, RegionHeader, SENDING_COUNTERS, receiving, sending,
+    CONTROL_OFFSET, LINE_BYTES, PAGE_BYTES, RECEIVING_COUNTERS, RegionHeader, SENDING_COUNTERS,
+    receiving, sending,
 };
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -106,7 +106,8 @@ impl IdentityText {
     }
 }
 
-/// What the first two pages of a region say of its owner and of the connection.
+/// A private copy of the first two pages of a region, with the identity of its owner and the state
+/// of its connection.
 ///
 /// ```
 /// use partywall_layout::identity::{IDENTITY_BYTES, RegionIdentity};
@@ -129,21 +130,10 @@ impl<'a> RegionIdentity<'a> {
     /// # Errors
     /// [`Violation::RegionHeader`], if the copy is too short or is no region of this format.
     pub fn read(pages: &'a [u8]) -> Result<Self, Violation> {
-        let bad = |field, found| Violation::RegionHeader { field, found };
-        let short = || bad("length", pages.len() as u64);
+        let found = pages.len() as u64;
+        let short = || Violation::RegionHeader { field: "length", found };
         let (header, _) = RegionHeader::ref_from_prefix(pages).map_err(|_| short())?;
-        if header.magic != REGION_MAGIC {
-            return Err(bad("magic", u64::from_le_bytes(header.magic)));
-        }
-        if header.version.get() != FORMAT_VERSION {
-            return Err(bad("version", header.version.get().into()));
-        }
-        if u64::from(header.header_size.get()) != PAGE_BYTES {
-            return Err(bad("header size", header.header_size.get().into()));
-        }
-        if header.layout_hash.get() != LAYOUT_HASH {
-            return Err(bad("layout hash", header.layout_hash.get()));
-        }
+        header.check_format()?;
         let page = |from: u64| {
             let from = usize::try_from(from).ok()?;
             pages.get(from..)?.get(..usize::try_from(PAGE_BYTES).ok()?)

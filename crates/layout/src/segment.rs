@@ -221,6 +221,29 @@ const _: () = {
     assert!(core::mem::offset_of!(RegionHeader, zero) == 120);
 };
 
+impl RegionHeader {
+    /// Checks the four fields that identify a region of this format.
+    ///
+    /// # Errors
+    /// [`Violation::RegionHeader`], naming the first invalid field.
+    pub(crate) fn check_format(&self) -> Result<(), Violation> {
+        let bad = |field, found| Violation::RegionHeader { field, found };
+        if self.magic != REGION_MAGIC {
+            return Err(bad("magic", u64::from_le_bytes(self.magic)));
+        }
+        if self.version.get() != FORMAT_VERSION {
+            return Err(bad("version", self.version.get().into()));
+        }
+        if u64::from(self.header_size.get()) != PAGE_BYTES {
+            return Err(bad("header size", self.header_size.get().into()));
+        }
+        if self.layout_hash.get() != LAYOUT_HASH {
+            return Err(bad("layout hash", self.layout_hash.get()));
+        }
+        Ok(())
+    }
+}
+
 /// The offsets and sizes of a region's parts, in bytes from the region's start. Every value has
 /// been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,18 +341,7 @@ impl Geometry {
         role: u32,
     ) -> Result<Self, Violation> {
         let bad = |field, found| Violation::RegionHeader { field, found };
-        if header.magic != REGION_MAGIC {
-            return Err(bad("magic", u64::from_le_bytes(header.magic)));
-        }
-        if header.version.get() != FORMAT_VERSION {
-            return Err(bad("version", header.version.get().into()));
-        }
-        if u64::from(header.header_size.get()) != PAGE_BYTES {
-            return Err(bad("header size", header.header_size.get().into()));
-        }
-        if header.layout_hash.get() != LAYOUT_HASH {
-            return Err(bad("layout hash", header.layout_hash.get()));
-        }
+        header.check_format()?;
         if header.region_size.get() != region_bytes {
             return Err(bad("region size", header.region_size.get()));
         }
