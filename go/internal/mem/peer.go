@@ -3,7 +3,6 @@
 package mem
 
 import (
-	"fmt"
 	"sync/atomic"
 	"unsafe"
 )
@@ -27,13 +26,7 @@ func (m Peer) Len() uint64 { return m.size }
 
 // Part returns the size bytes of the memory that begin at offset, a multiple of 8. It panics if
 // they are not within the memory.
-func (m Peer) Part(offset, size uint64) Peer {
-	check(offset, size, m.size)
-	if offset%WordBytes != 0 {
-		panic(fmt.Sprintf("mem: a part begins at %d, no multiple of 8", offset))
-	}
-	return Peer{base: unsafe.Add(m.base, offset), size: size}
-}
+func (m Peer) Part(offset, size uint64) Peer { return Peer(Own(m).Part(offset, size)) }
 
 // Load returns the word at offset. After the call this goroutine sees everything that the peer
 // wrote before it published the value.
@@ -49,10 +42,4 @@ func (m Peer) Copy(into []byte, offset uint64) {
 // Bytes returns the size bytes at offset in place. Only the bytes of a trusted peer may be used so:
 // an untrusted one changes them between two reads of the same byte (SPEC 9.1). The slice is valid
 // while the memory is mapped; writing to it is a fault.
-func (m Peer) Bytes(offset, size uint64) []byte {
-	check(offset, size, m.size)
-	if size == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Add(m.base, offset)), size)
-}
+func (m Peer) Bytes(offset, size uint64) []byte { return Own(m).Bytes(offset, size) }
