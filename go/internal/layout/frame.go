@@ -150,7 +150,7 @@ func ParseHello(frame []byte) (Hello, error) {
 	if h.Descriptors, err = parseDescriptors(b[HelloDescriptorsOffset:]); err != nil {
 		return Hello{}, err
 	}
-	if h.Service == 0 || h.Features&FeatureSHM != 0 && !isReleaseEntries(h.PeerBlocksMax) {
+	if h.Service == 0 || h.Features&FeatureSHM != 0 && !IsReleaseEntries(h.PeerBlocksMax) {
 		return Hello{}, ViolationFrame
 	}
 	return h, nil

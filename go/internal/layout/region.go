@@ -60,8 +60,8 @@ func ParseRegion(header []byte, want Expectation) (Region, error) {
 	}
 	if r.Size != want.Size || r.SessionID != want.SessionID || r.Role != want.Role ||
 		word32(RegionKindOffset) != RegionConnection ||
-		!isPowerIn(r.RingSize, RingBytesMin, RingBytesMax) ||
-		!isReleaseEntries(r.ReleaseEntries) || r.ReleaseEntries < want.PeerBlocksMax ||
+		!IsRingSize(r.RingSize) ||
+		!IsReleaseEntries(r.ReleaseEntries) || r.ReleaseEntries < want.PeerBlocksMax ||
 		!r.hasParts() {
 		return Region{}, ViolationRegionHeader
 	}
@@ -81,7 +81,7 @@ func (r Region) hasParts() bool {
 	end := uint64(ControlOffset + PageBytes)
 	for _, part := range []struct{ offset, size uint64 }{
 		{r.RingOffset, r.RingSize},
-		{r.ReleaseOffset, r.ReleaseEntries * releaseEntryBytes}, // isReleaseEntries bounds it
+		{r.ReleaseOffset, r.ReleaseEntries * releaseEntryBytes}, // IsReleaseEntries bounds it
 		{r.SlabOffset, r.SlabSize},
 	} {
 		partEnd, carry := bits.Add64(part.offset, part.size, 0)
@@ -121,7 +121,11 @@ func (r Region) Append(dst []byte) []byte {
 // releaseEntryBytes is the size of an entry of the release ring (SPEC 5.3).
 const releaseEntryBytes = 8
 
-func isReleaseEntries(n uint64) bool { return isPowerIn(n, ReleaseEntriesMin, ReleaseEntriesMax) }
+// IsRingSize reports whether a record ring may have n bytes (SPEC 3.2).
+func IsRingSize(n uint64) bool { return isPowerIn(n, RingBytesMin, RingBytesMax) }
+
+// IsReleaseEntries reports whether a release ring may have n entries (SPEC 3.2).
+func IsReleaseEntries(n uint64) bool { return isPowerIn(n, ReleaseEntriesMin, ReleaseEntriesMax) }
 
 func isPowerIn(n, low, high uint64) bool {
 	return n >= low && n <= high && n&(n-1) == 0

@@ -216,8 +216,7 @@ func (p *Producer) offset(position uint64) uint64 { return position & (p.size - 
 
 // ringSize returns size, and panics unless a record ring may have it (SPEC 3.2).
 func ringSize(size uint64) uint64 {
-	isAllowed := size >= layout.RingBytesMin && size <= layout.RingBytesMax
-	if !isAllowed || size&(size-1) != 0 {
+	if !layout.IsRingSize(size) {
 		panic(fmt.Sprintf("ring: no record ring has %d bytes", size))
 	}
 	return size

@@ -84,8 +84,7 @@ func (r *Reclaimer) HasReturned() bool {
 // 3.2 allows it.
 func entryCount(size uint64) uint64 {
 	count := size / mem.WordBytes
-	isAllowed := count >= layout.ReleaseEntriesMin && count <= layout.ReleaseEntriesMax
-	if !isAllowed || count&(count-1) != 0 || size%mem.WordBytes != 0 {
+	if !layout.IsReleaseEntries(count) || size%mem.WordBytes != 0 {
 		panic(fmt.Sprintf("ring: no release ring has %d bytes", size))
 	}
 	return count
