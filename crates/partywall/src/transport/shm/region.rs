@@ -42,6 +42,46 @@ pub(crate) struct OwnRegion {
     pub slab: OwnMem,
 }
 
+impl OwnRegion {
+    /// Cuts the memory of a region into its parts; `None` if they exceed the memory.
+    fn cut(geometry: Geometry, memory: OwnMem, descriptor: Arc<OwnedFd>) -> Option<Self> {
+        let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
+        let (control, rest) = rest.split_at(size(PAGE_BYTES));
+        let mut done = CONTROL_OFFSET + PAGE_BYTES;
+        let mut rest = Some(rest);
+        let mut cut = |offset: u64, len: u64| {
+            // The parts of a `Geometry` follow each other in memory, in the order in which `cut` is
+            // called.
+            let (_gap, from) = rest.take()?.split_at(size(offset - done));
+            let (part, after) = from.split_at(size(len));
+            (done, rest) = (offset + len, Some(after));
+            Some(part)
+        };
+        let parts = (
+            cut(geometry.ring_offset, geometry.ring.bytes()),
+            cut(geometry.release_offset, geometry.peer_blocks_max * 8),
+            cut(geometry.slab_offset, geometry.slab_bytes),
+        );
+        let (ring, release_ring, slab) = (parts.0?, parts.1?, parts.2?);
+        let (words, rest) = lines(control);
+        let [consumed, asleep_records, asleep_room, released, sending, receiving] = words;
+        Some(Self {
+            descriptor,
+            geometry,
+            consumed,
+            asleep_records,
+            asleep_room,
+            released,
+            sending_counters: sending,
+            receiving_counters: receiving,
+            identity: OwnIdentity::new(rest),
+            ring,
+            release_ring,
+            slab,
+        })
+    }
+}
+
 /// The connection for which a side makes its region, as the header page states it.
 pub(crate) struct Purpose<'a> {
     /// The nonce of the connector's HELLO.
@@ -131,46 +171,6 @@ impl SpareRegion {
                 *state = Spare::Ready(blank);
             }
         }
-    }
-}
-
-impl OwnRegion {
-    /// Cuts the memory of a region into its parts; `None` if they exceed the memory.
-    fn cut(geometry: Geometry, memory: OwnMem, descriptor: Arc<OwnedFd>) -> Option<Self> {
-        let (_header_page, rest) = memory.split_at(size(CONTROL_OFFSET));
-        let (control, rest) = rest.split_at(size(PAGE_BYTES));
-        let mut done = CONTROL_OFFSET + PAGE_BYTES;
-        let mut rest = Some(rest);
-        let mut cut = |offset: u64, len: u64| {
-            // The parts of a `Geometry` follow each other in memory, in the order in which `cut` is
-            // called.
-            let (_gap, from) = rest.take()?.split_at(size(offset - done));
-            let (part, after) = from.split_at(size(len));
-            (done, rest) = (offset + len, Some(after));
-            Some(part)
-        };
-        let parts = (
-            cut(geometry.ring_offset, geometry.ring.bytes()),
-            cut(geometry.release_offset, geometry.peer_blocks_max * 8),
-            cut(geometry.slab_offset, geometry.slab_bytes),
-        );
-        let (ring, release_ring, slab) = (parts.0?, parts.1?, parts.2?);
-        let (words, rest) = lines(control);
-        let [consumed, asleep_records, asleep_room, released, sending, receiving] = words;
-        Some(Self {
-            descriptor,
-            geometry,
-            consumed,
-            asleep_records,
-            asleep_room,
-            released,
-            sending_counters: sending,
-            receiving_counters: receiving,
-            identity: OwnIdentity::new(rest),
-            ring,
-            release_ring,
-            slab,
-        })
     }
 }
 
