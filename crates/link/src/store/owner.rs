@@ -63,7 +63,7 @@ pub(super) struct Ownership {
     leaving: Mutex<Leaving>,
 }
 
-/// What an owner that leaves has to know.
+/// State that the owner needs when it writes the record that says that it has left.
 #[derive(Debug, Default)]
 struct Leaving {
     /// Whether this owner has begun to write the record that says that it has left.

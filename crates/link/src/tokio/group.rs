@@ -99,9 +99,7 @@ impl Group {
         drive::start(shared)?;
         Ok(Self { hold })
     }
-}
 
-impl Group {
     /// Closes all links of the group like [`crate::Group::close`], on a blocking thread of the
     /// runtime. If the future is dropped, the thread closes them all the same.
     ///
