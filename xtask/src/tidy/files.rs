@@ -253,7 +253,7 @@ const METHODS: [(&str, &str); 0] = [];
 const METHOD_FILES_MAX: usize = 2;
 /// Number of code lines below which a file with a single function counts as small.
 const SMALL_FILE_LINES: usize = 25;
-const COMMENT_COLUMNS_MAX: usize = 100;
+pub(super) const COMMENT_COLUMNS_MAX: usize = 100;
 const HIDDEN_MAX: usize = 1;
 const CRATE_PERCENT_MAX: usize = 35;
 const CRATE_TOTAL_MIN: usize = 10_000;

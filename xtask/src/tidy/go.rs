@@ -12,6 +12,8 @@
 //! gofmt writes the files, so a function ends at the first line that is `}` alone.
 
 use super::Finding;
+use super::files::COMMENT_COLUMNS_MAX;
+use super::lints::FUNCTION_LINES_MAX;
 use super::source::Source;
 use crate::tree::{File, Tree};
 
@@ -74,8 +76,6 @@ fn check_length(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-const FUNCTION_LINES_MAX: usize = 70;
-const COMMENT_COLUMNS_MAX: usize = 100;
 const TAB_COLUMNS: usize = 4;
 
 /// The packages that may import `unsafe`: access to mapped memory, and system calls.

@@ -87,7 +87,7 @@ fn check_allows(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-const FUNCTION_LINES_MAX: usize = 70;
+pub(super) const FUNCTION_LINES_MAX: usize = 70;
 
 /// Files that may have unsafe code: the one file of the ring that accesses shared memory, and the
 /// files with system calls.
