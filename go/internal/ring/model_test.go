@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,7 +150,8 @@ type side struct {
 	ownRecords, ownRoom   chan struct{} // doorbells of this side
 	peerRecords, peerRoom chan struct{}
 	end                   <-chan time.Time
-	polls, sleeps         int // polls before each sleep; sleeps so far
+	polls                 int          // number of polls before each sleep
+	sleeps                atomic.Int64 // number of sleeps so far
 }
 
 // newSides returns the two sides of a connection, with rings of size bytes in heap memory, which
@@ -212,7 +214,7 @@ func (s *side) wait(sleeper *Sleeper, doorbell chan struct{}, ready func() bool)
 			sleeper.Disarm()
 			return true
 		}
-		s.sleeps++
+		s.sleeps.Add(1)
 		select {
 		case <-doorbell:
 		case <-s.end:
@@ -306,14 +308,19 @@ func TestNoWakeUpIsLostBetweenTwoSides(t *testing.T) {
 		random := seeded(t, seed)
 		go func() {
 			defer close(done)
+			// The ring is empty until the receiver has slept, so at least one wake-up is tested.
+			limit := time.Now().Add(deadline)
+			for receiver.sleeps.Load() == 0 && time.Now().Before(limit) {
+				runtime.Gosched()
+			}
 			sender.send(t, count, random)
 		}()
 		if got := receiver.receive(t); got != count {
 			t.Errorf("%d records came, want %d", got, count)
 		}
 		<-done
-		if receiver.sleeps+sender.sleeps == 0 {
-			t.Error("no side slept, so no wake-up was tested")
+		if receiver.sleeps.Load() == 0 {
+			t.Error("the receiver did not sleep, so no wake-up was tested")
 		}
 	}
 }
@@ -337,7 +344,7 @@ func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 		}
 	}
 	<-done
-	if first.sleeps+second.sleeps == 0 {
+	if first.sleeps.Load()+second.sleeps.Load() == 0 {
 		t.Error("no side slept, so no wake-up was tested")
 	}
 }
