@@ -363,8 +363,8 @@ impl Producer {
             self.zero_slot(self.tail);
             self.clean = self.tail.plus(SLOT_BYTES);
         }
-        while let Some((offset, word)) = self.held_words.pop() {
-            self.ring.store(offset, word);
+        if !self.held_words.is_empty() {
+            self.store_held_words();
         }
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees the first word of the
         // batch sees all its records and the zero after them.
@@ -503,25 +503,42 @@ impl Producer {
     }
 
     /// Writes a record header at position `at`. The first `word0` of a batch is not written, but
-    /// held back for `publish`; so are the others in a ring that outlives its process.
+    /// held back for `publish`.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
         let word = record_ring::word0(at, kind);
-        let is_first = self.first_word == 0;
-        if is_first {
+        if self.first_word == 0 {
             self.first_word = word;
-        }
-        let is_held = is_first || self.peer.is_none() && !seeded_fault("early_batch_words");
-        if is_held && !is_first {
-            // A former stream in the same memory may have left this very word here.
-            self.ring.store(offset, 0);
-            self.held_words.push((offset, word));
-        }
-        if !is_held || seeded_fault("early_first_word") {
-            self.ring.store(offset, word);
+            if seeded_fault("early_first_word") {
+                self.ring.store(offset, word);
+            }
+        } else {
+            self.put_further(offset, word);
         }
         self.ring.store(offset + 8, record_ring::word1(len, stream));
+    }
+
+    /// Stores `word`, the `word0` of a record that follows another one in its batch, at `offset`.
+    /// In a ring that outlives its process the word is held back for `publish`, so that a dropped
+    /// batch leaves no whole record. Most batches are one record, so this function is not inlined.
+    #[inline(never)]
+    fn put_further(&mut self, offset: usize, word: u64) {
+        if self.peer.is_some() || seeded_fault("early_batch_words") {
+            self.ring.store(offset, word);
+            return;
+        }
+        // A former stream in the same memory may have left this very word here.
+        self.ring.store(offset, 0);
+        self.held_words.push((offset, word));
+    }
+
+    /// Stores the words that `put_further` has held back.
+    #[cold]
+    fn store_held_words(&mut self) {
+        for (offset, word) in self.held_words.drain(..) {
+            self.ring.store(offset, word);
+        }
     }
 
     /// Zeroes the first word of `slot`: the consumer polls that word before a record is published

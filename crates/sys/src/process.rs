@@ -4,10 +4,12 @@
 //!
 //! The numbers of another process may be outdated when the call returns.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use rustix::fs::{Mode, OFlags, open};
 
 use crate::procfs::{field, read_text};
 
@@ -73,6 +75,21 @@ pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
     Ok(found)
 }
 
+/// Opens a file for reading that another process chose, such as the target of its descriptor. The
+/// call never blocks, even if the file is a FIFO without a writer or has a lease.
+///
+/// # Errors
+///
+/// The system's error, or [`io::ErrorKind::InvalidInput`] if it is no regular file.
+pub fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
+}
+
 /// The mappings of a process, sorted by address.
 ///
 /// # Errors
@@ -118,11 +135,24 @@ fn parse_mapping(line: &str) -> Option<MappedRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, mknodat};
 
     #[test]
     fn own_program_is_the_file_of_this_process() {
         let linked = fs::read_link("/proc/self/exe").unwrap();
         assert_eq!(own_program(), linked.to_str().unwrap());
+    }
+
+    #[test]
+    fn only_a_regular_file_is_opened_and_a_fifo_does_not_block() {
+        assert!(open_to_read(Path::new("/proc/self/mem")).is_ok());
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [fifo.as_path(), directory.path(), Path::new("/dev/null")] {
+            let error = open_to_read(path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
     }
 
     #[test]

@@ -43,7 +43,16 @@ pub fn print(text: &str) -> Result<()> {
 /// # Errors
 /// If `whole` cannot be written as JSON.
 pub fn json(whole: &impl Serialize) -> Result<String> {
-    let mut text = serde_json::to_string_pretty(whole).context("writing JSON")?;
+    let written = serde_json::to_string_pretty(whole).context("writing JSON")?;
+    let mut text = String::with_capacity(written.len() + 1);
+    for character in written.chars() {
+        // JSON allows these control characters in a string, but a terminal executes some of them.
+        if character.is_control() && character != '\n' {
+            text.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            text.push(character);
+        }
+    }
     text.push('\n');
     Ok(text)
 }
@@ -61,5 +70,18 @@ pub fn ago(moment: SystemTime) -> String {
         120..=7199 => format!("{} min ago", seconds / 60),
         7200..=172_799 => format!("{} h ago", seconds / 3600),
         _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_no_control_character_and_says_the_same() {
+        let said = "a\u{1b}[2J\u{7f}\u{9b}31m\u{e9}\n\"\\";
+        let text = json(&[said]).unwrap();
+        assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [said]);
     }
 }

@@ -4,7 +4,8 @@
 //! A process keeps the descriptors of its own regions open, and only maps those of its peers. So a
 //! region behind a descriptor is the process's own.
 
-use std::fs::{self, File};
+use std::collections::HashMap;
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use partywall_layout::identity::{IDENTITY_BYTES, RegionIdentity};
 use partywall_layout::link;
-use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors};
+use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors, open_to_read};
 
 use super::connection::Connection;
 use crate::command::access;
@@ -64,6 +65,10 @@ impl Found {
     /// # Errors
     /// If there is no such process, this process may not inspect it, or it has neither.
     pub fn of_process(pid: u32) -> Result<Self> {
+        Self::up_to(pid, FOUND_MAX)
+    }
+
+    fn up_to(pid: u32, max: usize) -> Result<Self> {
         if !Path::new(&format!("/proc/{pid}")).exists() {
             bail!("there is no process {pid}; a file of this name is ./{pid}");
         }
@@ -72,12 +77,20 @@ impl Found {
         let ranges = mappings(process).map_err(explain)?;
         let mut found = Self { pid: Some(pid), ..Self::default() };
         for (number, target) in open_descriptors(process).map_err(explain)? {
+            if found.len() >= max {
+                found.note_more(format!("/proc/{pid}/fd"), max);
+                break;
+            }
             let target = target.to_string_lossy().into_owned();
             found.add_descriptor(&format!("/proc/{pid}/fd/{number}"), target);
         }
         let of_peers = |range: &&MappedRange| range.name == REGION && range.permissions == "r--s";
-        for range in ranges.iter().filter(of_peers) {
+        let mut peers = ranges.iter().filter(of_peers);
+        for range in peers.by_ref().take(max) {
             found.add_mapping(pid, range);
+        }
+        if peers.next().is_some() {
+            found.note_more(format!("/proc/{pid}/maps"), max);
         }
         if found.is_empty() {
             bail!(
@@ -106,23 +119,36 @@ impl Found {
 
     /// The connections: for each own region, the peer's region of the same session if it was found.
     pub fn connections(&self) -> impl Iterator<Item = Connection<'_>> {
-        self.own.iter().filter_map(|own| {
-            let identity = own.identity()?;
-            let is_peer = |other: &RegionIdentity<'_>| {
-                other.session_id() == identity.session_id() && other.role() != identity.role()
-            };
-            let candidates = self.mapped.iter().chain(&self.own);
-            let peer = candidates.filter_map(Region::identity).find(is_peer);
-            Some(Connection { own: identity, peer })
+        // Of each session, two regions are enough: the first one, and the first one of another
+        // role. A search for each region would take quadratic time in a hostile process.
+        let mut sessions: HashMap<[u8; 16], Vec<RegionIdentity<'_>>> = HashMap::new();
+        for identity in self.mapped.iter().chain(&self.own).filter_map(Region::identity) {
+            let sides = sessions.entry(identity.session_id()).or_default();
+            if sides.len() < 2 && sides.iter().all(|side| side.role() != identity.role()) {
+                sides.push(identity);
+            }
+        }
+        self.own.iter().filter_map(Region::identity).map(move |own| {
+            let sides = sessions.get(&own.session_id()).into_iter().flatten();
+            let peer = sides.copied().find(|side| side.role() != own.role());
+            Connection { own, peer }
         })
     }
 
     fn is_empty(&self) -> bool {
-        self.own.is_empty()
-            && self.mapped.is_empty()
-            && self.links.is_empty()
-            && self.damaged.is_empty()
-            && self.unreadable.is_empty()
+        self.len() == 0
+    }
+
+    /// Number of regions, links and failures.
+    fn len(&self) -> usize {
+        let failed = self.damaged.len() + self.unreadable.len();
+        self.own.len() + self.mapped.len() + self.links.len() + failed
+    }
+
+    /// Notes that `source` lists more memory than is read.
+    fn note_more(&mut self, source: String, max: usize) {
+        let why = format!("it lists more than {max} regions and links; the rest is not read");
+        self.unreadable.push((source, why));
     }
 
     fn add_descriptor(&mut self, path: &str, target: String) {
@@ -136,6 +162,7 @@ impl Found {
         if !metadata.is_file() {
             return;
         }
+        // The process may put another file behind the number now, so opening must not block.
         let wanted = if is_region { IDENTITY_BYTES } else { LINK_HEADER_BYTES };
         match read_at(path.as_ref(), 0, wanted) {
             Err(error) => self.unreadable.push((path.to_owned(), error.to_string())),
@@ -183,7 +210,7 @@ impl Found {
 
 /// Reads up to `length` bytes from `offset` on; fewer if the file ends before.
 fn read_at(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let file = open_to_read(path)?;
     let mut bytes = vec![0; length];
     let mut read = 0;
     while read < length {
@@ -198,6 +225,10 @@ fn read_at(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Most regions and links of a process, and most mappings of its peers' regions, that are read. A
+/// process can have a million descriptors of one region, and each costs a copy of 8 KiB.
+const FOUND_MAX: usize = 1 << 15;
+
 /// Name of a region's memory in `/proc`.
 const REGION: &str = "/memfd:partywall-region (deleted)";
 /// Name in `/proc` of the memory of a link that has no file.
@@ -206,3 +237,57 @@ const LINK_MEMORY: &str = "/memfd:partywall-link (deleted)";
 const LINK_FILE: &str = ".link";
 /// Length of the header of a link's file in bytes.
 const LINK_HEADER_BYTES: usize = size_of::<link::LinkHeader>();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partywall_layout::RegionHeader;
+    use partywall_sys::OwnMap;
+    use std::mem::offset_of;
+
+    fn image() -> Vec<u8> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors");
+        fs::read(folder.join("identity-none.bin")).unwrap()
+    }
+
+    fn region(session_id: [u8; 16], owner_pid: u32, role: u32) -> Region {
+        let mut pages = image();
+        let mut put = |at: usize, bytes: &[u8]| pages[at..at + bytes.len()].copy_from_slice(bytes);
+        put(offset_of!(RegionHeader, session_id), &session_id);
+        put(offset_of!(RegionHeader, owner_pid), &owner_pid.to_le_bytes());
+        put(offset_of!(RegionHeader, role), &role.to_le_bytes());
+        Region { pages }
+    }
+
+    #[test]
+    fn process_with_too_many_regions_is_read_in_part_and_says_so() {
+        let regions: Vec<_> = (0..3)
+            .map(|_| {
+                let mut map = OwnMap::create("partywall-region", 64 << 10).unwrap();
+                map.as_mut_slice()[..IDENTITY_BYTES].copy_from_slice(&image());
+                map
+            })
+            .collect();
+        let found = Found::up_to(std::process::id(), 2).unwrap();
+        assert_eq!(found.own.len(), 2);
+        let (_, why) = found.unreadable.last().unwrap();
+        assert!(why.contains("more than 2 regions"), "{why}");
+        drop(regions);
+    }
+
+    #[test]
+    fn peer_is_the_first_region_of_the_session_with_another_role() {
+        let own = vec![region([1; 16], 10, 0), region([2; 16], 11, 1), region([1; 16], 12, 1)];
+        let mapped = vec![
+            region([1; 16], 20, 0),
+            region([1; 16], 21, 1),
+            region([1; 16], 22, 7),
+            region([3; 16], 23, 0),
+        ];
+        let found = Found { own, mapped, ..Found::default() };
+        let pids =
+            |one: Connection<'_>| (one.own.owner_pid(), one.peer.map(|peer| peer.owner_pid()));
+        let connections: Vec<_> = found.connections().map(pids).collect();
+        assert_eq!(connections, [(10, Some(21)), (11, None), (12, Some(20))]);
+    }
+}

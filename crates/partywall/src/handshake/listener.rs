@@ -25,7 +25,7 @@ use crate::transport::shm::SpareRegion;
 use partywall_layout::Geometry;
 use partywall_layout::hello::SERVICE_CHANNEL;
 use partywall_sys::epoll::EventFlags;
-use partywall_sys::{EpollSet, ForkGuard, Ready, Timer};
+use partywall_sys::{EpollSet, ForkGuard, Ready, Socket, Timer};
 use partywall_wait::deadline_after;
 use std::collections::VecDeque;
 use std::fmt;
@@ -353,7 +353,7 @@ impl Listener {
             if self.is_full() && silent.is_none() {
                 break;
             }
-            let Some(socket) = self.socket.accept()? else { break };
+            let Some(socket) = self.accept_socket()? else { break };
             if self.is_full() {
                 silent.into_iter().for_each(|index| self.give_up(index, "others were waiting"));
             }
@@ -382,6 +382,18 @@ impl Listener {
             self.drive(index);
         }
         Ok(())
+    }
+
+    /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first gives
+    /// up the region that it made in advance.
+    fn accept_socket(&self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
+        use partywall_sys::AcceptError::{DescriptorLimit, OutOfMemory};
+        match self.socket.accept() {
+            Err(DescriptorLimit { .. } | OutOfMemory { .. }) if self.spare.give_up() => {
+                self.socket.accept()
+            }
+            accepted => accepted,
+        }
     }
 
     fn drive(&mut self, index: usize) {

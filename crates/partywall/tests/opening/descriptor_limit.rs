@@ -8,6 +8,8 @@ use partywall::{AcceptError, Config, FallbackReason, Listener, Transport};
 use partywall_sys::process::{Process, open_descriptors};
 use partywall_testkit::{Directory, Second, millis, role, second_process, until, within};
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -47,7 +49,19 @@ fn limited() {
         let transport = open(&mut listener, &place, &config);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
         // A connection that nobody accepted at the limit is refused now.
-        until(&format!("{free} free, {transport:?}: all descriptors are closed"), || {
+        let what = format!("{free} free, {transport:?}: all descriptors are closed");
+        let mut count = || {
+            while listener.try_accept().is_ok() {}
+            open_descriptors(Process::Own).unwrap().len()
+        };
+        until(&what, || count() <= before.len());
+        if count() < before.len() {
+            // The listener gave up the region that it had made in advance. It makes one again once
+            // a handshake needs one.
+            let again = open(&mut listener, &place, &config);
+            assert!(matches!(again, Some(Transport::SharedMemory)), "{again:?}");
+        }
+        until(&what, || {
             while listener.try_accept().is_ok() {}
             open_descriptors(Process::Own).unwrap().len() == before.len()
         });
@@ -57,6 +71,43 @@ fn limited() {
     let lack = Transport::Socket(FallbackReason::Descriptors).to_string();
     assert!(outcomes.contains(&Some(lack)), "{outcomes:?}");
     assert!(outcomes.contains(&Some(Transport::SharedMemory.to_string())), "{outcomes:?}");
+    assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
+}
+
+#[test]
+fn listener_gives_the_region_made_in_advance_up_for_a_connection() {
+    let mut second = Second::spawn(&mut second_process("descriptor_limit::full", "full", &[]));
+    assert!(second.wait().success());
+}
+
+/// Role of the second process: a listener that has made a region in advance, and a peer that
+/// connects when no descriptor is left.
+#[test]
+fn full() {
+    if role().is_none() {
+        return;
+    }
+    let place = Directory::new();
+    let config = Config::default();
+    let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
+    assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
+    assert!(matches!(listener.try_accept(), Err(AcceptError::TimedOut)));
+    let waiting = UnixStream::connect(place.path("limited")).unwrap();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
+    setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
+    // The numbers below the limit that are free are taken, until none is left.
+    let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let at_limit = usize::try_from(highest).unwrap() + 1;
+    let accepted = listener.try_accept();
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    let numbers = open_descriptors(Process::Own).unwrap();
+    drop(filling);
+    // The peer has sent nothing yet, so its handshake is under way.
+    assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
+    // The region and its two doorbells are closed, and the connection is open.
+    assert_eq!(numbers.len(), at_limit - 3 + 1);
+    drop(waiting);
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
 }
 

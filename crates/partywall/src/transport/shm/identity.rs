@@ -38,9 +38,11 @@ impl OwnIdentity {
     }
 
     /// States that the connection ended by an error with the stable number `error` (SPEC 17). Only
-    /// the first error is kept: later ones follow from it.
+    /// the first error is kept: later ones follow from it. After the close, a thread that still
+    /// waits for space may find the peer gone, which is no error.
     pub(super) fn broke(&mut self, error: u32) {
-        if self.0.load(place(LAST_ERROR)) == 0 {
+        let is_closed = self.0.load(place(STATE)) == STATE_CLOSED;
+        if !is_closed && self.0.load(place(LAST_ERROR)) == 0 {
             self.0.store(place(LAST_ERROR), error.into());
             self.store_state(STATE_BROKEN);
         }
@@ -106,5 +108,14 @@ mod tests {
         identity.close();
         assert_eq!(words(&identity), (STATE_CLOSED, 102));
         assert!(identity.0.load(place(CHANGED)) > 0);
+    }
+
+    #[test]
+    fn error_after_the_close_is_not_stated() {
+        let mut identity = identity();
+        identity.open(Trust::Trusted);
+        identity.close();
+        identity.broke(10);
+        assert_eq!(words(&identity), (STATE_CLOSED, 0));
     }
 }

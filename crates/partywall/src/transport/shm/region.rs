@@ -146,7 +146,8 @@ pub(crate) struct SpareRegion {
 
 #[derive(Default)]
 enum Spare {
-    /// No handshake has needed a region yet, so none is made in advance.
+    /// No handshake has needed a region yet, or the region was given up, so none is made in
+    /// advance.
     #[default]
     Unused,
     Taken,
@@ -160,6 +161,12 @@ impl SpareRegion {
             Spare::Ready(blank) => Some(blank),
             Spare::Unused | Spare::Taken => None,
         }
+    }
+
+    /// Frees the region, and makes none before a handshake needs one again. Returns whether there
+    /// was one. At a limit of descriptors or memory, a waiting peer needs them more.
+    pub(crate) fn give_up(&self) -> bool {
+        matches!(std::mem::take(&mut *lock(&self.state)), Spare::Ready(_))
     }
 
     /// Makes a region in place of one that was taken. An error is ignored: the next handshake makes
@@ -270,6 +277,12 @@ mod tests {
         spare.replenish(geometry);
         spare.replenish(geometry);
         assert!(spare.take().is_some() && spare.take().is_none());
+        spare.replenish(geometry);
+        assert!(spare.give_up() && !spare.give_up());
+        spare.replenish(geometry);
+        assert!(spare.take().is_none(), "none is made until a handshake needs one");
+        spare.replenish(geometry);
+        assert!(spare.take().is_some());
     }
 
     #[test]

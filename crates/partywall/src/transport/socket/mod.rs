@@ -214,6 +214,7 @@ mod tests {
     use crate::peer::Trust;
     use crate::transport::{NotSent, Progress, TransportSender};
     use partywall_layout::Kind;
+    use partywall_layout::record_ring::{BlobBody, WireHeader};
 
     #[test]
     fn sent_bytes_of_a_socket_that_is_never_empty_are_freed() {
@@ -262,6 +263,33 @@ mod tests {
             arrived += count;
         }
         assert_eq!(arrived, progress.sent);
+        drop(receiver);
+    }
+
+    #[test]
+    fn closing_that_waits_for_space_writes_the_end_once() {
+        let (socket, other) = Socket::pair().unwrap();
+        let socket = Arc::new(socket);
+        let peer = Peer::new(None, Trust::Untrusted, "other".into());
+        let guard = ForkGuard::current();
+        let (message_max, peer_message_max) = (64 << 20, 64 << 20);
+        let parts =
+            SocketParts { socket, peer, process: None, guard, message_max, peer_message_max };
+        let (mut sender, receiver) = assemble(parts, &Config::default()).unwrap();
+        let payload = vec![1; 4 << 20];
+        sender.try_send(&payload).unwrap();
+        assert!(sender.begin_close() && sender.begin_close(), "the socket is full");
+        let (mut bytes, mut arrived) = (vec![0; 1 << 20], 0);
+        while sender.begin_close() {
+            arrived += other.read(&mut bytes, false).unwrap();
+        }
+        assert!(!sender.begin_close());
+        sender.close();
+        while let Ok(count @ 1..) = other.read(&mut bytes, false) {
+            arrived += count;
+        }
+        let framing = size_of::<WireHeader>() + size_of::<BlobBody>();
+        assert_eq!(arrived, framing + payload.len() + size_of::<WireHeader>());
         drop(receiver);
     }
 }
