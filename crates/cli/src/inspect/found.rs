@@ -70,7 +70,7 @@ impl Found {
 
     fn up_to(pid: u32, max: usize) -> Result<Self> {
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            bail!("there is no process {pid}; a file of this name is ./{pid}");
+            bail!("there is no process {pid}; to read a file of that name, write ./{pid}");
         }
         let process = Process::Pid(i32::try_from(pid).context("no process has this number")?);
         let explain = |error| access::explain(pid, error);
@@ -111,6 +111,11 @@ impl Found {
             bail!("{source} is no file");
         }
         let pages = read_at(path, 0, IDENTITY_BYTES).with_context(|| source.clone())?;
+        if pages.starts_with(&link::header::LINK_MAGIC) {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            let dir = dir.unwrap_or(Path::new(".")).display();
+            bail!("{source} is the file of a link: `partywall link inspect --dir {dir}` shows it");
+        }
         if let Err(violation) = RegionIdentity::read(&pages) {
             bail!("{source} is no region: {violation}");
         }

@@ -63,7 +63,8 @@ fn text(found: &Found) -> String {
         let [local, remote, name] = &link.names;
         let _ = writeln!(
             text,
-            "link {name:?} of {local:?} with {remote:?}, made {}\n  {:?}\n",
+            "link {name:?} of {local:?} with {remote:?}, made {}\n  {:?}\n  its state: partywall \
+             link inspect\n",
             report::ago(connection::moment(link.created_ns)),
             link.source,
         );

@@ -8,6 +8,7 @@
 //! ```
 
 use std::fmt::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -81,12 +82,14 @@ impl Which {
         if let Some(file) = &self.file {
             let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
             let dir = dir.unwrap_or(Path::new("."));
+            fs::metadata(file).with_context(|| file.display().to_string())?;
             let found =
                 inspect(dir)?.into_iter().find(|found| found.path.file_name() == file.file_name());
             let found = found.with_context(|| {
                 format!(
-                    "{} is not the file of a link: `link inspect --dir` lists them",
-                    file.display()
+                    "{} is not the file of a link: `link inspect --dir {}` lists them",
+                    file.display(),
+                    dir.display()
                 )
             })?;
             return Ok((dir.to_owned(), found.inspection?.key));

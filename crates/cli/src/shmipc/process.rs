@@ -43,7 +43,7 @@ pub fn identity(metadata: &Metadata) -> Identity {
 pub fn of_process(pid: u32) -> Result<Owned> {
     let directory = format!("/proc/{pid}");
     if !Path::new(&directory).exists() {
-        bail!("there is no process {pid}; a file of this name is ./{pid}");
+        bail!("there is no process {pid}; to read a file of that name, write ./{pid}");
     }
     let explain = |error| access::explain(pid, error);
     let (mut owned, mut seen) = (Owned::default(), HashSet::new());

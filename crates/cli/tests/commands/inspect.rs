@@ -143,6 +143,9 @@ fn target_without_a_connection_is_refused() {
     refused("/no/such/file", "No such file");
     refused(directory.path().to_str().unwrap(), "is no file");
     refused(env!("CARGO_BIN_EXE_partywall"), "is no region");
+    let link = directory.path().join("copy.link");
+    fs::write(&link, [&b"PWLINK\x00\x01"[..], &[0; 8192]].concat()).unwrap();
+    refused(link.to_str().unwrap(), "link inspect --dir");
     let address = format!("unix:{}/l.sock", directory.path().display());
     let listening = Listening::start(&[&address], Stdio::null());
     let pid = listening.process.0.id().to_string();

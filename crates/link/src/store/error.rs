@@ -202,7 +202,10 @@ pub enum StorageError {
 
 fn advice(fault: &FileFault) -> &'static str {
     match fault {
-        FileFault::Foreign => "Move it away; whatever it is, no link made it",
+        FileFault::Foreign => {
+            "If a link made the file, its beginning was damaged since: restore it from a copy. \
+             Otherwise move it away"
+        }
         FileFault::Older { .. } => {
             "Drain the link with the version that made it, then remove the file"
         }
