@@ -34,12 +34,22 @@ pub fn run(steps: &[Step], at_once: usize) -> Result<(), String> {
         Ok(())
     };
     Queue::new(at_once).run(work, |queue| {
+        let mut push = |executable: Executable| {
+            count += 1;
+            let is_long = LONG.contains(&&*executable.name);
+            queue.push(executable, is_long);
+        };
         steps.iter().try_for_each(|step| {
+            let mut with_program = Vec::new();
             build_each(step, |executable| {
-                count += 1;
-                let is_long = LONG.contains(&&*executable.name);
-                queue.push(executable, is_long);
-            })
+                if executable.has_program() {
+                    with_program.push(executable)
+                } else {
+                    push(executable)
+                }
+            })?;
+            with_program.into_iter().for_each(&mut push);
+            Ok(())
         })
     })?;
     println!("{} tests in {count} executables passed", passed.into_inner());
@@ -106,6 +116,12 @@ impl Executable {
         let directory = directory.to_string_lossy().into_owned();
         let is_library = target.starts_with(r#""kind":["lib"]"#);
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
+    }
+
+    /// Whether the executable's package has a program, which its tests may start. Cargo may build a
+    /// test executable before the program.
+    fn has_program(&self) -> bool {
+        ["src/main.rs", "src/bin"].iter().any(|path| Path::new(&self.directory).join(path).exists())
     }
 
     /// Name of the directory of the executable's package, without the path above it.
@@ -321,6 +337,18 @@ mod tests {
         let dependency = MESSAGE.replace(r#""executable":"/w/t""#, r#""executable":null"#);
         assert_eq!(Executable::of(&dependency), Ok(None));
         assert_eq!(Executable::of(r#"{"reason":"build-finished","success":true}"#), Ok(None));
+    }
+
+    #[test]
+    fn package_with_a_program_is_recognised() {
+        let executable = |directory: &str| Executable {
+            path: String::new(),
+            name: String::new(),
+            is_library: false,
+            directory: format!("{}/{directory}", env!("CARGO_MANIFEST_DIR")),
+        };
+        assert!(executable("../crates/cli").has_program() && executable(".").has_program());
+        assert!(!executable("../crates/link").has_program());
     }
 
     #[test]
