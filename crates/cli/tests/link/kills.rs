@@ -62,20 +62,25 @@ impl<'a> Both<'a> {
 
     /// Kills the sender, the receiver, or both at random moments, `kills` times in total.
     fn torment(&mut self, kills: usize, chance: &mut Random, grown_max: u64) {
+        let mut is_complete = false;
         for _ in 0..kills * 10 {
             if self.kills >= kills {
                 return;
             }
-            match chance.below(3) {
-                // A short random pause, after which the kill comes between the start of the process
-                // and its first message.
-                0 => (0..chance.below(300)).for_each(|_| std::thread::yield_now()),
-                _ => self.until_grown(chance.below(grown_max)),
+            let (is_brief, bytes) = (chance.below(3) == 0, chance.below(grown_max));
+            // After a short random pause the kill comes between the start of the process and its
+            // first message. The output of a complete transfer does not grow: whoever waited for it
+            // would find only processes that have exited.
+            if is_brief || is_complete {
+                (0..chance.below(300)).for_each(|_| std::thread::yield_now());
+            } else {
+                self.until_grown(bytes);
             }
             let choice = chance.below(5);
             // The transfer may be complete before the last kill. In that case sender and receiver
             // start once more.
             let is_done = self.is_done();
+            is_complete |= is_done;
             if choice < 3 || is_done {
                 self.kill(true);
             }
