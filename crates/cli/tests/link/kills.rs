@@ -69,8 +69,8 @@ impl<'a> Both<'a> {
             }
             let (is_brief, bytes) = (chance.below(3) == 0, chance.below(grown_max));
             // After a short random pause the kill comes between the start of the process and its
-            // first message. The output of a complete transfer does not grow: whoever waited for it
-            // would find only processes that have exited.
+            // first message. The output of a complete transfer does not grow, so a wait for its
+            // growth would last until both processes had exited, and the kill would not count.
             if is_brief || is_complete {
                 (0..chance.below(300)).for_each(|_| std::thread::yield_now());
             } else {
