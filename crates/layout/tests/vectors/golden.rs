@@ -30,7 +30,8 @@ pub fn images() -> Vec<Image> {
     images.push(region());
     images.extend(identity::golden());
     images.extend([three_records(), wrapped(), stale(), batch_open(), batch()]);
-    images.extend([blobs(), segments(), fragments(), fragments_aborted(), closed()]);
+    images.extend([blobs(), segments(), segment_gap()]);
+    images.extend([fragments(), fragments_aborted(), closed()]);
     images.extend([session_blobs(), socket(), socket_cut(), control(), control_skipped()]);
     images
 }
@@ -261,6 +262,18 @@ fn segments() -> Image {
         "a segment comes, serves and goes; another comes",
         ring,
     )
+}
+
+/// Image of a channel whose first segment has number 2, and whose records name a stream, which
+/// means nothing there.
+fn segment_gap() -> Image {
+    let mut ring = RingWriter::new(RING_BYTES);
+    ring.stream = 9;
+    ring.send(Kind::Segment, &segment(2, 64 << 10));
+    ring.send(Kind::Data, b"any-stream");
+    let expected = "0 Segment number=2 size=65536; 64 Data \"any-stream\"";
+    let about = "number 1 is left out; the field `stream`, here 9, means nothing on a channel";
+    ring_image("ring-segment-gap", 0, expected, about, ring)
 }
 
 fn fragments() -> Image {

@@ -41,6 +41,7 @@ fn shared_memory() -> Vec<Script> {
     let later = Hello { version_max: 9.into(), ..hello() };
     let later = Hello { descriptors: Descriptors::of(&[200]), ..later };
     let offer = Offer::shm(REGION_BYTES, &[99, 2]);
+    let offer_with_reason = Offer { reason: 4.into(), ..Offer::shm(REGION_BYTES, REGION_ALONE) };
     vec![
         answered("shm", "both sides trust each other and use eventfds")
             .send_ready(&ready_shm().with_doorbells())
@@ -72,6 +73,14 @@ fn shared_memory() -> Vec<Script> {
             .receive_region(false)
             .receive_ready(&ready_shm())
             .send("READY", &longer(ready_shm().as_bytes()), "-")
+            .shm(),
+        begin("shm-reason", "a reason that comes with shared memory means nothing")
+            .send_hello(&hello())
+            .send("OFFER", offer_with_reason.as_bytes(), "region")
+            .receive_hello(BOTH, 0)
+            .receive_region(false)
+            .receive_ready(&ready_shm())
+            .send_ready(&Ready { reason: 7.into(), ..ready_shm() })
             .shm(),
         begin("features-unknown", "unknown feature bits, among them that of topics, are ignored")
             .send_hello(&hello_with(!0, 0))
@@ -108,6 +117,10 @@ fn sockets() -> Vec<Script> {
     let unknown = begin("socket-unknown-reason", "a reason of a later version is kept")
         .send_hello(&hello())
         .send_socket_offer(99);
+    let sized = Offer { region_size: U64::new(REGION_BYTES), ..Offer::socket(4) };
+    let sized = begin("socket-region-size", "a region size with the socket means nothing")
+        .send_hello(&hello())
+        .send("OFFER", sized.as_bytes(), "-");
     let large = begin("socket-limit", "the connector's region exceeds the acceptor's map max")
         .set("map_max", 65_536)
         .send_hello(&hello())
@@ -126,6 +139,7 @@ fn sockets() -> Vec<Script> {
         both_socket(peer, BOTH, 0, 3),
         both_socket(late, BOTH, 0, 4),
         both_socket(unknown, BOTH, 0, 99),
+        both_socket(sized, BOTH, 0, 4),
         both_socket(large, BOTH, 0, 6),
         both_socket(small, BOTH, 0, 6),
         both_socket(no_blocks, BOTH, 0, 1),
@@ -277,6 +291,13 @@ fn descriptors() -> Vec<Script> {
             "a known kind twice in a list",
             &listed(Descriptors::of(&[1, 1])),
             "pidfd,pidfd",
+            209,
+        ),
+        refused(
+            "list-same-elsewhere",
+            "a known kind twice in the list of a frame that it does not go with",
+            &listed(Descriptors::of(&[2, 2])),
+            "pipe,pipe",
             209,
         ),
         begin("no-region", "OFFER of shared memory that lists no region")
