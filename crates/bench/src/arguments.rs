@@ -131,8 +131,9 @@ impl Arguments {
         if !is_connect && (self.fresh || !self.messages.is_empty()) {
             return Err("--fresh and --messages belong to `bench connect`".into());
         }
-        let is_of_frameworks = matches!(self.scenario, Some(Choice::Grpc | Choice::Http));
-        if !(is_of_frameworks && !self.targets) && !self.in_flight.is_empty() {
+        let is_of_frameworks =
+            matches!(self.scenario, Some(Choice::Grpc | Choice::Http)) && !self.targets;
+        if !is_of_frameworks && !self.in_flight.is_empty() {
             return Err("--in-flight belongs to `bench grpc` and `bench http`".into());
         }
         if is_of_frameworks && !cfg!(feature = "frameworks") {
