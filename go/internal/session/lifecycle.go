@@ -83,7 +83,7 @@ func (l *lifecycle) receiveReset(r layout.Reset) {
 	l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
 }
 
-// endReceiving notes that the peer has ended its sending direction, so that it need not be asked to.
+// endReceiving notes that the peer has ended its sending, so that it need not be asked to.
 func (l *lifecycle) endReceiving(how direction, code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.receivingCode = how, code

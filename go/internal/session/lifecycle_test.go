@@ -37,9 +37,9 @@ type crossing struct {
 	code, directions uint8
 }
 
-// TestEveryOrderOfEventsIsLawful visits each state that two sides of a stream can reach in any order
-// of calls, writes and reads. In none of them does a side see a violation. Once both have ended both
-// directions, writing and reading alone free the number.
+// TestEveryOrderOfEventsIsLawful visits each state that two sides of a stream can reach, in any
+// order of calls, writes and reads. In none of them does a side see a violation. Once both have
+// ended both directions, writing and reading alone free the number.
 func TestEveryOrderOfEventsIsLawful(t *testing.T) {
 	seed := maphash.MakeSeed()
 	messages := [2]uint8{2, 1}

@@ -14,7 +14,7 @@ type Writer interface {
 // An outbox holds the records that are pending: those of the session itself, and the streams that
 // have one (SPEC 11.7). Each kind is pending once, with its newest value. Its zero value is empty.
 //
-//	PING answer ─▶ PING ─▶ GO_AWAY ─▶ GO_AWAY {CLOSING} ─▶ streams, in the order in which they are listed
+//	PING answer ─▶ PING ─▶ GO_AWAY ─▶ GO_AWAY {CLOSING} ─▶ streams, first listed first
 type outbox struct {
 	mustAnswer bool
 	answer     uint64 // token of the peer's newest PING

@@ -132,7 +132,7 @@ func TestPendingRecordsAreWrittenInOrder(t *testing.T) {
 	s.GoAway(9)
 	s.Ping()
 	receive(t, s, 0, layout.KindPing, layout.Ping{Token: 4}.Append(nil))
-	receive(t, s, 0, layout.KindPing, layout.Ping{Token: 5}.Append(nil)) // the newest needs an answer
+	receive(t, s, 0, layout.KindPing, layout.Ping{Token: 5}.Append(nil))
 	mustFlush(t, s,
 		"ping 0 01000000000000000500000000000000",
 		"ping 0 00000000000000000100000000000000",

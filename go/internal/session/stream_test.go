@@ -172,85 +172,75 @@ func TestStopDropsTheUnread(t *testing.T) {
 	mustFlush(t, s, "close write 1", "end 1")
 }
 
-// SPEC 11.4: which acts make which credit pending, in a window of 1,000.
+// Payloads that cost 64, 512 and 768 bytes.
+const empty, half, most = 0, 480, 720
+
+// creditCases are acts of an application, and the records that they make pending, in a window of
+// 1,000 (SPEC 11.4).
+var creditCases = []struct {
+	name string
+	act  func(*testing.T, *Session, *Stream)
+	want []string
+}{
+	{"less than half taken, and asked for more", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, empty, empty)
+		_, _ = s.Recv()
+	}, nil},
+	{"half taken, and not asked for more", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, half)
+	}, nil},
+	{"half taken, and asked for more", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, half)
+		_, _ = s.Recv()
+		_, _ = s.Recv()
+	}, []string{credit(512)}},
+	{"half taken, and waits to send", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, half)
+		send(t, s, 800)
+		if err := s.MayBegin(800); !errors.Is(err, ErrNoCredit) {
+			t.Errorf("a second message may begin: %v", err)
+		}
+	}, []string{credit(512)}},
+	{"waits to send, and half taken then", func(t *testing.T, all *Session, s *Stream) {
+		send(t, s, 800)
+		if err := s.MayBegin(800); !errors.Is(err, ErrNoCredit) {
+			t.Errorf("a second message may begin: %v", err)
+		}
+		take(t, all, s, half)
+	}, []string{credit(512)}},
+	{"three quarters taken", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, most)
+	}, []string{credit(768)}},
+	{"half taken, and then the end", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, half)
+		receive(t, all, 1, layout.KindCloseWrite, nil)
+		_, _ = s.Recv()
+	}, nil},
+	{"half taken, and then stopped", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, most)
+		s.Stop(1)
+	}, []string{fmt.Sprintf("reset 1 %x", reset(1, 2))}},
+	{"credit before the end of sending", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, most)
+		s.CloseWrite()
+	}, []string{credit(768), "close write 1"}},
+	{"an aborted message", func(t *testing.T, all *Session, s *Stream) {
+		receive(t, all, 1, layout.KindFragmentFirst, []byte{0, 3, 0, 0, 0, 0, 0, 0, 'x'})
+		receive(t, all, 1, layout.KindFragmentAbort, nil)
+	}, []string{credit(832)}},
+	{"credit that a BLOB has carried", func(t *testing.T, all *Session, s *Stream) {
+		take(t, all, s, half)
+		credited, isDue := s.DueCredit()
+		if !isDue || credited != 512 {
+			t.Errorf("due %v, %d", isDue, credited)
+		}
+		s.Credited(credited)
+		_, _ = s.Recv()
+	}, nil},
+}
+
 func TestCreditIsSentWhenDue(t *testing.T) {
-	const empty, half, most = 0, 440, 720 // footprints of 64, 512 and 768 bytes with the header
-	take := func(t *testing.T, all *Session, s *Stream, lengths ...int) {
-		t.Helper()
-		for _, n := range lengths {
-			receive(t, all, 1, layout.KindData, make([]byte, n))
-		}
-		for range lengths {
-			if _, err := s.Recv(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	credit := func(credited uint64) string {
-		return fmt.Sprintf("credit 1 %x", layout.AppendCredit(nil, credited))
-	}
-	cost := func(n uint64) uint64 { return layout.Footprint(n) }
-	for _, test := range []struct {
-		name string
-		act  func(*testing.T, *Session, *Stream)
-		want []string
-	}{
-		{"less than half taken, and asked for more", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, empty, empty)
-			_, _ = s.Recv()
-		}, nil},
-		{"half taken, and not asked for more", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, half+40)
-		}, nil},
-		{"half taken, and asked for more", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, half+40)
-			_, _ = s.Recv()
-			_, _ = s.Recv()
-		}, []string{credit(cost(half + 40))}},
-		{"half taken, and waits to send", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, half+40)
-			send(t, s, 800)
-			if err := s.MayBegin(800); !errors.Is(err, ErrNoCredit) {
-				t.Errorf("a second message may begin: %v", err)
-			}
-		}, []string{credit(cost(half + 40))}},
-		{"waits to send, and half taken then", func(t *testing.T, all *Session, s *Stream) {
-			send(t, s, 800)
-			if err := s.MayBegin(800); !errors.Is(err, ErrNoCredit) {
-				t.Errorf("a second message may begin: %v", err)
-			}
-			take(t, all, s, half+40)
-		}, []string{credit(cost(half + 40))}},
-		{"three quarters taken", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, most)
-		}, []string{credit(cost(most))}},
-		{"half taken, and then the end", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, half+40)
-			receive(t, all, 1, layout.KindCloseWrite, nil)
-			_, _ = s.Recv()
-		}, nil},
-		{"half taken, and then stopped", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, most)
-			s.Stop(1)
-		}, []string{fmt.Sprintf("reset 1 %x", reset(1, 2))}},
-		{"credit before the end of sending", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, most)
-			s.CloseWrite()
-		}, []string{credit(cost(most)), "close write 1"}},
-		{"an aborted message", func(t *testing.T, all *Session, s *Stream) {
-			receive(t, all, 1, layout.KindFragmentFirst, []byte{0, 3, 0, 0, 0, 0, 0, 0, 'x'})
-			receive(t, all, 1, layout.KindFragmentAbort, nil)
-		}, []string{credit(cost(768))}},
-		{"credit that a BLOB has carried", func(t *testing.T, all *Session, s *Stream) {
-			take(t, all, s, half+40)
-			credited, isDue := s.DueCredit()
-			if !isDue || credited != cost(half+40) {
-				t.Errorf("due %v, %d", isDue, credited)
-			}
-			s.Credited(credited)
-			_, _ = s.Recv()
-		}, nil},
-	} {
+	for _, test := range creditCases {
 		t.Run(test.name, func(t *testing.T) {
 			s := testSession()
 			stream := mustAccept(t, s, 1)
@@ -258,6 +248,24 @@ func TestCreditIsSentWhenDue(t *testing.T) {
 			mustFlush(t, s, test.want...)
 		})
 	}
+}
+
+// take lets messages of the lengths come, and takes all of them.
+func take(t *testing.T, all *Session, s *Stream, lengths ...int) {
+	t.Helper()
+	for _, n := range lengths {
+		receive(t, all, 1, layout.KindData, make([]byte, n))
+	}
+	for range lengths {
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// credit is the text of a CREDIT of stream 1.
+func credit(credited uint64) string {
+	return fmt.Sprintf("credit 1 %x", layout.AppendCredit(nil, credited))
 }
 
 // TestCreditOfTwoSides compares the credit of a sender and a receiver with SPEC 11.4, for windows
