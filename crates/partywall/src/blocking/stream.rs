@@ -411,7 +411,6 @@ impl SendStream {
     ///
     /// # Errors
     /// Returns the reservation together with the reason: see [`StreamSendError`].
-    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit_owned(
         &mut self,
         reservation: OwnedReservation,

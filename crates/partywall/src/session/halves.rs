@@ -217,7 +217,6 @@ impl SendHalf {
 
     /// Returns the result of an attempt to send a reservation without waiting; `None` means that
     /// credit or room is lacking. The reservation is given back if it was not sent.
-    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub(crate) fn settle_owned(
         &mut self,
         attempted: Option<Result<(), StreamSendError>>,

@@ -230,7 +230,8 @@ fn reservation_of_a_session_is_committed_on_any_of_its_streams() {
         for (seed, len) in (0_u64..).zip(LENS) {
             let mut reservation = one.sender().reserve_owned(len, None).unwrap();
             let mut second = one.sender().reserve_owned(len, None).unwrap();
-            (fill(&mut reservation, seed), fill(&mut second, seed + 1));
+            fill(&mut reservation, seed);
+            fill(&mut second, seed + 1);
             let foreign = other.open(b"").unwrap().sender().try_commit_owned(reservation);
             let (reservation, error) = foreign.unwrap_err();
             assert!(matches!(error, StreamSendError::ForeignReservation), "{error}");
