@@ -13,13 +13,13 @@ import (
 // A streamConn is a stream as [net.Conn].
 type streamConn struct{ *Stream }
 
-func (streamConn) LocalAddr() net.Addr  { return twinAddr{} }
-func (streamConn) RemoteAddr() net.Addr { return twinAddr{} }
+func (streamConn) LocalAddr() net.Addr  { return fakeAddr{} }
+func (streamConn) RemoteAddr() net.Addr { return fakeAddr{} }
 
-type twinAddr struct{}
+type fakeAddr struct{}
 
-func (twinAddr) Network() string { return "twin" }
-func (twinAddr) String() string  { return "twin" }
+func (fakeAddr) Network() string { return "conn" }
+func (fakeAddr) String() string  { return "conn" }
 
 func TestStreamIsAConnection(t *testing.T) {
 	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {

@@ -149,8 +149,8 @@ func (s *Session) Err() error {
 // Done returns a channel that is closed once the session is over and its connection closed.
 func (s *Session) Done() <-chan struct{} { return s.driven }
 
-// Close ends the session: all streams end, and the peer gets the code and the reason. It waits until
-// the connection is closed, at most for the linger time.
+// Close ends the session: all streams end, and the peer gets the code and the reason. It waits
+// until the connection is closed, at most for the linger time.
 func (s *Session) Close(code uint32, reason string) {
 	s.once.Do(func() { s.close(code, reason) })
 	<-s.driven
@@ -236,8 +236,8 @@ func (s *Session) flush() bool {
 	return isDone
 }
 
-// requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those that
-// wait to send. The lock is held.
+// requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those
+// that wait to send. The lock is held.
 func (s *Session) requestRoom() {
 	if s.isRoomAwaited {
 		return

@@ -50,7 +50,7 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
-	lengths := []int{0, 1, 48, twinDataMax, twinDataMax + 1, twinBlobMax, twinBlobMax + 1, 100_000}
+	lengths := []int{0, 1, 48, fakeDataMax, fakeDataMax + 1, fakeBlobMax, fakeBlobMax + 1, 100_000}
 	const rounds = 30
 	var group sync.WaitGroup
 	for side, stream := range []*Stream{opened, accepted} {
@@ -246,7 +246,7 @@ func TestEndsOfStreams(t *testing.T) {
 
 // A message that is given up ends at the peer, and the next one arrives.
 func TestMessageGivenUpInFragments(t *testing.T) {
-	sessions, twins := newPair(t)
+	sessions, conns := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	// The driver of the peer is held by the lock, so that the long message meets a full queue.
@@ -254,11 +254,11 @@ func TestMessageGivenUpInFragments(t *testing.T) {
 	sending, cancel := context.WithCancel(ctx)
 	go func() {
 		for isFull := false; !isFull && ctx.Err() == nil; runtime.Gosched() {
-			twins[0].out.change(func() { isFull = twins[0].out.isFull })
+			conns[0].out.change(func() { isFull = conns[0].out.isFull })
 		}
 		cancel()
 	}()
-	err := opened.Send(sending, payload(10*twinQueueMax, 1))
+	err := opened.Send(sending, payload(10*fakeQueueMax, 1))
 	sessions[1].mu.Unlock()
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("a message longer than all room was sent: %v", err)
@@ -338,13 +338,13 @@ func TestCloseOfSessionReachesThePeer(t *testing.T) {
 
 // A peer that hangs up without closing is disconnected, which no reader takes for the end.
 func TestDisconnectionIsNoEnd(t *testing.T) {
-	sessions, twins := newPair(t)
+	sessions, conns := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	if err := opened.Send(ctx, []byte("committed")); err != nil {
 		t.Fatal(err)
 	}
-	_ = twins[0].Close()
+	_ = conns[0].Close()
 	if m, err := accepted.Recv(ctx); err != nil || string(m.Bytes) != "committed" {
 		t.Errorf("%q, %v", m.Bytes, err)
 	}
@@ -356,8 +356,8 @@ func TestDisconnectionIsNoEnd(t *testing.T) {
 // SPEC 11.6: a peer that reads nothing delays the end by the linger time.
 func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		twins := newTwins()
-		s := Start(twins[0], session.New(session.Config{
+		conns := newFakes()
+		s := Start(conns[0], session.New(session.Config{
 			PeerMessageMax: 1 << 30, PeerWindow: 1 << 30, PeerStreamsMax: 1000,
 		}, nil), 5*time.Second)
 		for i := range 1000 {
@@ -370,7 +370,7 @@ func TestLingerTimeBoundsTheEnd(t *testing.T) {
 		if took := time.Since(start); took != 5*time.Second {
 			t.Errorf("closing took %v", took)
 		}
-		if records := twins[1].in.records; records[len(records)-1].header.Kind != layout.KindCloseWrite {
+		if records := conns[1].in.records; records[len(records)-1].header.Kind != layout.KindCloseWrite {
 			t.Error("the last record is not CLOSE_WRITE")
 		}
 	})
@@ -410,7 +410,7 @@ func TestCloseOfStreamWakesUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)
 		opened, accepted := mustOpen(t, sessions)
-		if _, err := opened.Write(payload(twinBlobMax, 1)); err != nil {
+		if _, err := opened.Write(payload(fakeBlobMax, 1)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := accepted.Read(make([]byte, 1)); err != nil {

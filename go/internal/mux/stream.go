@@ -91,8 +91,8 @@ func (m Message) Release() {
 	}
 }
 
-// Recv waits for a message. The error is [io.EOF] after the last one, a [session.Error], that of the
-// context, or why the session is over.
+// Recv waits for a message. The error is [io.EOF] after the last one, a [session.Error], that of
+// the context, or why the session is over.
 func (s *Stream) Recv(ctx context.Context) (Message, error) {
 	return s.recv(limit{ctx: ctx, deadline: &s.readDeadline})
 }
@@ -235,8 +235,8 @@ func (s *Stream) release() {
 	s.rest = session.Message{}
 }
 
-// Write sends bytes (SPEC 11.8). The errors are those of [Stream.Send], [os.ErrDeadlineExceeded], or
-// [net.ErrClosed] after [Stream.Close]. With an error it returns how many bytes were sent.
+// Write sends bytes (SPEC 11.8). The errors are those of [Stream.Send], [os.ErrDeadlineExceeded],
+// or [net.ErrClosed] after [Stream.Close]. With an error it returns how many bytes were sent.
 func (s *Stream) Write(b []byte) (int, error) {
 	l := limit{deadline: &s.writeDeadline}
 	if err := s.sending.take(l); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A broadcast wakes all goroutines that wait for an event. Its user's lock guards it. Its zero value
-// has no waiter.
+// A broadcast wakes all goroutines that wait for an event. The lock of its user guards it. Its
+// zero value has no waiter.
 type broadcast struct{ waiters chan struct{} }
 
 // wait returns a channel that the next wake closes.

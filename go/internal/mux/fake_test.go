@@ -17,17 +17,17 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A twin is one side of a connection within the process: a queue of records with bounded room in
-// each direction. Messages go as DATA, BLOB or fragments, by their length.
-type twin struct {
-	in, out *twinQueue
-	lent    *int // messages of BLOB that nobody has released
+// A fakeConn is one side of a connection within the process: a queue of records with bounded room
+// in each direction. Messages go as DATA, BLOB or fragments, by their length.
+type fakeConn struct {
+	in, out  *fakeQueue
+	borrowed *int // messages of BLOB that nobody has released
 }
 
-// A twinQueue holds the records of one direction.
-type twinQueue struct {
+// A fakeQueue holds the records of one direction.
+type fakeQueue struct {
 	mu       sync.Mutex
-	records  []twinRecord
+	records  []fakeRecord
 	bytes    int
 	isHungUp bool          // no more records come
 	isClosed bool          // nobody reads any more
@@ -35,7 +35,7 @@ type twinQueue struct {
 	isFull   bool          // a write has failed since the last read
 }
 
-type twinRecord struct {
+type fakeRecord struct {
 	header  layout.Header
 	payload []byte
 	message []byte
@@ -43,22 +43,22 @@ type twinRecord struct {
 
 // Lengths in bytes: of a queue, of the longest DATA, and of the messages that go as BLOB.
 const (
-	twinQueueMax = 16 << 10
-	twinDataMax  = 1 << 10
-	twinBlobMax  = 4 << 10
+	fakeQueueMax = 16 << 10
+	fakeDataMax  = 1 << 10
+	fakeBlobMax  = 4 << 10
 )
 
-// newTwins returns the two sides of a connection.
-func newTwins() [2]*twin {
-	queues := [2]*twinQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
-	return [2]*twin{
-		{in: queues[0], out: queues[1], lent: new(int)},
-		{in: queues[1], out: queues[0], lent: new(int)},
+// newFakes returns the two sides of a connection.
+func newFakes() [2]*fakeConn {
+	queues := [2]*fakeQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
+	return [2]*fakeConn{
+		{in: queues[0], out: queues[1], borrowed: new(int)},
+		{in: queues[1], out: queues[0], borrowed: new(int)},
 	}
 }
 
 // change lets f change the queue, and wakes those that wait for a change.
-func (q *twinQueue) change(f func()) {
+func (q *fakeQueue) change(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f()
@@ -66,23 +66,23 @@ func (q *twinQueue) change(f func()) {
 	q.changed = make(chan struct{})
 }
 
-func (w *twin) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
+func (w *fakeConn) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return w.write(kind, stream, payload, nil)
 }
 
-func (w *twin) write(kind layout.Kind, stream uint32, payload, message []byte) (bool, error) {
+func (w *fakeConn) write(kind layout.Kind, stream uint32, payload, message []byte) (bool, error) {
 	isWritten, isClosed := false, false
 	w.out.change(func() {
 		size := layout.RecordHeaderBytes + len(payload) + len(message)
 		isClosed = w.out.isClosed || w.out.isHungUp
-		isWritten = w.out.bytes == 0 || w.out.bytes+size <= twinQueueMax
+		isWritten = w.out.bytes == 0 || w.out.bytes+size <= fakeQueueMax
 		w.out.isFull = w.out.isFull || !isWritten
 		if isClosed || !isWritten {
 			return
 		}
 		w.out.bytes += size
 		header := layout.Header{Kind: kind, Len: uint32(len(payload)), Stream: stream}
-		record := twinRecord{header, bytes.Clone(payload), bytes.Clone(message)}
+		record := fakeRecord{header, bytes.Clone(payload), bytes.Clone(message)}
 		w.out.records = append(w.out.records, record)
 	})
 	if isClosed {
@@ -91,13 +91,13 @@ func (w *twin) write(kind layout.Kind, stream uint32, payload, message []byte) (
 	return isWritten, nil
 }
 
-func (w *twin) WriteMessage(m *Outgoing) (bool, error) {
+func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
 	switch {
-	case len(m.Payload) <= twinDataMax:
+	case len(m.Payload) <= fakeDataMax:
 		isWritten, err := w.write(layout.KindData, m.Stream, m.Payload, nil)
 		m.HasBegun = isWritten
 		return isWritten, err
-	case len(m.Payload) <= twinBlobMax:
+	case len(m.Payload) <= fakeBlobMax:
 		blob := layout.Blob{Length: uint64(len(m.Payload)), HasCredit: m.HasCredit, Credited: m.Credit}
 		isWritten, err := w.write(layout.KindBlob, m.Stream, blob.Append(nil), m.Payload)
 		if isWritten {
@@ -106,7 +106,7 @@ func (w *twin) WriteMessage(m *Outgoing) (bool, error) {
 		return isWritten, err
 	}
 	for m.Written < len(m.Payload) {
-		part := m.Payload[m.Written:min(len(m.Payload), m.Written+twinDataMax)]
+		part := m.Payload[m.Written:min(len(m.Payload), m.Written+fakeDataMax)]
 		kind, payload := layout.KindFragmentMid, part
 		if !m.HasBegun {
 			kind = layout.KindFragmentFirst
@@ -123,7 +123,7 @@ func (w *twin) WriteMessage(m *Outgoing) (bool, error) {
 	return true, nil
 }
 
-func (w *twin) WaitRoom() error {
+func (w *fakeConn) WaitRoom() error {
 	for {
 		w.out.mu.Lock()
 		changed, isFull, isOver := w.out.changed, w.out.isFull, w.out.isClosed || w.out.isHungUp
@@ -138,9 +138,9 @@ func (w *twin) WaitRoom() error {
 	}
 }
 
-func (w *twin) ReadRecord() (layout.Header, []byte, session.Message, error) {
+func (w *fakeConn) ReadRecord() (layout.Header, []byte, session.Message, error) {
 	for {
-		var record twinRecord
+		var record fakeRecord
 		var changed chan struct{}
 		err := errEmpty
 		w.in.mu.Lock()
@@ -163,7 +163,7 @@ func (w *twin) ReadRecord() (layout.Header, []byte, session.Message, error) {
 			message := session.Message{Bytes: record.payload}
 			if record.header.Kind == layout.KindBlob {
 				message = session.Message{Bytes: record.message, Owner: w}
-				w.in.change(func() { *w.lent++ })
+				w.in.change(func() { *w.borrowed++ })
 			}
 			return record.header, record.payload, message, nil
 		case !errors.Is(err, errEmpty):
@@ -176,20 +176,20 @@ func (w *twin) ReadRecord() (layout.Header, []byte, session.Message, error) {
 var errEmpty = errors.New("empty")
 
 // Release implements [session.Owner].
-func (w *twin) Release(uint64) { w.in.change(func() { *w.lent-- }) }
+func (w *fakeConn) Release(uint64) { w.in.change(func() { *w.borrowed-- }) }
 
-func (w *twin) CloseWrite() error {
+func (w *fakeConn) CloseWrite() error {
 	w.out.change(func() {
 		if !w.out.isHungUp {
 			header := layout.Header{Kind: layout.KindCloseWrite}
-			w.out.records = append(w.out.records, twinRecord{header: header})
+			w.out.records = append(w.out.records, fakeRecord{header: header})
 			w.out.bytes += layout.RecordHeaderBytes
 		}
 	})
 	return nil
 }
 
-func (w *twin) Close() error {
+func (w *fakeConn) Close() error {
 	w.out.change(func() { w.out.isHungUp = true })
 	w.in.change(func() { w.in.isClosed = true })
 	return nil
@@ -202,11 +202,11 @@ const testDeadline = 30 * time.Second
 const testWindow = 8 << 10
 
 // newPair returns two sessions over a connection, which end with the test.
-func newPair(t *testing.T) ([2]*Session, [2]*twin) {
+func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 	t.Helper()
-	twins := newTwins()
+	conns := newFakes()
 	var sessions [2]*Session
-	for i, twin := range twins {
+	for i, conn := range conns {
 		limits := layout.Limits{MapMax: 1 << 40, MessageMax: 1 << 30, SegmentsMax: 1}
 		state := session.New(session.Config{
 			Role:           uint32(i),
@@ -217,15 +217,15 @@ func newPair(t *testing.T) ([2]*Session, [2]*twin) {
 			PeerWindow:     testWindow,
 			PeerStreamsMax: 8,
 		}, layout.NewSegments(limits, 1<<39, math.MaxInt32))
-		sessions[i] = Start(twin, state, 5*time.Second)
+		sessions[i] = Start(conn, state, 5*time.Second)
 	}
 	t.Cleanup(func() {
 		for i, s := range sessions {
 			s.Close(0, "")
-			if *twins[i].lent != 0 {
-				t.Errorf("side %d has not given back %d messages", i, *twins[i].lent)
+			if *conns[i].borrowed != 0 {
+				t.Errorf("side %d has not given back %d messages", i, *conns[i].borrowed)
 			}
 		}
 	})
-	return sessions, twins
+	return sessions, conns
 }
