@@ -201,13 +201,16 @@ const testDeadline = 30 * time.Second
 // testWindow is the stream window of both sides.
 const testWindow = 8 << 10
 
-// newPair returns two sessions over a connection, which end with the test.
-func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
+// start returns two sessions over a connection, which end with the test.
+func start(t *testing.T, conns [2]Conn) [2]*Session {
 	t.Helper()
-	conns := newFakes()
 	var sessions [2]*Session
 	for i, conn := range conns {
 		limits := layout.Limits{MapMax: 1 << 40, MessageMax: 1 << 30, SegmentsMax: 1}
+		var segments *layout.Segments
+		if _, isFake := conn.(*fakeConn); isFake {
+			segments = layout.NewSegments(limits, 1<<39, math.MaxInt32)
+		}
 		state := session.New(session.Config{
 			Role:           uint32(i),
 			Limits:         limits,
@@ -216,16 +219,39 @@ func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 			PeerMessageMax: 1 << 30,
 			PeerWindow:     testWindow,
 			PeerStreamsMax: 8,
-		}, layout.NewSegments(limits, 1<<39, math.MaxInt32))
+		}, segments)
 		sessions[i] = Start(conn, state, 5*time.Second)
 	}
 	t.Cleanup(func() {
-		for i, s := range sessions {
+		for _, s := range sessions {
 			s.Close(0, "")
-			if *conns[i].borrowed != 0 {
-				t.Errorf("side %d has not given back %d messages", i, *conns[i].borrowed)
+		}
+	})
+	return sessions
+}
+
+// newPair returns two sessions over fakes. All messages must be given back.
+func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
+	t.Helper()
+	conns := newFakes()
+	t.Cleanup(func() {
+		for i, conn := range conns {
+			if *conn.borrowed != 0 {
+				t.Errorf("side %d has not given back %d messages", i, *conn.borrowed)
 			}
 		}
 	})
-	return sessions, conns
+	return start(t, [2]Conn{conns[0], conns[1]}), conns
+}
+
+// overEach runs a test with a pair of sessions over each connection that there is.
+func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
+	t.Helper()
+	t.Run("fake", func(t *testing.T) {
+		sessions, _ := newPair(t)
+		test(t, sessions)
+	})
+	for _, network := range []string{"unix", "tcp"} {
+		t.Run(network, func(t *testing.T) { test(t, start(t, newSockets(t, network))) })
+	}
 }

@@ -22,15 +22,25 @@ func (fakeAddr) Network() string { return "conn" }
 func (fakeAddr) String() string  { return "conn" }
 
 func TestStreamIsAConnection(t *testing.T) {
-	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-		sessions, _ := newPair(t)
-		opened, accepted := mustOpen(t, sessions)
-		stop := func() {
-			_, _ = opened.Close(), accepted.Close()
-			sessions[0].Close(0, "")
-			sessions[1].Close(0, "")
-		}
-		return streamConn{opened}, streamConn{accepted}, stop, nil
+	overEach(t, func(t *testing.T, _ [2]*Session) {
+		network := t.Name()[len("TestStreamIsAConnection/"):]
+		nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+			conns := [2]Conn{}
+			if network == "fake" {
+				fakes := newFakes()
+				conns = [2]Conn{fakes[0], fakes[1]}
+			} else {
+				conns = newSockets(t, network)
+			}
+			sessions := start(t, conns)
+			opened, accepted := mustOpen(t, sessions)
+			stop := func() {
+				_, _ = opened.Close(), accepted.Close()
+				sessions[0].Close(0, "")
+				sessions[1].Close(0, "")
+			}
+			return streamConn{opened}, streamConn{accepted}, stop, nil
+		})
 	})
 }
 

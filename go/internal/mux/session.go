@@ -227,13 +227,26 @@ func (s *Session) flush() bool {
 		s.changed.wake()
 	}
 	if err != nil {
-		s.end(err)
+		s.cutOff(err)
 		return true // nothing more can be written
 	}
 	if !isDone {
 		s.requestRoom()
 	}
 	return isDone
+}
+
+// cutOff notes that nothing more can be written. The driver reads on until the connection ends,
+// unless the peer has broken a rule. The lock is held.
+func (s *Session) cutOff(err error) {
+	var violation layout.Violation
+	if errors.As(err, &violation) {
+		s.end(err)
+		go s.conn.Close()
+		return
+	}
+	s.state.CutOff()
+	s.wakeAll()
 }
 
 // requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those
@@ -249,7 +262,7 @@ func (s *Session) requestRoom() {
 		defer s.mu.Unlock()
 		s.isRoomAwaited = false
 		if err != nil {
-			s.end(err)
+			s.cutOff(err)
 		} else {
 			s.flush()
 		}

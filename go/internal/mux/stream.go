@@ -188,7 +188,7 @@ func (s *Stream) trySend(m *Outgoing) (bool, *broadcast, error) {
 		m.HasCredit = false
 	}
 	if err != nil {
-		s.session.end(err)
+		s.session.cutOff(err)
 		return false, nil, s.state.SendErr()
 	}
 	if !isDone {
