@@ -45,8 +45,9 @@ fn idle_links_cost_no_turns() {
         let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // The group polls once before it sleeps, and wakes at the deadline. If each link woke
-            // the group, there would be hundreds of wake-ups.
+            // The group, which waits for the events of all its links in one thread, polls once
+            // before it sleeps, and wakes at the deadline. If each link woke the group, there would
+            // be hundreds of wake-ups.
             assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }
         costs_at_most_twice(&few, &many);
@@ -89,8 +90,9 @@ fn times_of_closing_idle_links() {
     }
 }
 
-/// Checks that the links with messages cost at most twice as many turns of the group and reported
-/// links among many links as among few. The test measures no time.
+/// Checks that idle links add no cost. The same few links receive messages, once alone and once
+/// among many idle links. Among many, the group makes at most twice as many turns, and reports at
+/// most twice as many links with events. The check measures no time.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);

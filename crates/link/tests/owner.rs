@@ -41,14 +41,14 @@ fn owner() {
     }
 }
 
-/// The role of the second process: it owns the link file, forks a child that stays alive and tries
-/// to write, and waits to be killed.
+/// The role of the second process: it owns the link file and forks a child, which stays alive and
+/// tries to write to the file. The second process then waits to be killed.
 fn fork_and_stay(directory: &Path) {
     let mut own = open(directory).unwrap();
     let child = partywall_testkit::fork::fork();
     assert!(child >= 0);
     if child == 0 {
-        // The child ends when the test removes the directory of the link file.
+        // The forked child ends when the test removes the directory of the link file.
         let until = Instant::now() + TIMEOUT;
         while Instant::now() < until && directory.exists() {
             if directory.join("write").exists() {

@@ -121,8 +121,8 @@ fn is_over_the_socket(link: &Link) -> bool {
 fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
-    // The first kind of fault runs twice: its first run creates the descriptors that the process
-    // keeps until it ends. So only later runs compare counts.
+    // The first kind of fault runs twice, because its first run creates the descriptors that the
+    // process keeps until it ends. So only later runs compare counts of descriptors.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);
@@ -166,7 +166,8 @@ fn messages_flow_whatever_descriptors_come() {
     }
 }
 
-/// Rule: needless notifications of a doorbell cost its owner no more than a check. A blocked thread
+/// Rule: needless notifications of a doorbell cost its owner no more than a check of its links. The
+/// test notifies the server's doorbell repeatedly. The server's thread, blocked in a receive call,
 /// still wakes at its deadline, and receives the next message.
 #[test]
 fn needless_notifications_change_nothing() {

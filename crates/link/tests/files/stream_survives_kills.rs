@@ -187,9 +187,10 @@ impl World {
         self.retained().publish();
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
-        // The store that publishes the batch changes the word at `begin`: the first word of the
-        // batch's first record, or of the PAD before that record. Before it, the first words of the
-        // further records are stored, and a zero behind them.
+        // A reader finds no record of the batch until its first word is stored: the word at
+        // `begin`, of the first record or of the PAD before that record. So the sender stores this
+        // word last. Before that it stores the first words of the further records, and a zero
+        // behind the last record.
         let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
         let word = |image: &Image, at: u64| {

@@ -140,8 +140,8 @@ fn reply_future_that_is_dropped_neither_sent_nor_acked() {
             served.wait_acked().await.unwrap();
             dropped
         });
-        // The receiver takes no answer until the replying end has had time to fill the ring with
-        // answers.
+        // The client sends requests, and the server's end replies to each. The client receives no
+        // reply until the server's end has had time to fill its ring with replies.
         turns(2000).await;
         for n in 0..500 {
             let answer = receiver.recv().await.unwrap().unwrap();
@@ -262,8 +262,8 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         (client, link)
     };
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
-    // From this point on no thread drives the server, so the socket from the client to the server
-    // fills up.
+    // From this point on no thread receives for the server, because its runtime does not run. So
+    // the socket from the client to the server fills up.
     awake.block_on(within(async {
         while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());

@@ -27,7 +27,8 @@ fn messages_go_both_ways_over_each_wire() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             let task = tokio::spawn(async move {
                 echo(&served, 500).await;
-                // After the echo, the server's end sends messages too, without being asked.
+                // The server's end has sent the client's 500 messages back (`echo`). It then sends
+                // messages that reply to none.
                 for n in 0..500 {
                     served.send(&message(n, 100)).await.unwrap();
                 }
@@ -105,8 +106,9 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for n in 0..LINKS {
             links.push(client.connect(server.local_address(), "bob", &n.to_string()).unwrap());
             let end = server.accept().await.unwrap();
-            // Each task returns its handle and acknowledges nothing: an acknowledgement or a
-            // dropped handle would wake the group's task once more.
+            // Each task on the server's runtime receives one message, and returns the handle of its
+            // link. It does not acknowledge the message: an acknowledgement or a dropped handle
+            // would wake the task that drives the server's group once more.
             tasks.spawn(async move { (end.recv().await.map(drop), end) });
         }
         for link in &links {
@@ -116,7 +118,8 @@ fn links_beyond_one_turn_are_reported_at_once() {
         turns(10).await;
         (server, links, tasks)
     }));
-    // The server's runtime does not run while the client sends, so no task drives the server.
+    // The server's runtime does not run while the client sends, so no task polls for the server's
+    // links.
     for link in &links {
         link.try_send(b"hello").unwrap();
     }
@@ -149,8 +152,8 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
             let receiving = Arc::clone(&link);
             let receives = tokio::spawn(async move {
                 let back = loop {
-                    // Each dropped server has finished its stream, which returns `None`; the last
-                    // server answers with a message.
+                    // Each dropped server has ended its stream of messages, and `recv` returns
+                    // `None` at each such end. The last server sends a message.
                     if let Some(back) = receiving.recv().await.unwrap() {
                         break back;
                     }
@@ -310,8 +313,8 @@ fn events_report_connections() {
     });
 }
 
-/// Rule: as in the blocking interface, `recv` returns `None` to each waiting receiver once, after
-/// all messages.
+/// Rule: as in the blocking interface, `recv` returns `None` once, after all messages, when the
+/// peer has closed its end of the link. The client sends one message and closes its end.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     on_runtimes(|| async {

@@ -11,8 +11,8 @@ use std::path::Path;
 use support_ends::{Ground, Via, message, number, soon};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Number of links of each end. It is above the number from which the file system is synced as a
-/// whole.
+/// Number of links between the server and the client of each test. It is above the number from
+/// which closing syncs the whole file system instead of each link file.
 const LINKS: usize = 70;
 
 fn config() -> Config {
@@ -51,8 +51,7 @@ fn connected(ground: &Ground, server: &Server, client: &Client) -> Vec<Link> {
         .collect()
 }
 
-/// Whether the file of link `n` is refused because it is of another boot; panics on any other
-/// error.
+/// Whether a link was not opened because its file is of another boot; panics on any other error.
 fn is_refused(opened: Result<Link, OpenError>) -> bool {
     match opened {
         Ok(_) => false,
@@ -133,7 +132,8 @@ fn detached_link_is_believed_and_its_peer_does_not_take_it_for_the_end() {
     reboot(&ground.path("client"));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     link.send(b"the rest").unwrap();
-    // If the server had received LEAVE, `recv` would return `None` first.
+    // A detached client must not send LEAVE, the frame that ends its stream of messages. If the
+    // server had received LEAVE, `recv` would return `None` before this message.
     let rest = served.recv_deadline(soon()).unwrap().expect("no end between the parts");
     assert_eq!(*rest, *b"the rest");
     rest.ack().unwrap();

@@ -75,7 +75,8 @@ fn fill_without_room_is_not_called() {
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
             // Expected result: exactly the sent messages arrive. Meanwhile another thread calls
-            // `wait_acked` on the sender's link, to drive that link.
+            // `wait_acked` on the sender's link, which sends the messages and receives the
+            // acknowledgements.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
@@ -120,8 +121,8 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
             }
             if number % 5 == 4 {
                 thread::scope(|scope| {
-                    // Another thread calls `wait_acked` on the sender's link meanwhile, to drive
-                    // that link.
+                    // Meanwhile another thread calls `wait_acked` on the sender's link, which sends
+                    // the messages and receives the acknowledgements.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap().unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of many links that one thread drives, of idle links, which use no processor time, and of
-//! connections that never send ATTACH, which disturb no link.
+//! Tests of many links that one thread serves, of idle links, which use no processor time, and of
+//! connections that never send ATTACH, the first frame of a client. Such connections disturb no
+//! link.
 
 use crate::support_ends;
 
@@ -128,8 +129,8 @@ fn external_event_loop_is_woken_by_the_descriptor() {
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok().flatten()) {
             assert_eq!(message, b"hello");
             message.ack().unwrap();
-            // The group still has to send the acknowledgement, so the group's descriptor is
-            // readable.
+            // The acknowledgement of the message is not sent yet. The group sends it at its next
+            // poll, so the group's descriptor is readable.
             let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
             assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
             group.try_poll().unwrap();

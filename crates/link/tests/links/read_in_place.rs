@@ -55,8 +55,9 @@ fn messages_of_every_length_are_read_in_order() {
                 assert_eq!(calls, 1);
                 assert!(bytes == expected && last < Some(position));
                 last = Some(position);
-                // Rule: after a rewind no message is received again, because each was acknowledged
-                // when its reader returned.
+                // Rule: after `rewind`, which makes the link deliver its unacknowledged messages
+                // again, no message is received twice. Each was acknowledged when its reader
+                // returned.
                 if number % 7 == 0 {
                     receiver.rewind().unwrap();
                 }

@@ -133,8 +133,9 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
     }
 }
 
-/// Rule: `try_recv` returns the end of the peer's stream before the group makes a turn. The end is
-/// returned only once, so an error of the turn must not replace it.
+/// Rule: `try_recv` returns the end of the peer's stream, which has already arrived, before it
+/// polls the group for new events. The end is returned only once, so an error of the poll must not
+/// replace it.
 #[test]
 fn try_recv_returns_the_end_without_a_turn_of_the_group() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -208,8 +209,8 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
                 back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
-            // This loop calls both ends of the link in turn, because each end needs a thread that
-            // drives it while its peer waits for a connection.
+            // This loop polls the client's end until the other threads are done, because each end
+            // must be polled while its peer waits for a connection.
             until("flushed", || {
                 link.try_recv().unwrap_err();
                 is_flushed.load(Ordering::Relaxed) && is_cut.load(Ordering::Relaxed)

@@ -92,7 +92,8 @@ fn shared_memory_policy_refuses_a_socket() {
 }
 
 /// Rule: an application's own event loop that sleeps on the group's descriptor misses no message,
-/// and learns each time that its ring has room again.
+/// and learns each time that its link's ring has room again. A client sends 20,000 messages, and
+/// then receives as many.
 #[test]
 fn external_event_loop_learns_of_messages_and_room() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -144,9 +145,9 @@ fn external_event_loop_learns_of_messages_and_room() {
     });
 }
 
-/// The case: one thread, which polls for the whole group (its leader), sleeps for a link that
-/// receives nothing. Messages arrive on a second link, which another thread reads after each poll
-/// of the group.
+/// Rule: if one thread sleeps for a link that receives nothing, a message for another link of the
+/// group wakes it. The sleeping thread polls for the whole group (its leader). Another thread polls
+/// the group and reads the link with messages.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);

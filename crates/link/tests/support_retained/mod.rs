@@ -46,7 +46,8 @@ impl Image {
         RingSize::new(self.ring.len() as u64).unwrap()
     }
 
-    /// Makes new memory, for an owner and for the test, that contains the bytes of this image.
+    /// Makes new memory that contains the bytes of this image: ring and slab for the owner of the
+    /// stream, and a second mapping of both for the test.
     pub fn memory(&self) -> (OwnMem, OwnMem, Memory) {
         let (mut ring, seen_ring) = mem::pair(self.ring.len());
         let (mut slab, seen_slab) = mem::pair(self.slab.len());
