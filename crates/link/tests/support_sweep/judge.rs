@@ -35,8 +35,8 @@ pub struct Judge {
     /// The position of each message of either direction, by the message's number.
     positions: BTreeMap<u64, u64>,
     attempts: BTreeMap<u64, u32>,
-    /// For each of the two files, the values in the last judged image: store id, epoch, and the
-    /// values that never fall within an epoch.
+    /// For the worker's link file and the peer's, the values in the last judged image: store id,
+    /// epoch, and the values that never fall within an epoch.
     marks: [Option<Marks>; 2],
     pub before: u64,
     pub after: u64,
@@ -128,7 +128,8 @@ impl Judge {
         Err(format!("{:?} is neither {before:?} nor {after:?}", findings.view))
     }
 
-    /// Checks the contents of one file against its contents in earlier images.
+    /// Checks one link file of an image: it is undamaged, its positions are in order, and its
+    /// values have not fallen since the image that was judged before.
     fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
@@ -155,11 +156,12 @@ impl Judge {
     }
 }
 
-/// Opens both files by new owners, which exchange messages until each has received everything.
+/// Opens copies of both link files as new owners, which exchange messages until each has received
+/// all messages of the other. Returns the messages and reports that they found.
 fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     let text = |error: std::io::Error| error.to_string();
     let group = Group::with_wait(Wait::Park).map_err(text)?;
-    // The server's end is opened first, so that the client attaches at its first attempt.
+    // The server of the link is opened first, so that the client attaches at its first attempt.
     let order = if act.is_served() { [WORKER, PEER] } else { [PEER, WORKER] };
     let mut ends = order.map(|which| Some(open(ground, act, which, &group)));
     let mut end = |which: usize| ends[usize::from(order[0] != which)].take().expect("each once");

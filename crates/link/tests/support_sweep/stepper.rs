@@ -41,8 +41,8 @@ pub enum Stop {
 }
 
 impl Stepper {
-    /// Waits until the worker has stopped at the beginning of the tested operation; calls
-    /// `meanwhile` repeatedly, so that the peer can answer.
+    /// Waits until the worker has stopped at the beginning of the tested operation. Calls
+    /// `meanwhile` repeatedly, which lets the worker's peer run in this process.
     pub fn meet(
         mut second: Second,
         directory: &Path,
@@ -66,29 +66,26 @@ impl Stepper {
     }
 
     /// Lets the worker execute one instruction. If the instruction is a system call that blocks,
-    /// `meanwhile` is called repeatedly.
+    /// `meanwhile` is called repeatedly: it lets the worker's peer run.
     ///
-    /// # Errors
-    /// The worker has not stopped where it should.
+    /// # Errors The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn step(&self, meanwhile: &mut dyn FnMut()) -> Result<(Stop, bool), String> {
         let is_call = self.is_at_call().map_err(|error| error.to_string())?;
         ptrace::step(self.thread, None).map_err(|error| format!("no step: {error}"))?;
         Ok((self.stop(is_call.then_some(meanwhile))?, is_call))
     }
 
-    /// Runs the thread up to its next system call.
+    /// Runs the worker's traced thread up to its next system call.
     ///
-    /// # Errors
-    /// The worker has not stopped where it should.
+    /// # Errors The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn to_call(&self) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(None)
     }
 
-    /// Runs the thread through the system call at which it has stopped.
+    /// Runs the worker's traced thread through the system call at which it has stopped.
     ///
-    /// # Errors
-    /// The worker has not stopped where it should.
+    /// # Errors The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(Some(meanwhile))

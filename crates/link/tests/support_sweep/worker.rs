@@ -145,7 +145,8 @@ pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     Some(Ok((view, got)))
 }
 
-/// The worker's end of the link, and the group that drives it.
+/// The worker process of the kill sweep: the tested operation that it makes, its end of the link,
+/// and the group that the link belongs to.
 struct Worker {
     act: Act,
     group: Group,
@@ -181,8 +182,8 @@ impl Worker {
                         held.push(came);
                     } else {
                         came.ack().unwrap();
-                        // The acknowledgement leaves the worker only when a thread of the worker
-                        // waits.
+                        // The worker sends the acknowledgement to the peer only when its group is
+                        // polled.
                         self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
                 }

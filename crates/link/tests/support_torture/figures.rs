@@ -50,9 +50,11 @@ pub struct Recovery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,
-    /// Ends begin epochs in this round, which end connections, too.
+    /// Client or server begin epochs in this round. Beginning an epoch ends the connection, as a
+    /// cut does.
     Epochs,
-    /// The machine was so busy during the recovery that the director was kept waiting.
+    /// The machine was so busy during the recovery that the director (the test's main thread) was
+    /// kept waiting.
     Busy,
 }
 
@@ -66,7 +68,7 @@ impl Figures {
         self.round_trip + Duration::from_millis(50)
     }
 
-    /// The recovery times that were measured under these circumstances, in ascending order.
+    /// The recovery times that were measured under the given circumstances, in ascending order.
     fn times(&self, circumstances: Circumstances) -> Vec<Duration> {
         let chosen = self.recoveries.iter().filter(|one| one.circumstances == circumstances);
         let mut times: Vec<Duration> = chosen.map(|one| one.time).collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages of one direction, judged note by note of the journal.
+//! The messages of one direction of the torture test's link. The state of each message follows from
+//! the notes that sender and receiver write to the journal.
 //!
 //! ```text
 //!   the sender notes "about to send" ────────────────────────────▶ the message is Doubtful
@@ -68,8 +69,8 @@ pub enum LinkSnapshot {
     Dropped,
 }
 
-/// A consequence of a finding about a message of this direction for messages of the opposite
-/// direction, because a reply acknowledges its request.
+/// A conclusion about messages of the opposite direction. Because a reply acknowledges its request,
+/// a note about a reply also shows the state of its request, and the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The reply to the request with this index was received, so the request is acknowledged.
@@ -159,8 +160,8 @@ impl Ledger {
         }
     }
 
-    /// Judges a finding of the oracle: message `number` was not sent. The finding contradicts an
-    /// earlier one if that message has arrived.
+    /// Records that message `number` was not sent. Fails if the message has arrived, which
+    /// contradicts this.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
         match self.messages[number].snapshot {
             LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),
@@ -172,8 +173,8 @@ impl Ledger {
         }
     }
 
-    /// Applies a finding about a message to the message's whole batch, because a batch is sent
-    /// completely or not at all.
+    /// Records the state `snapshot` for all messages of the same batch as message `number`, because
+    /// a batch is sent completely or not at all.
     fn rest_of_batch(&mut self, number: usize, snapshot: LinkSnapshot) -> Judged<()> {
         let batch = self.messages[number].batch;
         let end = (batch.0 + batch.1).min(self.messages.len());
@@ -266,8 +267,9 @@ impl Ledger {
     /// message that matches.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // If a later message was certainly sent in an earlier epoch, a candidate belongs to that
-        // epoch at the latest. That holds even if it is unknown whether the candidate was sent.
+        // The sender sends in order. If a later message was certainly sent in an earlier epoch than
+        // the received message's, an unacknowledged message before it is of that epoch at the
+        // latest. That holds even if it is unknown whether that message was sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -293,8 +295,8 @@ impl Ledger {
         last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))
     }
 
-    /// Judges a finding: a later message arrived before message `number`. So message `number` must
-    /// be absent or dropped.
+    /// Records that a later message arrived before message `number`. So message `number` must never
+    /// have been sent, or was dropped by an epoch.
     fn pass(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         let may_be_of_before = message.epochs.0 < epoch;
@@ -344,7 +346,7 @@ impl Ledger {
         self.places[&(epoch, position)]
     }
 
-    /// Applies a finding: message `number` and all messages before it are acknowledged.
+    /// Records that message `number` and all messages before it are acknowledged.
     pub fn consume(&mut self, number: usize) -> Effect {
         self.doubt = None;
         let first = self.committed;
@@ -362,7 +364,7 @@ impl Ledger {
         Effect::Sent(first, number + 1)
     }
 
-    /// Applies a finding: another epoch began before it could be known whether message `number` was
+    /// Records that another epoch began before it could be known whether message `number` was
     /// acknowledged.
     fn lose_sight(&mut self, number: usize) {
         for message in &mut self.messages[self.committed.min(number + 1)..=number] {
@@ -371,8 +373,8 @@ impl Ledger {
         self.committed = self.committed.max(number + 1);
     }
 
-    /// Ends the ledger after the last note of the round, and decides whether a message in doubt was
-    /// acknowledged.
+    /// Ends the ledger (the record of one direction's messages) after the last note of the round,
+    /// and decides whether a message in doubt was acknowledged.
     pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
         let mut effects = Vec::new();
         if let Some(doubt) = self.doubt.take() {

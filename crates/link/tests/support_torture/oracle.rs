@@ -34,7 +34,8 @@ impl Moment {
     ];
 }
 
-/// The judge of one round: it knows what each end sent, received and acknowledged.
+/// The oracle of one round of the torture test: it checks every note that client and server write
+/// to the journal, and so knows what each of them sent, received and acknowledged.
 pub struct Oracle {
     /// For each end, the ledger of the messages that the end sent: which of them were sent,
     /// received and acknowledged.
@@ -61,8 +62,8 @@ pub struct EndState {
     /// last arrived (`flowed`).
     pub attached: u64,
     pub flowed: u64,
-    /// The epoch in which this owner has noted that it has acknowledged everything; `None` before
-    /// such a note.
+    /// The epoch in which this owner has noted that it has acknowledged all messages that arrived;
+    /// `None` before such a note.
     pub idle: Option<u64>,
     pub has_failed: bool,
 }
@@ -187,8 +188,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Applies the consequences of findings about messages that `sender` sent to the ledger of the
-    /// opposite direction.
+    /// Applies conclusions, which follow from messages that `sender` sent, to the record (ledger)
+    /// of the messages of the opposite direction.
     fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
         let other = 1 - sender;
         for effect in effects {
@@ -236,8 +237,8 @@ impl Oracle {
         });
     }
 
-    /// The epoch in which both ends have noted that everything is acknowledged; `None` until both
-    /// notes exist.
+    /// The epoch in which both client and server have noted that all messages are acknowledged;
+    /// `None` until both notes exist.
     pub fn is_settled(&self) -> Option<u64> {
         let epoch = self.ends[CLIENT].idle?;
         (self.ends[SERVER].idle == Some(epoch)).then_some(epoch)
