@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   message of at least 16 bytes    its number, u64 │ 1 for an answer, else 0, u64 │ pattern
-//!   shorter message                 pattern, from which the oracle finds out the number
+//!   shorter message                 pattern, from which the test finds out the number
 //! ```
 
 use partywall_testkit::pattern;

@@ -58,8 +58,8 @@ pub enum What {
     /// The client or server is about to begin an epoch. Data word of the note: the number of that
     /// epoch.
     AboutToBegin,
-    /// The link has reported a range of positions whose messages an epoch dropped. Data words of
-    /// the note: kind, flags, epoch, first position, position after the last.
+    /// The link has reported a range of positions, such as those of messages that an epoch dropped.
+    /// Data words of the note: kind, flags, epoch, first position, position after the last.
     Reported,
     /// The client or server has acknowledged all messages that arrived. Data words of the note:
     /// epoch, and how many bytes of its own messages the peer has not acknowledged.

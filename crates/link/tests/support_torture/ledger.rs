@@ -267,9 +267,9 @@ impl Ledger {
     /// message that matches.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // The sender sends in order. If a later message was certainly sent in an earlier epoch than
-        // the received message's, an unacknowledged message before it is of that epoch at the
-        // latest. That holds even if it is unknown whether that message was sent.
+        // The sender sends in order. If a message was certainly sent in an earlier epoch than the
+        // received message's, all messages before it are of that epoch at the latest. So none of
+        // them is the received message, even if it is unknown whether they were sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =

@@ -44,7 +44,7 @@ struct Shared {
 struct Pair {
     /// The two sockets of a relayed connection: the one to the client, and the one to the server.
     sockets: [Socket; 2],
-    /// For each direction, the instant until which the relay holds back the bytes: those to the
+    /// The instants until which the relay holds back the bytes of this connection: those to the
     /// client, and those to the server.
     until: Mutex<[Instant; 2]>,
     /// Whether the relay drops the descriptors that are sent over this connection.

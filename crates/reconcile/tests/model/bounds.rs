@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bounds of one exploration of the model, and the one safeguard of the protocol that the
-//! exploration leaves out.
+//! The bounds of one exploration of the model of links, and the safeguard, one rule of the
+//! protocol, that the exploration leaves out on purpose.
 //!
 //! ```text
 //!   Bounds   the maximum number of messages, connections, crashes, losses …
@@ -38,15 +38,17 @@ pub struct Bounds {
     pub rollbacks: [u8; 2],
     /// Upper limit: number of epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
-    /// Whether trimming is a step of its own, instead of following each acknowledgement.
+    /// Whether a sender trims (frees) acknowledged records in a later step of the model, instead of
+    /// together with each acknowledgement.
     pub lazy_trim: bool,
-    /// The safeguard that the world leaves out; `None` to follow all rules.
+    /// The safeguard (rule of SPEC 12) that this exploration leaves out; `None` to follow all
+    /// rules.
     pub fault: Option<Fault>,
 }
 
 impl Bounds {
-    /// The bounds from which the bounds of all explorations are derived: two messages of the
-    /// client, one of the server, a window of two records, two connections, no fault.
+    /// The bounds that other explorations change in a few fields: two messages of the client, one
+    /// of the server, a window of two records, two connections, no fault.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -64,7 +66,7 @@ impl Bounds {
         fault: None,
     };
 
-    /// Whether the world leaves out the safeguard of `fault`.
+    /// Whether this exploration leaves out the safeguard that `fault` names.
     pub fn forgets(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
@@ -74,7 +76,8 @@ impl Bounds {
 /// then breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Seeded fault: a side believes a position without comparing its digest.
+    /// Seeded fault: a sender resumes at the position that its peer names without comparing the
+    /// digest of its own record there with the peer's.
     NoDigest,
     /// Seeded fault: the server accepts a CONFIRM that does not echo its nonce.
     NoNonce,
@@ -94,8 +97,8 @@ pub enum Fault {
     /// Seeded fault: a side forgets its past, the stored state of the streams of the epoch that it
     /// left.
     PastForgotten,
-    /// Seeded fault: a side that reports the ranges of an epoch does not store that it has reported
-    /// them.
+    /// Seeded fault: a side that reports the message ranges which an epoch dropped does not store
+    /// that it has reported them.
     NeverSettled,
     /// Seeded fault: a receiver does not compare stream ids.
     NoStreamId,
@@ -110,25 +113,27 @@ pub enum Fault {
     TrimBeforeStored,
     /// Seeded fault: a side stores a report in a later commit than the change that it reports.
     ReportLater,
-    /// Seeded fault: a receiver applies a decision although its acked offset has changed since its
-    /// view.
+    /// Seeded fault: a receiver applies the sender's decision where to resume, although the
+    /// receiver's acked offset has changed since it sent the offset (in its view) to the sender.
     MovedIgnored,
-    /// Seeded fault: the server resumes at the position that it decided, although an old
-    /// connection's acknowledgement has made it trim further since.
+    /// Seeded fault: the server resumes sending at the position that it decided in the handshake.
+    /// It does so even if it has trimmed further since, because an old connection brought an
+    /// acknowledgement.
     TrimmedSinceIgnored,
     /// Seeded fault: a receiver consumes again a record that it had received before.
     KnownTaken,
     /// Seeded fault: a receiver sends an acknowledgement only together with a record.
     AckWithData,
-    /// Seeded fault: on a new connection, a receiver assumes that everything it consumed since its
-    /// view was acknowledged.
+    /// Seeded fault: on a new connection, a receiver does not acknowledge the messages that it
+    /// consumed after it sent its acked offset (in its view) in the handshake.
     AckedTooMuch,
-    /// Seeded fault: a receiver's view does not contain its last skip, the range that it passed
-    /// over without consuming it.
+    /// Seeded fault: a receiver's view, the state that it sends in the handshake, lacks its last
+    /// skip, the range that it passed over without consuming it.
     SkipUnreported,
-    /// Seeded fault: the sender resumes at its tail instead of the position that the receiver
-    /// needs.
+    /// Seeded fault: the sender resumes after its last record (at its tail) instead of the position
+    /// that the receiver needs.
     ResumeAtTail,
-    /// Seeded fault: a side that adopts a higher epoch ignores the pasts, and reports nothing.
+    /// Seeded fault: a side that adopts its peer's higher epoch does not compare what both had sent
+    /// and consumed in the old one (the pasts), and reports nothing.
     AdoptedSilently,
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the pairs of views in `spec/link-decisions.tsv` lead to the decisions that their rows
-//! say. A receiver accepts no other decision of the table.
+//! Tests that the pairs of views (states of sender and receiver of one stream) in
+//! `spec/link-decisions.tsv` lead to the decisions, how the stream resumes, that their rows say. A
+//! receiver accepts no other decision of the table.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Position, ReceiverView, RecordDigest, SenderView,
@@ -112,8 +113,9 @@ fn each_pair_of_views_has_the_decision_of_its_row() {
     assert_eq!(kinds.len(), 5, "each kind of decision has a row");
 }
 
-/// The outcome of a pair of views: the decision without its numbers, and how its positions lie to
-/// those of the views. The match has no wildcard, so a new variant needs an outcome of its own.
+/// A class of the decisions for a pair of views (states of sender and receiver): the decision
+/// without its numbers, and how its positions lie to those of the views. The match has no wildcard,
+/// so a new variant needs a class of its own.
 fn outcome(sender: &SenderView, receiver: &ReceiverView, decision: &Decision) -> String {
     let place = |at: Position| match at {
         Position::START => "the start",
@@ -141,7 +143,8 @@ fn outcome(sender: &SenderView, receiver: &ReceiverView, decision: &Decision) ->
     }
 }
 
-/// The outcomes of all pairs of views with few positions, epochs, streams and digests.
+/// The classes of decisions (`outcome`) that occur among all pairs of views with few positions,
+/// epochs, streams and digests.
 fn all_outcomes() -> BTreeSet<String> {
     let (positions, boundaries) = ([0, 64, 128, 192, 256, 320].map(Position), [0, 64, 192, 256]);
     let stream = |number| StreamId::new(number).unwrap();
