@@ -21,8 +21,8 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The value that the peer's `consumed` word has now. The target needs the value to judge a
-    /// violation that the producer reports.
+    /// The value that the peer's `consumed` word has now. The fuzz target needs it to check that a
+    /// violation which the producer reports is one.
     consumed: u64,
     /// The highest value of the peer's `consumed` word that the producer may have accepted.
     believed: u64,
@@ -102,8 +102,8 @@ impl World {
         }
     }
 
-    /// Checks that the peer's `consumed` word does break a rule, after the producer reported a
-    /// violation.
+    /// Checks a violation that the producer reported: the peer's `consumed` word must really break
+    /// a rule.
     fn is_true(&self, code: u32) -> bool {
         assert_eq!(code, 8);
         let published = self.producer.published().0;

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the duration of each operation of the honest side.
+/// Upper bound of the duration of each operation of the honest side, which runs the real
+/// implementation.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const STREAMS_MAX: u32 = 8;
 const STEPS_MAX: usize = 200;
@@ -105,8 +106,8 @@ impl World {
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// The honest side accepts all streams that the peer opened, and receives all messages that
-    /// arrived.
+    /// The honest side, which runs the real implementation, accepts all streams that the peer
+    /// opened, and receives all messages that arrived.
     fn take(&mut self) {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);

@@ -56,7 +56,8 @@ pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
 }
 
-/// A peer whose side of the connection the fuzzer controls.
+/// The fuzzer's end of a connection: it has completed the handshake, and then sends and writes
+/// whatever the fuzzer chooses.
 pub struct ByHand {
     /// The control socket of shared memory, or the socket that carries the records.
     pub socket: Socket,
@@ -79,7 +80,8 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     send_hello(&socket, FEATURE_SOCKET);
     let reason = FallbackReason::Policy.number();
     send(&socket, Offer::socket(reason).as_bytes(), &[]);
-    // The call returns no channel yet, but it drives the handshake on the listener's side.
+    // `try_accept` returns no channel yet, but lets the listener read the HELLO and OFFER and
+    // answer them.
     assert!(listener.try_accept().is_err());
     receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
@@ -102,7 +104,8 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     send_hello(&socket, FEATURE_SHM);
     let offer = Offer::shm(geometry.region_bytes, kinds);
     send(&socket, offer.as_bytes(), &descriptors[..kinds.len()]);
-    // The call returns no channel yet, but it drives the handshake on the listener's side.
+    // `try_accept` returns no channel yet, but lets the listener read the HELLO and OFFER and
+    // answer them.
     assert!(listener.try_accept().is_err());
     let theirs = receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     let theirs = Offer::read_from_bytes(&theirs[HELLO_BYTES..][..OFFER_BYTES]).expect("its length");
@@ -128,7 +131,7 @@ pub fn hello(features: u64) -> Hello {
     }
 }
 
-/// Connects to the listener of this process with this name.
+/// Connects to the listener of this process that has the abstract address of `name`.
 pub fn reach(name: &str) -> Socket {
     let address = address(name);
     let name = address.strip_prefix("unix:@").expect("made above");

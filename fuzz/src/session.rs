@@ -24,7 +24,8 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// A peer of a session, whose socket the fuzzer controls.
+/// The fuzzer's end of a session: it has completed the handshake, and then sends whatever records
+/// the fuzzer chooses.
 pub struct SessionByHand {
     /// The socket that carries the records.
     pub socket: Socket,
@@ -43,8 +44,8 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
         });
         let socket = crate::reach(NAME);
         send_offer(&socket);
-        // The honest side answers only while `accept_deadline` drives it, and READY must not be
-        // sent before that answer.
+        // The honest side reads and answers the handshake only inside `accept_deadline`. The peer
+        // must receive that answer before it sends READY.
         let answered = Instant::now() + Duration::from_millis(1);
         assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
