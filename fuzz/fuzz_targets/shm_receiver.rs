@@ -118,8 +118,8 @@ impl World {
         u64::from_le_bytes(word)
     }
 
-    /// Raises one of the four words of the peer's control page on which the receiver of the peer's
-    /// records acts, by a small step.
+    /// Raises one of the four words of the peer's control page on which the honest side, which runs
+    /// the real implementation, acts. The step is small.
     fn control(&mut self, value: u32, bytes: &[u8]) {
         let offset = CONTROL_OFFSET + u64::from(value % 4) * 128;
         let step = bytes.first().map_or(1, |byte| u64::from(*byte));

@@ -60,7 +60,7 @@ impl Home {
     }
 
     /// Connects to the listener and sends the HELLO `own`. Returns the connection, and the session
-    /// id of the listener's answer.
+    /// id, which is the nonce of `own`.
     pub fn greeted(&mut self, own: &Hello) -> (Wire, [u8; 16]) {
         let wire = self.wire();
         assert!(wire.send_hello(own));
