@@ -113,7 +113,8 @@ func defaultPrefix() string {
 	return fmt.Sprintf("/dev/shm/conformance-go-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// config returns the library's default settings changed as the command line's options say.
+// config returns shmipc-go's default settings, with the values that the options of the command line
+// set.
 func (o *options) config() *shmipc.Config {
 	config := shmipc.DefaultConfig()
 	config.ShareMemoryPathPrefix = o.prefix
@@ -153,7 +154,8 @@ func (o *options) planSizes() []uint64 {
 	return sizes
 }
 
-// removeLeftovers removes files of shared memory with this prefix that the library has left.
+// removeLeftovers removes the files of shared memory that shmipc-go has left. The option --prefix
+// gave all of them one prefix.
 func removeLeftovers(prefix string) {
 	names, _ := filepath.Glob(prefix + "*")
 	for _, name := range names {

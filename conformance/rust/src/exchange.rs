@@ -87,7 +87,8 @@ impl Exchange {
         self.directory.path().join("socket")
     }
 
-    /// Prefix of the names of all shared memory that the two programs of this exchange create.
+    /// The prefix with which the names begin of all shared memory that the two programs of this
+    /// exchange create.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -12,7 +12,8 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream of the published crate `shmipc`, on which plans and requests are sent and received.
+/// A stream of the published crate `shmipc`, on which plans (messages that announce requests) and
+/// requests are sent and received.
 pub struct Talk {
     stream: Stream,
 }

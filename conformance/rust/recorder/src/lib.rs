@@ -101,8 +101,8 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // An error of `shutdown` is ignored, because the process behind `output` may have
-                // hung up already.
+                // An error of `shutdown` is ignored, because the process that reads from `output`
+                // may have closed the connection already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }

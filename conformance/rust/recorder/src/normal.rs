@@ -26,7 +26,7 @@ pub const PID: &str = "4242";
 /// The client whose names and descriptors are in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// A published peer with this process id.
+    /// A client of shmipc-go or shmipc-rs (a published peer) with this process id.
     Published(u32),
     /// The client of `partywall-shmipc` with this process id: the names of its shared memory
     /// contain a random token, and its memfds are sealed.
@@ -125,7 +125,8 @@ fn who(from: From) -> &'static str {
     }
 }
 
-/// Takes the first whole message from the received bytes.
+/// Takes the first whole message from `pending`, the bytes that were received and not yet taken;
+/// returns `None` if it holds no whole message.
 fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     if pending.len() < HEADER_BYTES {
         return Ok(None);

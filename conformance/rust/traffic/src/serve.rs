@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of a run: it answers the plans of all streams until a command ends it.
+//! The server of a run: it answers the plans (messages that announce requests) of all streams,
+//! until a command ends it.
 //!
 //! ```text
 //! stdin: end of file, or any other line ── close ── report

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The help of each command has examples; completions and manual pages have the same texts.
+//! Tests that the help of each command has examples, and that completions and manual pages have the
+//! same texts as the help.
 
 use crate::program;
 

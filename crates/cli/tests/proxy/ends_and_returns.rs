@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! If a proxy is killed, its connections are reset. After a signal it drains them first. A proxy
-//! that is started again carries later connections.
+//! Tests how a proxy ends. If it is killed, its connections are reset. After SIGTERM it waits for
+//! their ends first. A proxy that is started again carries later connections.
 
 use crate::program;
 use crate::proxied;

@@ -162,7 +162,8 @@ fn of_skips_and_deliveries() -> Vec<Image> {
     ]
 }
 
-/// Image of a link file in which `change` has made the newest state contradictory.
+/// Image of a link file in which `change` has made the newest state record contradictory, with a
+/// right checksum.
 fn contradiction(
     name: &'static str,
     about: &'static str,

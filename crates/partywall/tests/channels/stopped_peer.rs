@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a process which is stopped for half a minute does not count as dead: no message is
+//! Tests that a process which SIGSTOP stops for half a minute does not count as dead: no message is
 //! lost, and no channel ends.
 
 use partywall::{Listener, RecvError};

@@ -318,7 +318,8 @@ fn descriptors() -> Vec<Script> {
     ]
 }
 
-/// A transcript with nine descriptors of unknown kinds, one more than a handshake may bring.
+/// A transcript with nine descriptors of unknown kinds, one more than one side may send in a
+/// handshake.
 fn nine_descriptors() -> Script {
     let seven = Descriptors::of(&[200, 201, 202, 203, 204, 205, 206]);
     let ready = Ready { descriptors: Descriptors::of(&[200, 201]), ..ready_socket(1) };

@@ -189,7 +189,7 @@ fn violations() -> Vec<Script> {
     ]
 }
 
-/// A HELLO that lists a pidfd.
+/// The peer's HELLO with a list of descriptors that names a pidfd (a descriptor of its process).
 fn listed() -> Hello {
     Hello { descriptors: Descriptors::of(&[1]), ..hello() }
 }
