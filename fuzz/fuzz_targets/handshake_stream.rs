@@ -48,7 +48,7 @@ struct Piece {
     descriptors: usize,
 }
 
-/// The bytes that the target sends, divided into one piece for each write.
+/// The fuzzed bytes that are sent in place of a handshake, divided into one piece for each write.
 fn pieces(choice: u8, input: &[u8]) -> Vec<Piece> {
     let (bytes, lengths) = if choice & 2 == 0 {
         input.split_at(input.len() - input.len() / 8)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer made by hand: it sends the handshake frame by frame, and after it whatever the fuzzer
+//! The fuzzer's peer: it makes the handshake frame by frame, and then sends whatever the fuzzer
 //! chooses.
 //!
 //! ```text
@@ -38,7 +38,7 @@ pub const SEGMENTS_MAX: u32 = 2;
 /// Size of the ring of either side, in bytes.
 pub const RING_BYTES: u64 = 4096;
 
-/// The configuration of the honest side, with small limits.
+/// The configuration of the side under test, with small limits.
 #[must_use]
 pub fn config() -> Config {
     Config::default()
@@ -61,19 +61,19 @@ pub fn address(name: &str) -> String {
 pub struct ByHand {
     /// The control socket of shared memory, or the socket that carries the records.
     pub socket: Socket,
-    /// The region that the fuzzer writes and the honest side maps; `None` if a socket carries the
-    /// records.
+    /// The region that the fuzzer writes and the side under test maps; `None` if a socket carries
+    /// the records.
     pub region: Option<(OwnMap, Geometry)>,
 }
 
-/// A listener of the honest side, for [`connect_shm`] or [`connect_socket`].
+/// A listener of the side under test, for [`connect_shm`] or [`connect_socket`].
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);
     Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
-/// Connects a peer made by hand to `listener`, and agrees on the socket as the transport.
+/// Connects the fuzzer's peer to `listener`, and agrees on the socket as the transport.
 #[must_use]
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);
@@ -89,7 +89,7 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects a peer made by hand to `listener`, and agrees on shared memory as the transport.
+/// Connects the fuzzer's peer to `listener`, and agrees on shared memory as the transport.
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
@@ -117,7 +117,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
-/// The HELLO of a peer made by hand.
+/// The HELLO of the fuzzer's peer.
 #[must_use]
 pub fn hello(features: u64) -> Hello {
     Hello {

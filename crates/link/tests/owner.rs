@@ -24,7 +24,7 @@ const ROLE: &str = "PARTYWALL_LINK_ROLE";
 const OWNERS: u64 = 100;
 
 /// The role of the second process: it owns the link file until it is killed. An environment
-/// variable selects what it does meanwhile.
+/// variable says what it does until then, such as forking a child.
 #[test]
 fn owner() {
     let Some(role) = variable(ROLE) else { return };

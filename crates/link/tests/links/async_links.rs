@@ -108,7 +108,7 @@ fn links_beyond_one_turn_are_reported_at_once() {
             let end = server.accept().await.unwrap();
             // Each task on the server's runtime receives one message, and returns the handle of its
             // link. It does not acknowledge the message: an acknowledgement or a dropped handle
-            // would wake the task that drives the server's group once more.
+            // would wake the task that polls the server's group once more.
             tasks.spawn(async move { (end.recv().await.map(drop), end) });
         }
         for link in &links {

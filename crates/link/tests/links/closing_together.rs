@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server or group that is closed leaves link files that are believed after another boot. One
-//! that is dropped leaves files that are refused.
+//! Link files that are opened after a reboot of the machine. If the server or group was closed, the
+//! files are accepted. If it was only dropped, the files are refused as of another boot.
 
 use crate::support_ends;
 

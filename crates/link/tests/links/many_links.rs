@@ -92,7 +92,7 @@ fn idle_links_wake_no_thread() {
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
         // The test takes the events of attaching first, until the group reports no further event.
-        // Otherwise these events would add turns to the count.
+        // Otherwise these events would add polls of the group (turns) to the count.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }

@@ -77,9 +77,9 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
     }
 }
 
-/// Rule: an end that is dropped, or that cannot close before its deadline, keeps the messages that
-/// the system did not accept. The peer then does not see the end of the stream, because it arrives
-/// behind the last message.
+/// Rule: if the client drops its end of a link, or cannot close it before the deadline, it keeps
+/// the messages that the system did not accept. The server then does not see the end of the stream,
+/// which would arrive behind the last message.
 #[test]
 fn peer_that_left_with_unsent_messages_has_not_finished() {
     /// Number of sent messages: far more than the system buffers for a peer that does not read.
@@ -111,8 +111,9 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
                 drained => break drained,
             }
         };
-        // The system has room again, and no thread drives the client. So a LEAVE frame would reach
-        // the peer if closing or dropping the client's end wrongly sent one.
+        // After this the system has room again, and no thread uses the client. So if closing or
+        // dropping the client's end wrongly sends LEAVE, the frame that ends its stream, the server
+        // receives the frame.
         assert!(matches!(drain(), Err(RecvError::TimedOut)), "{via:?}: the client is there");
         if is_closed {
             let late = link.close(Instant::now());

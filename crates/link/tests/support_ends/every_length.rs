@@ -21,8 +21,8 @@ pub fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
 }
 
-/// Attaches both ends of a link. Each end waits in a thread of its own, because both ends have to
-/// be driven at the same time.
+/// Attaches both ends of a link. Each end waits in a thread of its own, because an end makes its
+/// part of the handshake only while a thread waits on it.
 pub fn attach(link: &Link, served: &Link) {
     thread::scope(|scope| {
         scope.spawn(|| link.wait_attached(soon()).unwrap());

@@ -13,8 +13,8 @@
 use partywall_testkit::variable;
 use std::fmt;
 
-/// A tested operation on a link, which the worker process makes while the tracer single-steps and
-/// kills it.
+/// A tested operation on a link. The worker process makes it, while the test single-steps the
+/// worker and kills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The worker process sends a message that fits into the ring.

@@ -24,8 +24,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The facts from all images (contents of both link files) judged so far. Each later image is
-/// compared with these facts.
+/// The facts from all images (contents of both link files between two instructions) checked so far.
+/// Each later image is compared with these facts.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
@@ -49,8 +49,8 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// The result of two new owners opening one image (both link files): the messages and reports of
-/// both ends (the view), and every received message.
+/// What new owners find when they open one image (both link files): the messages and reports of
+/// both (the view), and every received message.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,

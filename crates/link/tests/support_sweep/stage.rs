@@ -47,20 +47,22 @@ impl Ground {
     }
 }
 
-/// The subdirectory in which the end `which` (`WORKER` or `PEER`) keeps its link file.
+/// The subdirectory in which `which`, the worker (`WORKER`) or its peer (`PEER`), keeps its link
+/// file.
 pub fn place(ground: &Path, which: usize) -> PathBuf {
     ground.join(NAMES[which])
 }
 
-/// The path of the link file of the end `which` (`WORKER` or `PEER`). The names in the path depend
-/// on whether that end is the server.
+/// The path of the link file of `which`: the worker (`WORKER`) or its peer (`PEER`). The names in
+/// the path depend on whether `which` is the server.
 pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
     let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
     let key = Key::new(local, remote, "orders").unwrap();
     place(ground, which).join(key.file_name())
 }
 
-/// Opens the end `which` (`WORKER` or `PEER`) of the link on which the tested operation is made.
+/// Opens the link on which the tested operation is made, as `which`: the worker (`WORKER`) or its
+/// peer (`PEER`).
 pub fn open(ground: &Path, act: Act, which: usize, group: &Group) -> Result<End, String> {
     let config = Config::default()
         .ring_bytes(4096)

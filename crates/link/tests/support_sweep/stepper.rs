@@ -149,5 +149,5 @@ impl Drop for Stepper {
 /// The two bytes 0f 05 of the machine instruction `syscall`, as a little-endian number.
 const SYSCALL: i64 = 0x050f;
 /// Number of polls of the worker's state before `meanwhile` is called. A system call that takes
-/// longer probably blocks until the peer, which `meanwhile` drives, answers.
+/// longer probably blocks until the peer answers; `meanwhile` lets the peer run.
 const LOOKS_ALONE: u64 = 100;

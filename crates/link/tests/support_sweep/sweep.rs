@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sweep of one act (a tested operation). A worker process is single-stepped through the act
-//! once, and the recorded contents of both link files are judged. Then as many workers as requested
-//! are really killed.
+//! once, and `judge.rs` checks the recorded contents of both link files. Then as many workers as
+//! requested are really killed.
 
 use super::act::Act;
 use super::conversation::{Conversation, is_reported};
@@ -22,15 +22,16 @@ pub struct Settings {
     /// Otherwise it steps only from such system calls to the next one between which a link file
     /// changes, and lets the worker run at full speed elsewhere.
     pub is_whole: bool,
-    /// Maximum number of images (recorded contents of both link files) that are judged. The judged
-    /// images are evenly chosen, including the first and the last.
+    /// Maximum number of images (recorded contents of both link files) that are checked. They are
+    /// evenly chosen, including the first and the last.
     pub images: usize,
     /// Number of workers that are really killed: up to half of them right after a file has changed,
     /// the others after evenly distributed instructions.
     pub kills: usize,
 }
 
-/// Counters of a sweep, which the test prints and compares with minimum values.
+/// Counters of a sweep (the test of one operation by single-stepping and kills), which the test
+/// prints and compares with minimum values.
 #[derive(Debug)]
 pub struct Figures {
     act: Act,

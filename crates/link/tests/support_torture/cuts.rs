@@ -28,8 +28,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 impl Round {
-    /// Starts both ends of the link and cuts the network between them `cuts` times. Then lets both
-    /// ends acknowledge all messages, and checks their journal.
+    /// Starts client and server and cuts the network between them `cuts` times. Then lets both
+    /// acknowledge all messages, and checks the journal of their operations.
     pub fn run_cuts(&mut self, cuts: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.cuts;
         self.start(SERVER);
@@ -44,9 +44,9 @@ impl Round {
             self.held_up = Duration::ZERO;
             let at = Instant::now();
             if !self.relay.harm(harm, time) {
-                // The relay has no connection to cut now, because an end that begins an epoch ends
-                // its connection. So this iteration counts no cut; the client connects again
-                // without help.
+                // The relay has no connection to cut now: client or server has begun an epoch,
+                // which ends the connection. So this iteration counts no cut; the client connects
+                // again without help.
                 continue;
             }
             let possible = match harm {
@@ -69,8 +69,8 @@ impl Round {
                 _ => Circumstances::Undisturbed,
             };
             figures.recoveries.push(Recovery { time, circumstances });
-            // The loop waits until both ends have attached again, so that the next cut concerns the
-            // new connection.
+            // The loop waits until client and server have attached again, so that the next cut
+            // concerns the new connection.
             self.wait_attached(attached)?;
         }
         self.finish(figures)

@@ -12,8 +12,8 @@ pub struct Figures {
     pub rounds: u64,
     /// The number of kills, by the operation that the end was making when it was killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// Counts of two kinds of kills: of both ends at once (`both`), and of an end that had not yet
-    /// recovered from its previous kill (`again`).
+    /// Counts of two kinds of kills: of client and server at once (`both`), and of a process that
+    /// had not yet recovered from the kill of its predecessor (`again`).
     pub both: u64,
     pub again: u64,
     pub stops: u64,

@@ -19,8 +19,8 @@
 use super::content::{UNNAMED, content, digest};
 use std::collections::HashMap;
 
-/// The messages that one end sent, and for each message whether it was sent, received, acknowledged
-/// or dropped, as far as the journal shows.
+/// The messages that client or server sent, and for each message whether it was sent, received,
+/// acknowledged or dropped, as far as the journal shows.
 pub struct Ledger {
     seed: u64,
     sender: usize,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Judges the journal of a torture run, in which both ends of the link note their operations. The
-//! oracle judges each note as it is read, and keeps the last notes to help explain a violation.
+//! Checks the journal of a torture run, in which client and server note their operations on the
+//! link. The oracle checks each note as it is read, and keeps the last notes to help explain a
+//! violation.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::Figures;
@@ -9,7 +10,8 @@ use super::ledger::{Effect, Got, Ledger};
 use super::reports::{Report, ReportSet};
 use std::collections::VecDeque;
 
-/// The operation that an end was making when it was killed. The kills are counted by this value.
+/// The operation that the client or server process was making when it was killed. The kills are
+/// counted by this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Starting,
@@ -51,7 +53,8 @@ pub struct Oracle {
     shared: u64,
 }
 
-/// The facts that the oracle knows of the present owner (process) of an end.
+/// The facts that the oracle knows from the journal of the process that is now the client or the
+/// server.
 #[derive(Clone, Debug)]
 pub struct EndState {
     pub owner: u64,
@@ -83,8 +86,8 @@ impl Oracle {
         }
     }
 
-    /// Records that a new owner of an end starts. Returns the number of this owner and the number
-    /// of its first message.
+    /// Records that a new process starts as the client or the server. Returns the number of this
+    /// owner of the link file, and the number of its first message.
     pub fn starts(&mut self, side: usize) -> (u64, u64) {
         self.ends[side] = EndState::new(self.ends[side].owner + 1);
         self.say(format!("{} start as {}", NAMES[side], self.ends[side].owner));
@@ -303,6 +306,6 @@ fn index(word: u64) -> usize {
 }
 
 pub const NAMES: [&str; 2] = ["client", "server"];
-/// Maximum number of log lines (notes and disturbances) that the oracle keeps, and prints after a
-/// violation.
+/// Maximum number of log lines (journal notes and disturbances) that the test keeps, and prints
+/// after a violation.
 const LOG_MAX: usize = 200;

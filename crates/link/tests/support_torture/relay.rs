@@ -113,7 +113,8 @@ impl Relay {
             Harm::Delay(side) => pair.rest(side, time),
             Harm::CutAndKeep(side) => {
                 pair.rest(side, time);
-                // The peer of the end `side` sees that the connection has ended, and abandons it.
+                // The peer of `side` (client or server) sees that the connection has ended, and
+                // abandons it.
                 let _ = pair.sockets[1 - side].shutdown_write();
             }
         }

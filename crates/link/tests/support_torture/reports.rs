@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks the reports that both ends of a link make when an epoch drops messages. Each dropped
+//! Checks the reports that client and server make when an epoch drops messages. Each dropped
 //! message must be in a report of its sender, and acknowledged messages must not be.
 
 use super::ledger::{Ledger, LinkSnapshot};

@@ -276,8 +276,8 @@ impl Round {
         Ok(())
     }
 
-    /// Passes notes from the journal to the oracle until `is_so` holds for the oracle, or until the
-    /// instant `until`.
+    /// Passes notes from the journal to the oracle, which checks them, until `is_so` holds for the
+    /// oracle, or until the instant `until`.
     fn watch(&mut self, until: Instant, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
         let mut last = Instant::now();
         loop {
@@ -329,8 +329,8 @@ impl Round {
     }
 }
 
-/// An environment variable that a test of a seeded fault sets: the failure is expected, so the
-/// directory is not kept.
+/// An environment variable that is set by a test which provokes a failure on purpose: the round's
+/// directory is then not kept.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// Pause between two reads of the journal. It bounds the error of measured recovery times, which
 /// are milliseconds.

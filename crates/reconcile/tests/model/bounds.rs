@@ -72,8 +72,8 @@ impl Bounds {
     }
 }
 
-/// A seeded fault: one safeguard of SPEC 12 is left out. The model must find the invariant that
-/// then breaks.
+/// A fault that an exploration of the model makes on purpose: one safeguard (rule of SPEC 12) is
+/// left out. The model must find the invariant that then breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Seeded fault: a sender resumes at the position that its peer names without comparing the
@@ -94,16 +94,16 @@ pub enum Fault {
     AckBeforeCommit,
     /// Seeded fault: a sender trims records that were sent but not acknowledged.
     TrimSent,
-    /// Seeded fault: a side forgets its past, the stored state of the streams of the epoch that it
-    /// left.
+    /// Seeded fault: a side does not keep its past, what it had sent and consumed in the epoch that
+    /// it left.
     PastForgotten,
     /// Seeded fault: a side that reports the message ranges which an epoch dropped does not store
     /// that it has reported them.
     NeverSettled,
     /// Seeded fault: a receiver does not compare stream ids.
     NoStreamId,
-    /// Seeded fault: a side believes the acknowledged position (`ack_pos`) of every record,
-    /// whatever stream that position belongs to.
+    /// Seeded fault: a sender applies the acknowledged position (`ack_pos`) of every record that it
+    /// receives, whatever stream that position belongs to.
     AckOfAnyStream,
     /// Seeded fault: after a crash, an owner recovers only the stored acked offset, and ignores an
     /// acked offset that a reply carries.

@@ -357,7 +357,7 @@ impl World {
         let base = file.out.base();
         let life = self.sides[side].life.as_mut().unwrap();
         life.next = mine.resume_at().unwrap_or_default().max(base);
-        // The sender believes no acknowledgement until the peer says from which record on its
+        // The sender ignores all acknowledgements until the peer says from which record on its
         // acknowledgements refer to the present stream.
         life.acks_from = Position(u64::MAX);
     }

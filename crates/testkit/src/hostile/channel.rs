@@ -112,7 +112,8 @@ impl Wire {
     }
 }
 
-/// A hostile peer of a channel, after its handshake. The honest end of the channel is its victim.
+/// A hostile peer of a channel, after its handshake. The attacked end of the channel is a real
+/// `Channel`.
 pub struct Foe {
     /// The connection of the handshake, which stays as the control socket.
     pub wire: Wire,

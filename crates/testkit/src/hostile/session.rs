@@ -49,7 +49,7 @@ impl Role {
     ];
 }
 
-/// A hostile peer of a session, after its handshake. The honest end of the session is its victim.
+/// A hostile peer of a session, after its handshake. The attacked end is a real `Session`.
 pub struct SessionFoe {
     role: Role,
     wire: Wire,
@@ -442,7 +442,7 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
     (descriptor, consumed, ring)
 }
 
-/// The longest time that a hostile peer waits for its victim to connect.
+/// The longest time that a hostile peer waits for the attacked end to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of records that a flood sends with one system call or one doorbell.

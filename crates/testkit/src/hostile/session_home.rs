@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The victim: the end of a session that a hostile peer attacks.
+//! The attacked end of a session: a real session, which a hostile peer attacks.
 use super::session::{Role, SessionFoe};
 use crate::Directory;
 use partywall::tokio::{Listener, Session, Stream, connect_with};
