@@ -62,8 +62,8 @@ pub fn config(group: &Group, kind: Kind) -> Config {
 /// Number of active links: those over which a run sends messages.
 pub const ACTIVE: usize = 10;
 
-/// Polls the group for `time`. Returns how many turns (polls of all its links) the group made, how
-/// often the thread slept, and how many events the group reported.
+/// Polls the group for `time`. Returns how often it polled the sockets of its links (turns), how
+/// often the thread slept, and how many links with events the group reported.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut events = 0;
@@ -132,9 +132,9 @@ impl ManyLinks {
         Holdings::now().since(self.before)
     }
 
-    /// Leaves all links idle for `time`. Returns for both processes how many turns (polls of all
-    /// its links) the group made, how often the thread slept, and how many events the group
-    /// reported.
+    /// Leaves all links idle for `time`. Returns for both processes how often the group polled the
+    /// sockets of its links (turns), how often the thread slept, and how many links with events the
+    /// group reported.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
         // Both processes take the events of attaching in a first period (`SETTLING`), whose counts
         // are discarded.
