@@ -24,7 +24,8 @@ struct World {
     /// The value that the peer's `consumed` word has now. The fuzz target needs it to check that a
     /// violation which the producer reports is one.
     consumed: u64,
-    /// The highest value of the peer's `consumed` word that the producer may have accepted.
+    /// The highest value of the peer's `consumed` word so far that was valid when the producer
+    /// could load it.
     believed: u64,
 }
 
@@ -76,7 +77,8 @@ impl World {
     fn append(&mut self, len: usize) -> bool {
         let size = self.producer.size();
         let len = len % (size.payload_max() as usize + 1);
-        // The producer's caller has to respect this limit on the bytes of an open batch.
+        // The producer leaves it to its caller to keep an open batch within `batch_max` bytes. So
+        // the batch is published before a record that would exceed it.
         if self.producer.open_bytes() + footprint(len as u64) > size.batch_max() {
             self.producer.publish();
         }

@@ -68,8 +68,8 @@ fn pieces(choice: u8, input: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// Valid frames of which `patches` changes a few bytes. Each change is an offset of two bytes and a
-/// value.
+/// The frames of a valid handshake, of which `patches` changes a few bytes. Each change is an
+/// offset of two bytes and a value.
 fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     let transport = 1 + u32::from(choice >> 2 & 1);
     let features = u64::from(choice >> 4 & 3);

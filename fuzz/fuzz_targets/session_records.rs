@@ -111,8 +111,8 @@ impl World {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // Drops the streams that have ended. Otherwise streams with reused numbers would accumulate
-        // in the list.
+        // Drops the streams that have ended. Otherwise streams whose numbers are reused would
+        // accumulate in `streams`.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

@@ -29,9 +29,9 @@ fn idle_links_cost_no_turns() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // Each link takes a socket. A link over shared memory also takes two doorbells and, if kept in
-    // memory, a descriptor of the memory. A link kept in a file takes one descriptor and 64 KiB at
-    // either end.
+    // The limit of descriptors bounds the number of links. Each link takes a socket. A link over
+    // shared memory also takes two doorbells and, if kept in memory, a descriptor of the memory. A
+    // link kept in a file takes one descriptor, and 64 KiB on each side.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
     let runs = [

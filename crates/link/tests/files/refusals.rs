@@ -17,7 +17,8 @@ use support_link::{
     DIRECTORY, SIZES, directory, file, inspection_of, key, open, place, set_this_boot,
 };
 
-/// One row of `spec/links/INDEX.md`: a file image, and whether it must be accepted or refused.
+/// One row of the table `spec/links/INDEX.md`: the image of a link file, and whether an opener must
+/// accept or refuse the file.
 struct Row {
     name: String,
     size: u64,

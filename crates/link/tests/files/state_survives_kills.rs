@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at any instant during commits leaves a complete committed state, never
-//! older than the last commit that it confirmed. The same holds for its acked offset.
+//! A process that is killed at any instant while it commits states to its link file leaves a
+//! complete state there. The state is never older than the last one that the process logged as
+//! committed. The same holds for its acked offset.
 
 use crate::support_link;
 
@@ -130,8 +131,8 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
         }
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
-            // Rule: an inspection without a lock, while the child process commits, finds a complete
-            // state too.
+            // Rule: the test's process, which reads the link file without its lock while the child
+            // process commits, finds a complete state too.
             inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();

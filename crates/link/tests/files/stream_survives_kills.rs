@@ -338,7 +338,7 @@ fn former_stream_never_comes_back() {
     let (first, next) = (State::new(1), State::new(2));
     let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
     for number in 0..4 {
-        // The first record has a prefix, and the tag in that prefix identifies the stream.
+        // The first record has a prefix, and the tag in that prefix identifies the former stream.
         retained.append_compact(&[&message(number, 10)], None).unwrap();
         retained.publish();
     }
@@ -359,9 +359,9 @@ fn former_stream_never_comes_back() {
     assert!(image.found(next).is_err());
 }
 
-/// Input: a dropped reservation has overwritten part of a freed record, at the offset where the
-/// next stream begins. Rule: whichever of the two streams the state names, the next owner finds
-/// that stream undamaged.
+/// Input: a reservation (room for a message) was filled and dropped without being published. So it
+/// has overwritten part of a freed record, at the offset where the next stream begins. Rule: the
+/// next owner finds the old or the new stream undamaged, whichever one the link file's state names.
 #[test]
 fn half_a_record_is_not_left_where_the_next_stream_begins() {
     let image = Image::zeroed(1024, 64);
@@ -468,9 +468,9 @@ fn no_single_byte_is_damaged_unnoticed() {
             }
         }
         assert!(noticed > 8000, "{noticed}");
-        // The one exception that `found.rs` names: at the positions 0, 64, 128 and 192, the first
-        // word of a record has only one byte that is not 0. If that byte becomes 0, the record
-        // counts as the end of the stream.
+        // Each damaged byte is noticed, with the one exception that `found.rs` names. At the
+        // positions 0, 64, 128 and 192, the first word of a record has only one byte that is not 0.
+        // If that byte becomes 0, the record counts as the end of the stream.
         assert!(
             taken_for_the_end
                 .iter()

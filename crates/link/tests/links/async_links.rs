@@ -114,7 +114,8 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for link in &links {
             link.wait_attached().await.unwrap();
         }
-        // Yields often enough that each task on the server's runtime waits for a message.
+        // The test's task yields often enough that each task on the server's runtime begins to wait
+        // for its message.
         turns(10).await;
         (server, links, tasks)
     }));
@@ -221,8 +222,8 @@ fn many_tasks_send_and_receive_over_one_link() {
     const TASKS: u64 = 8;
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
-        // The delivery is at most once: otherwise one task's acknowledgement would cover messages
-        // that other tasks received.
+        // The link delivers at most once, so each message is acknowledged as it is received.
+        // Otherwise the acknowledgement by one task would cover messages that other tasks received.
         let config = config().delivery(Delivery::AtMostOnce);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
         let (sender, _receiver) = link.split();
@@ -296,8 +297,8 @@ fn events_report_connections() {
         assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         for _ in 0..3 {
             let server = server(&ground, config());
-            // Earlier connection attempts may have failed for another reason; the test skips their
-            // events.
+            // The client's connection attempts before the server existed have failed, some for
+            // another reason than a refusal; the test skips their events.
             while !matches!(link.next_event().await.unwrap(), Event::Attached { .. }) {}
             let served = server.accept().await.unwrap();
             served.wait_attached().await.unwrap();

@@ -107,7 +107,8 @@ fn borrowed_and_owned_messages_take_turns() {
                 message_ref.ack().unwrap();
             }
         }
-        // Rule: copies of received messages keep their contents, whatever messages came later.
+        // Rule: copies of received messages (`to_bytes`) keep their contents when later messages
+        // overwrite the link's memory.
         assert!(kept.iter().all(|(number, len, bytes)| *bytes == message(*number, *len)));
     }
 }

@@ -19,7 +19,8 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).slab_bytes(0)
 }
 
-/// Changes all link files of a directory as if their owners were from another boot.
+/// Changes the owner record in each link file of `directory` as if the machine had been rebooted
+/// since the file was used.
 fn reboot(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -73,7 +74,8 @@ fn closed_server_and_group_leave_files_that_are_believed() {
         let message = link.recv_deadline(soon()).unwrap().unwrap();
         assert_eq!(number(&message), n as u64);
         message.ack().unwrap();
-        // Each server's end keeps a message that its client never receives.
+        // For each link, the server keeps a message that its client does not receive before both
+        // are closed.
         link.send(&message_of(n)).unwrap();
     }
     links.iter().for_each(|link| link.wait_acked(soon()).unwrap());

@@ -98,7 +98,8 @@ fn login_reply_reaches_the_client() {
                     _ => false,
                 })
             });
-            // A refused client keeps trying to attach, and keeps the message of its link.
+            // A client that the server refuses keeps trying to attach, and keeps the messages that
+            // the application sends over its link.
             link.send(b"kept").unwrap();
         }
         let link = ground.client(config.clone().login("secret"));

@@ -99,8 +99,8 @@ fn idle_links_wake_no_thread() {
         let before = group.turns();
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
-        // Each of the two threads polls once before it sleeps, and wakes at its deadline. One
-        // wake-up for each link would give a hundred.
+        // Each of the two threads that wait on the group polls once before it sleeps, and wakes at
+        // its deadline. If each idle link woke them once, there would be a hundred turns.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }
@@ -151,7 +151,8 @@ fn connections_without_attach_disturb_no_link() {
     link.wait_attached(soon()).unwrap();
     let served = server.accept_deadline(soon()).unwrap();
     let mut strangers: Vec<UnixStream> = Vec::new();
-    // The test opens more connections that send nothing than the server admits at a time.
+    // The server admits at most 4 connections that have not sent ATTACH (`handshakes_max`). The
+    // test opens 20 that send nothing.
     for _ in 0..20 {
         strangers.push(UnixStream::connect(path(&server)).unwrap());
     }

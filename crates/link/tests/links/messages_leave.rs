@@ -83,8 +83,8 @@ fn wait_sent_on_a_closed_link_is_an_error() {
     drop(server);
 }
 
-/// Rule: `wait_sent` does not wait for messages that other threads send after the call of
-/// `wait_sent`.
+/// Rule: `wait_sent` does not wait for messages that other threads send after its call. One thread
+/// calls `wait_sent` while the server does not receive; then another thread fills the ring.
 #[test]
 fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
@@ -153,8 +153,8 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     thread::scope(|scope| {
         let late = soon() + Duration::from_secs(60);
         let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
-        // The pause is long enough for the replying thread to sleep in most runs; the expected
-        // result is the same if it does not.
+        // The pause is long enough for the replying thread to sleep, waiting for room, in most
+        // runs. The expected result is the same if it does not sleep yet.
         thread::sleep(Duration::from_millis(50));
         second.ack().unwrap();
         until("the reply ends", || replies.is_finished());

@@ -5,8 +5,9 @@ use super::soon;
 use partywall_link::{Config, Link};
 use std::thread;
 
-/// Message lengths in bytes on either side of each limit: of a ring slot, of a message that is
-/// assembled in private memory, and of a message that goes into the ring.
+/// Message lengths in bytes on both sides of several limits: of the bytes in one slot of the ring,
+/// of messages that are assembled in private memory, and of messages that go into the ring instead
+/// of the slab.
 pub const LENS: [usize; 13] =
     [0, 1, 48, 49, 104, 105, 1000, 1024, 1025, 4096, 16_384, 65_536, 200_000];
 

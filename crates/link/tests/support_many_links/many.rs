@@ -59,7 +59,7 @@ pub fn config(group: &Group, kind: Kind) -> Config {
         .group(group)
 }
 
-/// Number of active links: those over which a run sends messages.
+/// Number of active links, over which a run of the test sends messages; all other links stay idle.
 pub const ACTIVE: usize = 10;
 
 /// Polls the group for `time`. Returns how often it polled the sockets of its links (turns), how

@@ -91,8 +91,8 @@ pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
     (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
 }
 
-/// The next bytes of the stream that a socket would send, at most `bytes_max`, fetched in several
-/// slices.
+/// The next bytes of the stream, at most `bytes_max`, as the sender passes them to a socket:
+/// fetched in several slices.
 pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
     let count = from.slices(retained, bytes_max, &mut slices).unwrap();

@@ -61,13 +61,16 @@ pub enum Line {
 /// is the messages that both ends exchange before the act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The receiver acknowledged the message, and the sender has received the acknowledgement.
+    /// The receiver has acknowledged this message of the script, and the sender has received the
+    /// acknowledgement.
     Consumed,
-    /// The receiver acknowledged the message, but the sender has not received the acknowledgement.
+    /// The receiver has acknowledged this message of the script, but the sender has not received
+    /// the acknowledgement.
     Unheard,
-    /// The message was delivered to the receiving application, which has not acknowledged it.
+    /// This message of the script was delivered to the receiving application, which has not
+    /// acknowledged it.
     Handed,
-    /// The message was sent, but not received.
+    /// This message of the script was sent, but not received.
     Kept,
 }
 
@@ -230,8 +233,8 @@ impl fmt::Display for Act {
 pub const fn length(number: u64) -> usize {
     match number {
         0 | LAST_OF_WORKER | LAST_OF_PEER => 8,
-        // After five messages of 600 bytes and one of 300, another of 600 bytes does not fit before
-        // the end of the ring.
+        // The test of `Wrap` needs a message that does not fit before the end of the ring. After
+        // five messages of 600 bytes and one of 300, another of 600 bytes does not fit.
         11..16 | 17 => 600,
         16 => 300,
         21 => 50,

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// The bytes of the worker's file and of the peer's file; empty while a file does not exist.
+/// The bytes of the worker's link file and of its peer's; empty while a file does not exist.
 pub type Image = [Vec<u8>; 2];
 
 /// The images (all bytes) of both link files at each boundary between two instructions of the
@@ -22,7 +22,7 @@ pub struct Images {
     changes: Vec<Change>,
 }
 
-/// The bytes that differ between the images of two successive boundaries.
+/// The bytes of both link files that one step (instruction) of the worker changed.
 pub struct Change {
     /// The number of the worker's instruction that changed these bytes, counted from the beginning
     /// of the single-stepping.

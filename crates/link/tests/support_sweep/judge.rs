@@ -70,8 +70,8 @@ impl Judge {
         }
     }
 
-    /// Judges one image: the contents of both link files between two instructions. The caller must
-    /// pass the images in the order of the instructions.
+    /// Checks one image: the contents of both link files between two instructions of the worker.
+    /// The caller must pass the images in the order of the instructions.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {
@@ -102,8 +102,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks the rules that hold after any death of the worker. Returns whether the tested
-    /// operation (act) has taken effect.
+    /// Checks that the messages and reports which new owners found are allowed after a death of the
+    /// worker in its operation (act). Returns whether the act has taken effect.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);

@@ -57,7 +57,8 @@ impl Stepper {
             let Ok(text) = fs::read_to_string(directory.join(THREAD)) else { continue };
             let thread = Pid::from_raw(text.parse().map_err(|_| "no thread")?);
             match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-                // The worker process has not yet allowed this process to trace it.
+                // The worker process has not yet asked to be traced by this process, or has not
+                // stopped yet.
                 Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => {}
                 Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok(Self { second, thread }),
                 other => return Err(format!("before its act: {other:?}")),

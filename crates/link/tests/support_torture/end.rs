@@ -244,8 +244,8 @@ impl End {
             Mode::Replies => self.side == CLIENT,
             _ => true,
         };
-        // A message is read in place only in rounds without epochs: the closure must not use the
-        // link, so it could not find out whether an epoch began meanwhile.
+        // This process reads a message in place only in rounds without epochs. The reading closure
+        // must not use the link, so it could not find out whether an epoch has begun since.
         if may_read && !self.plan.epochs && self.chance.below(4) == 0 {
             return self.read();
         }
@@ -348,8 +348,8 @@ impl End {
         let next = self.epoch() + 1;
         self.journal.note(What::AboutToBegin, &[next]);
         self.held.clear();
-        // An error is ignored: the peer may have begun the same epoch meanwhile, which is no
-        // failure.
+        // The peer may have begun the same epoch meanwhile, which makes this call fail. So the test
+        // ignores its error.
         let _ = self.link.begin_epoch(next);
     }
 
@@ -365,7 +365,8 @@ impl End {
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
                 Ok(Some(_)) => self.rewind(),
-                // The peer closed its end of the link, and its next owner will open that end again.
+                // The peer closed its end of the link, and the process that replaces it will open
+                // that end again.
                 Ok(None) => {}
                 Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unacked_bytes().unwrap_or(u64::MAX)];

@@ -10,7 +10,8 @@ use std::time::Duration;
 pub struct Figures {
     pub seed: u64,
     pub rounds: u64,
-    /// The number of kills, by the operation that the end was making when it was killed.
+    /// The number of kills, by the operation that the client or server was making when it was
+    /// killed.
     pub by_moment: [u64; Moment::COUNT],
     /// Counts of two kinds of kills: of client and server at once (`both`), and of a process that
     /// had not yet recovered from the kill of its predecessor (`again`).
@@ -21,7 +22,8 @@ pub struct Figures {
     pub late: u64,
     pub delays: u64,
     pub connections: u64,
-    /// Number of times that the two ends connected, and agreed to use shared memory, in one run.
+    /// Number of times in one run that client and server connected, and agreed to use shared
+    /// memory.
     pub shared: u64,
     pub sent: u64,
     pub consumed: u64,

@@ -30,11 +30,11 @@ pub struct Ledger {
     places: HashMap<(u64, u64), usize>,
     /// Index of the first message that is not known to be acknowledged.
     pub committed: usize,
-    /// The index of a message of which it is not known whether it, with all messages before it, is
-    /// acknowledged.
+    /// The index of a message that the receiver was acknowledging when it was killed. It is not
+    /// known whether this message, with all messages before it, is acknowledged.
     pub doubt: Option<usize>,
-    /// The number of the receiving end's last owner that received a message, and the index of the
-    /// last message that was delivered to that owner.
+    /// The last process on the receiving side that received a message: its owner number, and the
+    /// index of the last message that was delivered to it.
     last: Option<(u64, usize)>,
     epoch: u64,
     pub got: u64,
@@ -53,9 +53,10 @@ pub struct Message {
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,
-    /// Whether the message was acknowledged or dropped, without any way to find out which.
+    /// Whether it can no longer be found out if the message was acknowledged or was dropped by an
+    /// epoch.
     pub is_lost_sight_of: bool,
-    /// Whether the send returned without an error.
+    /// Whether the sender noted that its send call returned without an error.
     pub was_confirmed: bool,
     last_owner: u64,
     owners: u64,
@@ -140,7 +141,7 @@ impl Ledger {
         });
     }
 
-    /// Judges a note of the sender: the send of message `number` returned without an error, in
+    /// Checks a note of the sender: the send of message `number` returned without an error, in
     /// `epoch` or earlier.
     pub fn sent(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
@@ -196,7 +197,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Judges a note of the receiver: the message `got` was delivered to the application.
+    /// Checks a note of the receiver: the message that `got` describes was delivered to its
+    /// application.
     pub fn got(&mut self, got: &Got) -> Judged<Vec<Effect>> {
         if got.epoch < self.epoch {
             return Err(format!("epoch {} after {}", got.epoch, self.epoch));
@@ -264,7 +266,7 @@ impl Ledger {
     }
 
     /// Identifies a received message that is too short to contain its number: the first sent
-    /// message that matches.
+    /// message with its length and digest that may arrive now.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
         // The sender sends in order. If a message was certainly sent in an earlier epoch than the
@@ -288,8 +290,8 @@ impl Ledger {
         Err(format!("a message of {} bytes was never about to be sent", got.len))
     }
 
-    /// The index of the message that `owner` would receive next, given what was delivered or
-    /// acknowledged before message `number`.
+    /// The index of the first message that the receiving process `owner` has not received and that
+    /// is not known to be acknowledged. Receipts of message `number` and later ones do not count.
     fn start(&self, number: usize, owner: u64) -> usize {
         let last = self.last.filter(|(of, last)| *of == owner && *last < number);
         last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))

@@ -39,11 +39,11 @@ impl Moment {
 /// The oracle of one round of the torture test: it checks every note that client and server write
 /// to the journal, and so knows what each of them sent, received and acknowledged.
 pub struct Oracle {
-    /// For each end, the ledger of the messages that the end sent: which of them were sent,
-    /// received and acknowledged.
+    /// For the client and for the server, the ledger of the messages that it sent: which of them
+    /// were sent, received and acknowledged.
     ledgers: [Ledger; 2],
-    /// For each end, the numbers of a request that this end sent and of the reply to that request.
-    /// It is in doubt whether the reply was sent.
+    /// For the client and for the server, the numbers of a request that it sent and of the reply to
+    /// that request, if it is in doubt whether the reply was sent.
     asked: [Option<(usize, usize)>; 2],
     reported: ReportSet,
     pub ends: [EndState; 2],
@@ -61,8 +61,8 @@ pub struct EndState {
     pub moment: Moment,
     pub notes: u64,
     pub got: u64,
-    /// The number of attachments of this owner so far (`attached`), and that number when a message
-    /// last arrived (`flowed`).
+    /// How often this process (the present client or server) has attached so far (`attached`), and
+    /// that number when a message last arrived (`flowed`).
     pub attached: u64,
     pub flowed: u64,
     /// The epoch in which this owner has noted that it has acknowledged all messages that arrived;

@@ -202,7 +202,8 @@ impl Pair {
         true
     }
 
-    /// Waits until the delay is over during which the relay holds back the bytes to the end `to`.
+    /// Waits until the relay may pass on bytes to `to`, client or server: a delay holds them back
+    /// for a while.
     fn wait(&self, to: usize) {
         loop {
             let until = self.until.lock().unwrap()[to];

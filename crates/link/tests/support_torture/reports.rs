@@ -15,7 +15,7 @@ pub struct ReportSet(HashSet<Report>);
 pub struct Report {
     /// The sender, client or server, of the messages that the report is about.
     pub sender: usize,
-    /// Whether the receiver of those messages made the report; otherwise their sender made it.
+    /// Whether the receiver of those messages made this report; otherwise their sender made it.
     pub is_receiving: bool,
     pub is_exact: bool,
     pub is_open: bool,

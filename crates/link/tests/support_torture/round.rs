@@ -30,7 +30,8 @@ pub struct Round {
     pub(super) held_up: Duration,
 }
 
-/// The result of a step of a round. The text says why the round cannot continue.
+/// The result of a step of a round of the torture test. The error text says why the round cannot
+/// continue.
 pub type Outcome<T> = Result<T, String>;
 
 impl Round {
@@ -335,7 +336,8 @@ const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// Pause between two reads of the journal. It bounds the error of measured recovery times, which
 /// are milliseconds.
 const POLL_TIME: Duration = Duration::from_micros(200);
-/// Maximum number of disturbances between two kills; most waits have fewer.
+/// Maximum number of disturbances (stops of a process, cuts and delays of the network) between two
+/// kills; most kills have fewer before them.
 const HARMS_MAX: u64 = 24;
 /// Maximum number of journal notes that a client or server writes while the test waits for a
 /// certain operation of it. After that the test continues, because this operation may never come.

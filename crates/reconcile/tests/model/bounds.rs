@@ -84,8 +84,8 @@ pub enum Fault {
     /// Seeded fault: the server accepts a CONFIRM of an older connection after that of a newer
     /// connection.
     OlderConnection,
-    /// Seeded fault: the server replaces its present connection when it answers ATTACH, before
-    /// CONFIRM.
+    /// Seeded fault: the server replaces its present connection when it answers ATTACH, instead of
+    /// waiting for CONFIRM.
     ReplacedAtAttach,
     /// Seeded fault: a receiver acknowledges messages that it has received but not consumed.
     AckReceived,
@@ -100,7 +100,7 @@ pub enum Fault {
     /// Seeded fault: a side that reports the message ranges which an epoch dropped does not store
     /// that it has reported them.
     NeverSettled,
-    /// Seeded fault: a receiver does not compare stream ids.
+    /// Seeded fault: sender and receiver do not compare the stream ids in their views.
     NoStreamId,
     /// Seeded fault: a sender applies the acknowledged position (`ack_pos`) of every record that it
     /// receives, whatever stream that position belongs to.
@@ -120,7 +120,8 @@ pub enum Fault {
     /// It does so even if it has trimmed further since, because an old connection brought an
     /// acknowledgement.
     TrimmedSinceIgnored,
-    /// Seeded fault: a receiver consumes again a record that it had received before.
+    /// Seeded fault: a receiver consumes a record that arrives a second time, although it had
+    /// received that record already.
     KnownTaken,
     /// Seeded fault: a receiver sends an acknowledgement only together with a record.
     AckWithData,

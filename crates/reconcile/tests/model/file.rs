@@ -110,8 +110,8 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// The state of the present epoch's streams, as this side would store it if it left that epoch
-    /// now.
+    /// The state of the present epoch's streams (what was sent and consumed), as this side would
+    /// store it if it left the epoch now.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -164,8 +164,8 @@ impl File {
         }
     }
 
-    /// Commit of a side that begins an epoch with empty streams, and keeps `past`, the state of the
-    /// epoch that it left.
+    /// In one commit, begins an epoch with empty streams, and keeps `past`, the state of the epoch
+    /// that this side leaves.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());

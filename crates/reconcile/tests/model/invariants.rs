@@ -57,7 +57,8 @@ fn broken(world: &World) -> Option<Invariant> {
         .find_map(|side| direction_broken(world, side).or_else(|| consumer_broken(world, side)))
 }
 
-/// Returns the invariant that the direction from `side` to its peer breaks, if there is one.
+/// Returns the invariant that the stream from `side` to its peer breaks in this state, if there is
+/// one.
 fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;

@@ -148,9 +148,10 @@ pub struct World {
     pub numbers: u32,
     pub streams: u64,
     pub stores: u128,
-    /// Whether a side has read a frame that an honest peer never sends.
+    /// Whether a side has read a frame that a peer which follows the protocol never sends.
     pub violated: bool,
-    /// Whether a connection was confirmed that is a mere replay, or older than the present one.
+    /// Whether the server replaced its present connection by a mere replay, or by an older
+    /// connection.
     pub usurped: bool,
 }
 

@@ -9,8 +9,8 @@ use partywall_reconcile::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One row of `spec/link-decisions.tsv`: what the sender keeps and sends, what the receiver sends,
-/// and the expected decision.
+/// One row of the table `spec/link-decisions.tsv`: the sender's view and the digests of its
+/// records, the receiver's view, and the expected decision how the stream resumes.
 struct Row {
     sender: SenderView,
     records: BTreeMap<u64, RecordDigest>,
