@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// A seeded fault: makes the descriptors that the attacker passes on in place of `[memory,
+/// A function that makes the descriptors which the attacker passes on in place of `[memory,
 /// doorbell]`.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
@@ -53,8 +53,8 @@ fn file(directory: &Path, bytes: u64) -> OwnedFd {
     file.into()
 }
 
-/// A seeded fault: a copy of the memory with one bit changed in the part that identifies the
-/// memory's owner.
+/// The attacker's descriptor of a copy of the memory, with one bit changed in the part that
+/// identifies the memory's owner.
 fn altered(memory: OwnedFd, directory: &Path) -> OwnedFd {
     use std::os::unix::fs::FileExt;
     let (memory, copy) = (File::from(memory), tempfile::tempfile_in(directory).unwrap());

@@ -232,8 +232,9 @@ impl World {
         self.image = after;
     }
 
-    /// A step: the sender prepares ring memory, as it does after it has notified the peer. By that
-    /// time the peer may have acknowledged everything. The zeroing must not destroy a kept message.
+    /// A step: the sender zeroes ring memory for its next records (`prepare`), as it does after it
+    /// has notified the peer. By that time the peer may have acknowledged everything. The zeroing
+    /// must not destroy a kept message.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();

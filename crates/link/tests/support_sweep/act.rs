@@ -121,8 +121,8 @@ impl Act {
         self == Self::Serve
     }
 
-    /// Whether the worker opens its end of the link in this operation. The peer then has to answer
-    /// the worker's ATTACH while the worker is single-stepped.
+    /// Whether the worker opens its end of the link in this operation. The peer then has to make
+    /// its part of the handshake while the worker is single-stepped.
     pub fn opens(self) -> bool {
         matches!(self, Self::Create | Self::Attach | Self::Serve)
     }

@@ -131,8 +131,8 @@ impl Stage {
     }
 
     /// Polls the peer's group without waiting if the tested operation opens the link, because the
-    /// worker then waits for the peer's answer. In other operations the peer must not run, so that
-    /// only the worker changes the link files.
+    /// worker then waits for the peer's part of the handshake. In other operations the peer must
+    /// not run, so that only the worker changes the link files.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();

@@ -150,7 +150,7 @@ impl Round {
         }
     }
 
-    /// Draws at random client or server, of those that receive messages in this round's message
+    /// Chooses at random client or server, of those that receive messages in this round's message
     /// pattern (`Mode`).
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
@@ -159,7 +159,7 @@ impl Round {
         }
     }
 
-    /// Draws at random client or server, and an operation that it makes in this round's message
+    /// Chooses at random client or server, and an operation that it makes in this round's message
     /// pattern (`Mode`).
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
