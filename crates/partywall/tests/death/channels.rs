@@ -76,7 +76,7 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     for number in 0.. {
         let message = receiver.recv_deadline(until).unwrap().unwrap();
         assert!(is_message(&message, number));
-        // The receiving victim holds up to three messages in the peer's memory, and drops them out
+        // The receiving victim holds up to four messages in the peer's memory, and drops them out
         // of order. So it dies with some of them in use.
         if held.len() > 3 {
             held.swap_remove(1);

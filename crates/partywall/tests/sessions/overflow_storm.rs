@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test in which, under `BackPressure::Overflow`, shared memory is exhausted a thousand times under
-//! load. Order is kept, every byte is right, and after each recovery the next message is zero-copy
-//! again.
+//! Test in which a load exhausts shared memory a thousand times. Under `BackPressure::Overflow`,
+//! messages are then copied through the ring. Order is kept, every byte is right, and after each
+//! recovery the next message is zero-copy again.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

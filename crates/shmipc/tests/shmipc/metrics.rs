@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of metrics: exact figures after a known exchange, and a monitor that gets reports of idle
-//! sessions, too.
+//! Tests of the metrics of sessions: exact figures after a known exchange of messages, and a
+//! monitor (the application's callback) that gets reports even of idle sessions.
 
 #![cfg(feature = "tokio")]
 
@@ -70,8 +70,8 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     there.send(&[8; 300]).await.unwrap();
     assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
-    // The consumer stores the head only when the ring is empty, and may read a wake-up after the
-    // message that it announced. So the test waits until the figures are final.
+    // The receiving side stores the head of the ring only when the ring is empty, and may read a
+    // wake-up after the message that it announced. So the test waits until the figures are final.
     until("empty queues, and a wake-up read", || {
         is_settled(&manager.stats().total.performance, &shmipc.metrics()[0].performance)
     })

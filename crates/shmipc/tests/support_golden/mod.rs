@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded handshake of two published implementations: read from `spec/shmipc`, and written
-//! again while it is replayed.
+//! A recorded handshake between shmipc-go and shmipc-rs, or of one of them with itself. It is read
+//! from `spec/shmipc`, and written again while a test replays it.
 //!
 //! ```text
 //!   spec/shmipc/v3-memfd-….txt ── Recording ── lines of the peer ──▶ sent to our side
@@ -8,9 +8,9 @@
 //!                                     └───────────── the same text? ──────────┘
 //! ```
 //!
-//! Three parts of the messages of this crate are masked, and nothing else
-//! (`spec/shmipc/README.md`): the start of names, up to the process id; the lengths that depend on
-//! it; and the seals of memfds.
+//! Before the comparison, three parts of the messages of `partywall-shmipc` are replaced by the
+//! recorded values (`spec/shmipc/README.md`). These are the start of names, up to the process id;
+//! the lengths that depend on it; and the seals of memfds.
 
 use partywall_sys::{SharedFileStat, Socket};
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub enum From {
 pub struct Line {
     pub from: From,
     pub bytes: Vec<u8>,
-    /// Size and name of each descriptor that came with the byte of this line.
+    /// Size and name of the file of each descriptor that came with the byte of this line.
     pub descriptors: Vec<(usize, String)>,
 }
 
