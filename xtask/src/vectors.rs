@@ -128,8 +128,8 @@ fn write(committed: &str, fresh: &Contents, differences: &[Difference]) -> io::R
     Ok(())
 }
 
-/// Content of all files below the directory `root`, by path relative to it; empty if there is no
-/// such directory.
+/// Returns the content of all files below the directory `root`, by path relative to it; empty if
+/// there is no such directory.
 fn contents(root: &Path) -> io::Result<Contents> {
     let mut all = Contents::new();
     let mut open = vec![root.to_path_buf()];

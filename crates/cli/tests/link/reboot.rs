@@ -2,8 +2,8 @@
 //! Tests `partywall link send` and `recv` after another boot. A link file that was not closed is
 //! refused with exit code 8, until `link adopt` or `--after-reboot adopt-proven` adopts it.
 //!
-//! The first run that then delivers reports possible loss or repetition with exit code 9 or 10,
-//! even if runs before it failed or were killed.
+//! The first run that then delivers ends with exit code 9 or 10 (possible loss or repetition), even
+//! if earlier runs failed or were killed.
 
 use crate::linked;
 use crate::program;

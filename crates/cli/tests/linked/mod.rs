@@ -87,8 +87,8 @@ impl Ground {
             Running::start(&mut partywall(&self.bob(&[receiving, &["--once"]].concat())));
         let sender =
             partywall(&self.alice(&[&["--in", &input], sending].concat())).spawn().unwrap();
-        // A thread reads the receiver's output while the test waits for the sender, because a full
-        // pipe that is not read would block the receiver and then the sender.
+        // A thread reads the receiver's output while the test waits for the sender. A full pipe
+        // that is not read would block the receiver, and then the sender.
         let receiver = std::thread::spawn(|| receiver.finish());
         let (sender, receiver) = (Running(sender).finish(), receiver.join().unwrap());
         Carried {
@@ -112,8 +112,7 @@ pub struct Carried {
 
 /// A free address, outside the range from which the kernel takes client ports. A client that dials
 /// a free port of that range may connect to itself. Each process uses its own loopback address, so
-/// no other test takes the port between the process that frees it and the next one that listens
-/// there.
+/// no other test takes the port after one process has freed it and before the next one listens.
 fn free_address() -> SocketAddrV4 {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, high | 0x80, middle, low);

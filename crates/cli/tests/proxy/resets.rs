@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a connection through two proxies that breaks at the client or the server is reset at
-//! the other one, so a part of the data never looks like the whole.
+//! Tests of connections through two proxies. If one breaks at the client or the server, it is reset
+//! at the other, so a part of the data never looks like the whole.
 
 use crate::proxied;
 

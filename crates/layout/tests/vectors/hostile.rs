@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hostile images: bytes that a peer sent, or that are in its region, and that every
-//! implementation must refuse, each with the code of the rule that it breaks.
+//! The hostile images: bytes that a peer sent, or that are in its region. Every implementation must
+//! refuse each image with the code of the rule that it breaks.
 //!
 //! Each image breaks one rule and no other.
 

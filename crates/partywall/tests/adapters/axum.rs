@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of unmodified axum, which serves the streams of sessions to hyper's client. Handlers get
-//! the identity of the calling process, 100,000 requests are answered, and a server that is stopped
+//! the identity of the calling process, and 100,000 requests are answered. A server that is stopped
 //! still answers the requests that it has received.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 

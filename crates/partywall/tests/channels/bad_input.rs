@@ -70,9 +70,9 @@ fn text_that_is_no_address() {
 
 #[test]
 fn nobody_there() {
-    // No other test runs at the same time. A process that another test starts would hold a copy of
-    // the dropped listener's descriptor until that process executes its program, so a connect would
-    // not be refused.
+    // No other test runs at the same time. A process that another test starts holds copies of all
+    // descriptors until it executes its program. With a copy of the dropped listener's descriptor,
+    // a connect would not be refused.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));

@@ -43,9 +43,8 @@ fn echo_with_a_trusted_peer_in_other_namespaces() {
     }
 }
 
-/// The median time of an echo of 64 KiB with a peer that the policy of this side trusts, in a
-/// second process with the `unshare` options `place`; without options, in the namespaces of this
-/// process.
+/// The median time of an echo of 64 KiB with a trusted peer, a second process with the `unshare`
+/// options `place`. Without options it is in the namespaces of this process.
 fn echo_time(place: &[&str]) -> Duration {
     let directory = Directory::new();
     let address = directory.address("here");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the next message that a side sends carries its pending credit (credit that it has not
-//! yet returned to the peer), whatever method sends that message. A side that waits sends its
-//! pending credit in a record of its own (SPEC 11.4).
+//! Tests of pending credit, which a side has not yet returned to its peer: the next message of the
+//! side carries it, whatever method sends that message. A side that waits sends its pending credit
+//! in a record of its own (SPEC 11.4).
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

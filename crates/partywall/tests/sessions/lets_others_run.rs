@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a task whose stream operations never have to wait still gives up its thread at times,
-//! so that other tasks of the runtime run in between.
+//! Tests of a task whose stream operations never have to wait: it still gives up its thread at
+//! times, so that other tasks of the runtime run.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
