@@ -212,7 +212,5 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
 /// A path with more parts than the limit allows.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
-/// Upper bound of the size of a file that a shmipc server may map as shared memory, in bytes.@@
-/// kill_sweep.rs:38 | at least twice Expected result: every operation on a link changes a link file
-/// at least once, so there is an image before and one after.
+/// Upper bound of the size of a file that a shmipc server may map as shared memory, in bytes.
 const BYTES_MAX: u64 = 1 << 20;

@@ -49,7 +49,7 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// What new owners find when they open one image (both link files): the messages and reports of
+/// The findings of new owners that open one image (both link files): the messages and reports of
 /// both (the view), and every received message.
 pub struct Findings {
     pub view: View,
