@@ -183,9 +183,9 @@ pub const REGISTRY: &[Fault] = &[
     // is set to 0. That word counts the bytes consumed after the slot's record. Effect: for a
     // moment, the new record has the `since` word of the old one.
     fault("link_since_later", &[unit("link", "store::slots::tests")]),
-    // Fault: a reader of the link file reads the `since` word of a slot before the slot's record,
-    // not after it. The word counts the bytes consumed after that record. Effect: the word may
-    // belong to the record that was in the slot before.
+    // Fault: a reader of the link file copies a slot's record and its `since` word together, and
+    // does not read the word again afterwards. The word counts the bytes consumed after that
+    // record. Effect: the word may belong to the record that was in the slot before.
     fault("link_since_early", &[unit("link", "store::slots::tests")]),
     // Fault: a reader of the link file does not check the seal of a consumed record again after it
     // has read the slot's `since` word. Effect: the word may belong to the next record in the slot.

@@ -68,9 +68,9 @@ pub fn present() -> Vec<Peer> {
     ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
 }
 
-/// Pairs of a server and a client, in all combinations. Pairs without `partywall-shmipc` are left out
-/// unless `CONFORMANCE_ALL_PAIRS` is set: the published libraries do not change, and their faults
-/// are known.
+/// Pairs of a server and a client in all combinations. Pairs without `partywall-shmipc` are left
+/// out unless `CONFORMANCE_ALL_PAIRS` is set: the published libraries do not change, and their
+/// faults are known.
 pub fn pairs() -> Vec<(Peer, Peer)> {
     let present = present();
     let ours = present.contains(&Peer::Ours) && std::env::var_os("CONFORMANCE_ALL_PAIRS").is_none();
