@@ -8,7 +8,7 @@
 //!    ──▶ channel                               socket, and its region if memory is shared
 //! ```
 //!
-//! One thread drives both sides, so that a finding is reproducible.
+//! One thread runs both sides, so that a finding is reproducible.
 #![forbid(unsafe_code)]
 
 mod session;

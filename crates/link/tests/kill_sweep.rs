@@ -6,8 +6,9 @@
 //! instruction. It checks a sample of the link file's contents, and really kills some workers.
 //! `cargo xtask torture --sweep` checks the contents after every instruction.
 //! `PARTYWALL_SWEEP_KILLS` sets the number of killed workers for each operation, and
-//! `PARTYWALL_SWEEP_ACT` selects one operation. On other architectures, single-stepping between
-//! load-linked and store-conditional makes the store fail forever.
+//! `PARTYWALL_SWEEP_ACT` selects one operation.
+// On other architectures, single-stepping between load-linked and store-conditional makes the store
+// fail forever.
 #![cfg(target_arch = "x86_64")]
 
 mod support_ends;

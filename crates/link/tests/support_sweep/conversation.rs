@@ -87,7 +87,8 @@ impl<'a> Conversation<'a> {
 /// Whether `link` has one report: that an epoch dropped messages which this end of the link had
 /// sent.
 ///
-/// # Errors The link has any other report, or the report's range of positions is impossible.
+/// # Errors
+/// The link has any other report, or the report's range of positions is impossible.
 pub fn is_reported(link: &Link, epoch: u64) -> Result<bool, String> {
     let reports = link.reports().map_err(|error| error.to_string())?;
     for report in &reports {

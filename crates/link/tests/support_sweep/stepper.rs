@@ -69,7 +69,8 @@ impl Stepper {
     /// Lets the worker execute one instruction. If the instruction is a system call that blocks,
     /// `meanwhile` is called repeatedly: it lets the worker's peer run.
     ///
-    /// # Errors The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
+    /// # Errors
+    /// The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn step(&self, meanwhile: &mut dyn FnMut()) -> Result<(Stop, bool), String> {
         let is_call = self.is_at_call().map_err(|error| error.to_string())?;
         ptrace::step(self.thread, None).map_err(|error| format!("no step: {error}"))?;
@@ -78,7 +79,8 @@ impl Stepper {
 
     /// Runs the worker's traced thread up to its next system call.
     ///
-    /// # Errors The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
+    /// # Errors
+    /// The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn to_call(&self) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(None)
@@ -86,7 +88,8 @@ impl Stepper {
 
     /// Runs the worker's traced thread through the system call at which it has stopped.
     ///
-    /// # Errors The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
+    /// # Errors
+    /// The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(Some(meanwhile))

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Bounds   the maximum number of messages, connections, crashes, losses …
-//!   Fault    one rule of SPEC 12 that the world does not follow
+//!   Fault    one rule of SPEC 12 that the exploration leaves out
 //! ```
 
 /// Upper limits of the events in one exploration. The first of a pair is for the client, the second
