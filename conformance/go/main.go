@@ -199,8 +199,8 @@ func (r *report) fail(err error) {
 	})
 }
 
-// OnEmitSessionMetrics is called by the library at the end of each session, with the metrics of
-// that session. Together with Flush it makes the report a Monitor of the library.
+// OnEmitSessionMetrics is called by shmipc-go at the end of each session, with the metrics of that
+// session. Together with Flush it implements the library's interface Monitor.
 func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, stability shmipc.StabilityMetrics,
 	memory shmipc.ShareMemoryMetrics, _ *shmipc.Session) {
 	r.with(func(r *report) {
@@ -218,7 +218,7 @@ func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, sta
 	})
 }
 
-// Flush is the other method of the library's interface Monitor; the report writes nothing until the
+// Flush is the other method of shmipc-go's interface Monitor; the report writes nothing until the
 // end of the run, so there is nothing to flush.
 func (r *report) Flush() error { return nil }
 

@@ -136,9 +136,9 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// For each lane, the number of "renew" requests that had arrived when the lane leased its
-	// stream. It is the largest uint64 if the lane has ended, so that "renewed" does not wait for
-	// the lane.
+	// For each lane (a concurrent user of the stream pool), the number of "renew" requests that had
+	// arrived when the lane leased its stream. It is the largest uint64 if the lane has ended, so
+	// that "renewed" does not wait for the lane.
 	lanes []uint64
 }
 

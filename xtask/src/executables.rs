@@ -191,7 +191,7 @@ pub fn each<T: Send>(
 /// other items are still added.
 struct Queue<T> {
     state: Mutex<State<T>>,
-    /// Notified after each change of the state.
+    /// Condition variable that is notified after each change of `state`.
     changed: Condvar,
     /// Number of items that are processed at the same time once all have been added. Before that,
     /// [`WHILE_COMPILING`] applies.
@@ -252,8 +252,8 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Waits until an item may be processed, and returns it; `None` when all are processed, or one
-    /// has failed.
+    /// Waits until a worker thread may process another item, and returns the item. Returns `None`
+    /// when no items are left, or one has failed.
     fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {

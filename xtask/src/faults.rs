@@ -32,7 +32,7 @@ use crate::builds::{self, FAULT};
 use crate::command::Step;
 use crate::executables::{self, Executable, LIBRARY};
 
-/// A seeded fault: one rule that can be taken out of the code.
+/// A seeded fault: code that keeps a rule, and that a variable can take out of a test build.
 pub struct Fault {
     /// Name of the fault: the argument of its guards, the `if`s in the code, `seeded_fault("…")`.
     pub name: &'static str,
@@ -112,11 +112,10 @@ impl CaughtBy {
     }
 }
 
-/// All seeded faults that can be chosen. The comment above each row states the fault and its
-/// effect.
+/// All seeded faults. The comment above each row states the fault and its effect.
 pub const REGISTRY: &[Fault] = &[
-    // Fault: a record is published without a 0 in the slot after it. Effect: old payload in that
-    // slot may read as a record.
+    // Fault: a record is published in a ring without a 0 in the slot after it. Effect: old payload
+    // in that slot may read as a record.
     fault("no_zero_next_slot", &[test("ring", "ring", "forged_words")]),
     // Fault: the first word of a batch of records is stored when the record is written, not when
     // the batch is published. Effect: the consumer reads batches that the producer has not
@@ -125,8 +124,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a block has the same id each time it is allocated. Effect: a peer that releases a
     // block twice frees a later message in the block.
     fault("same_generation", &[test("ring", "ring", "double_release")]),
-    // Faults: the release or the acquire of a word is missing. Effect: the word is visible before
-    // the bytes that it publishes.
+    // Faults: the store of a word lacks its memory order release, or the load its acquire. Effect:
+    // the word is visible before the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
     // Faults: one of the two full memory fences around a thread's sleep is missing: that of the
@@ -142,8 +141,9 @@ pub const REGISTRY: &[Fault] = &[
     // threads. Effect: two threads hold the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
-    // Fault: all favoured threads share one flag. Effect: a thread that leaves the lock late clears
-    // the flag of another thread, which still holds the lock.
+    // Fault: all threads that a biased lock favours share one flag, which says that the thread
+    // holds the lock. Effect: a thread that leaves the lock late clears the flag of another thread,
+    // which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
     // Fault: the driver of a session overlooks a thread that waits for space and has not called
     // `wake_driver` yet. Effect: the driver polls for ever, and never wakes that thread.
@@ -154,11 +154,11 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
-    // Fault: a process that gets the lock of a link does not check whether another owner has
+    // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
-    // Fault: a lock that a dead owner's child keeps counts as a sign that the owner lives. Effect:
-    // no other process can become owner of the link.
+    // Fault: the lock of a link file that a dead owner's child keeps counts as a sign that the
+    // owner lives. Effect: no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
     // Fault: a new owner changes the link file before its owner record is on the disk. Effect:
     // after a power loss, the file still says that the previous owner closed it, although it has
@@ -200,8 +200,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a new owner does not recognise a whole record of the former stream. It may lie in the
     // ring of a link where the next stream begins. Effect: the owner takes that record for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: an owner that recovers a stream does not compare the bytes of a BLOB with their
-    // checksum. Effect: the owner does not notice damaged bytes.
+    // Fault: a new owner that reads the records in a link file does not compare the bytes of a BLOB
+    // with their checksum. Effect: the owner does not notice damaged bytes.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
     // Fault: the first record of a link's stream is a compact record (a short form without an
     // acknowledgement). Effect: the peer refuses the record, and so does the next owner.
@@ -226,8 +226,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a new connection of a link continues at the end of the sender's ring, after messages
     // that the receiver has not received. Effect: the connection skips these messages.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Fault: ring space is reused before the base (the position of the oldest record that is kept)
-    // is stored. Effect: the next owner finds the middle of a record at the base.
+    // Fault: ring space of a link is reused before the base (the position of the oldest record that
+    // is kept) is stored. Effect: the next owner finds the middle of a record at the base.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
     // Fault: an end of a link does not store the acknowledgements of requests that its replies
     // carry. Effect: the next owner answers requests twice.
@@ -281,8 +281,8 @@ pub const REGISTRY: &[Fault] = &[
     // attempt to send, not before it. Effect: the sender overlooks space that was freed between the
     // two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
-    // Fault: a driver does not wait until the sender of OPEN has registered the stream. Effect: the
-    // peer's answer finds no stream.
+    // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
+    // the stream. Effect: the peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
     // Fault: the credit that a message carries is computed before the lock of the session's sending
     // side (the outbox) is taken. Effect: another thread may send newer credit first.
@@ -445,8 +445,8 @@ fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     verdict
 }
 
-/// Decides whether the outcome of a test run shows that the fault was noticed. `status` is `None`
-/// if a signal ended the run.
+/// Decides whether the outcome of a test run with an active fault shows that a test of `by` noticed
+/// the fault. `status` is `None` if a signal ended the run.
 fn judge(by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String> {
     match status {
         Some(0) => return Err("the tests pass, so nothing tests the rule it takes out".to_owned()),
@@ -545,7 +545,7 @@ const FAULTS_AT_ONCE: usize = 2;
 /// Tests that kill a process at random instants. Of the test runs, with 150 kills each, one in
 /// about fifty has no kill within the few nanoseconds in which the fault matters.
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
-/// How often a test of [`RANDOM`] may run until it notices the fault.
+/// Maximum number of runs in which a test of [`RANDOM`] must notice the fault.
 const CHANCES: u32 = 3;
 /// Exit status of a process that has called `abort`, if a shell or `timeout` reports it.
 const ABORTED: i32 = 128 + 6;

@@ -71,8 +71,9 @@ pub fn check(tree: &Tree) -> Result<(), String> {
     ))
 }
 
-/// The files in a table, each with the directions in which messages enter it. Counts of
-/// instructions are left out, because they may differ by compiler.
+/// Returns the files in a table of ARCHITECTURE.md, each with the directions (sending, receiving)
+/// in which messages enter it. Counts of instructions are left out, because they may differ by
+/// compiler.
 fn rows(table: &str) -> Vec<(String, Vec<bool>)> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
@@ -91,7 +92,7 @@ fn tables(tree: &Tree) -> Result<String, String> {
     Ok(text)
 }
 
-/// The text of ARCHITECTURE.md with `tables` between the page's two markers.
+/// Returns the text of ARCHITECTURE.md with `tables` between the page's two markers.
 fn page(tree: &Tree, tables: &str) -> Result<String, String> {
     let text = &tree.get(PAGE).ok_or(format!("there is no {PAGE}"))?.text;
     let parts =
@@ -160,7 +161,7 @@ impl Probe {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     instructions: u64,
-    /// Number of messages that entered the file.
+    /// Number of measured messages for which code of the file was executed.
     messages: u64,
 }
 

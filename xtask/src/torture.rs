@@ -70,7 +70,7 @@ struct Chosen {
     minutes: Option<u64>,
 }
 
-/// The part of the torture that the arguments choose.
+/// The kind of test that the arguments of `cargo xtask torture` choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Kills,

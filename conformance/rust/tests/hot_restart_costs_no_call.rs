@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server hands its clients over to its successor during calls, and no call fails.
+//! Tests hot restart: a server hands its clients over to its successor during calls, and no call
+//! fails.
 //!
 //! ```text
 //! old      serve ──────── hot-restart 7 ── "restarted" ──────────────────────── end of stdin

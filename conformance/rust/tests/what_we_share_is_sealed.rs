@@ -98,9 +98,9 @@ fn server_keeps(exchange: &Exchange) -> Result<()> {
 
 /// Shared memory that a process has open, as `/proc` shows it.
 struct Shared {
-    /// Path of the memory's descriptor in `/proc`.
+    /// Path in `/proc`, `/proc/PID/fd/N`, of the process's descriptor of the memory.
     link: PathBuf,
-    /// Name of the memory, as `/proc` shows it.
+    /// Name of the file or memfd that holds the memory, as `/proc` shows it.
     name: String,
 }
 

@@ -117,8 +117,8 @@ fn folder_of(folders: &BTreeSet<&str>, file: &str) -> String {
     if folders.contains(own.as_str()) { own } else { above.to_owned() }
 }
 
-/// The direct child of `folder` that is or contains `file`; `None` for the module of the folder
-/// itself.
+/// Returns the file or folder directly in `folder` that is or contains `file`; `None` for the
+/// module of the folder itself.
 fn child_of(folder: &str, file: &str) -> Option<String> {
     let rest = file.strip_prefix(folder)?;
     let child = rest.split('/').next()?;
@@ -183,7 +183,7 @@ fn components(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String
     found.into_iter().collect()
 }
 
-/// All nodes that can be reached from `start` by at least one edge.
+/// Returns all nodes of the graph of imports that can be reached from `start` by at least one edge.
 fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, start: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut left: Vec<&str> = graph.get(start).into_iter().flatten().map(String::as_str).collect();

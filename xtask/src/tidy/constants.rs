@@ -374,7 +374,7 @@ fn has_section(spec: &str, section: &str) -> bool {
     })
 }
 
-/// Path of the table of fields and constants.
+/// Path of the table that this rule checks.
 const TABLE: &str = "spec/constants.tsv";
 /// Path of the specification.
 const SPEC: &str = "spec/SPEC.md";

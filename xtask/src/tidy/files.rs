@@ -130,7 +130,8 @@ fn check_methods(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The names of the types to which the shipped code of a file adds inherent methods.
+/// Returns the names of the types to which a file adds inherent methods outside of its test
+/// modules.
 fn inherent_impls(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = source.shipped().map(|(_, line)| line.code.as_str());

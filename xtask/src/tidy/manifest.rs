@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Finding;
 use crate::tree::Tree;
 
-/// Reports dependencies that the table does not allow.
+/// Reports dependencies in Cargo.toml files that `TABLE` does not allow.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for file in &tree.files {
         if file.path == "Cargo.toml" {
@@ -152,8 +152,8 @@ fn dependencies(text: &str) -> Vec<Dependency> {
     found
 }
 
-/// The kind of dependencies that a section lists, and the single dependency if its title names one
-/// (`[dependencies.name]`).
+/// Returns the kind of dependencies that a section of a Cargo.toml lists, and the single dependency
+/// if its title names one (`[dependencies.name]`).
 fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
     // A section `workspace.dependencies` only sets versions. Being listed in that section makes no
     // crate depend on another.

@@ -177,7 +177,8 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Why a link to `target` on the page at `path` is wrong; `None` if the link is right.
+/// Returns why a link to `target` on the Markdown page at `path` is wrong, or `None` if it is
+/// right.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {

@@ -16,7 +16,7 @@ pub struct Line {
     pub code: String,
     /// The comments of the line, with their markers.
     pub comment: String,
-    /// The inside of the line's literals, with a blank before each literal and in place of each
+    /// The text inside the line's literals, with a blank before each literal and in place of each
     /// escape.
     pub literal: String,
 }
@@ -210,7 +210,7 @@ impl Scanner {
         }
     }
 
-    /// Reads one character inside a literal, and writes a mask character for it to the code.
+    /// Reads one character inside a literal, and writes `~` for it to the line's code.
     fn masked(&mut self) {
         if !self.newline() {
             let blank = self.peek(0).is_some_and(char::is_whitespace);

@@ -50,7 +50,7 @@ pub fn report(tree: &Tree) -> String {
     text
 }
 
-/// A use of a retired word.
+/// A place that uses a retired word, and the word to use instead.
 #[derive(Clone, Debug)]
 struct Use {
     path: String,
@@ -71,7 +71,7 @@ impl Use {
 
 /// A word that no name may contain any more.
 struct Word {
-    /// All forms of the word, in lower case.
+    /// All forms of the word, such as singular and plural, in lower case.
     forms: &'static [&'static str],
     instead: &'static str,
     /// Beginnings of the paths of the files in which the word is retired; empty if it is retired
@@ -104,7 +104,7 @@ struct Name {
 
 /// An exception: a place that may use a retired word, and the reason.
 struct Exception {
-    /// The beginning of the paths of the places that may use the word.
+    /// The beginning of the paths of the files that may use the word.
     path: &'static str,
     /// The retired word; empty for every word.
     word: &'static str,
@@ -352,7 +352,7 @@ const fn named(name: &'static str, kind: As, instead: &'static str) -> Name {
     Name { name, kind, instead }
 }
 
-/// Words that are retired as parts of names.
+/// Words that no name may contain any more, each with a replacement.
 const WORDS: &[Word] = &[
     // Retired words that named things of the protocol and of memory layout.
     word(
@@ -424,7 +424,7 @@ const WORDS: &[Word] = &[
 
 const BENCH: &[&str] = &["crates/bench/", "crates/cli/src/bench", "bench/"];
 
-/// Phrases that are retired in strings.
+/// Phrases of several words that no string literal may contain any more, each with a replacement.
 const PHRASES: &[(&str, &str)] =
     &[("other side", "`peer`"), ("other end", "`peer`"), ("not to be had", "unavailable")];
 

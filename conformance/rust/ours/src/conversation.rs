@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 /// A stream of `partywall-shmipc` that carries the traffic. It is a stream of bytes if the option
 /// `--put-back` returns it to the stream pool after use; otherwise it is a stream of messages.
 pub enum Talk {
-    /// A stream of messages; it does not go back to the pool.
+    /// A stream of messages, which is closed after use.
     Messages(SendStream, RecvStream),
-    /// A stream of bytes; it goes back to the pool after use.
+    /// A stream of bytes, which goes back to the session manager's stream pool after use.
     Bytes(Box<PooledIo>),
 }
 
@@ -180,7 +180,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// A server with a listener that is already bound.
+    /// Makes the server from a listener that is already bound.
     pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {

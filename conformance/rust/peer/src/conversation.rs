@@ -139,7 +139,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// A server with a listener that is already bound.
+    /// Makes the server from a listener that is already bound.
     pub fn new(listener: Listener) -> Self {
         Self { listener }
     }

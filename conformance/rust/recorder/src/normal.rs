@@ -23,7 +23,8 @@ use super::{From, Passed};
 /// The number that replaces the client's process id.
 pub const PID: &str = "4242";
 
-/// The client whose names and descriptors are in the recording.
+/// The client of the recorded connection: its kind decides which parts of the recording are
+/// rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// A client of shmipc-go or shmipc-rs (a published peer) with this process id.
@@ -140,7 +141,8 @@ fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     Ok(Some(pending.drain(..length).collect()))
 }
 
-/// The message with [`PID`] in the names that it contains; a message without names stays unchanged.
+/// Returns the message with [`PID`] instead of the process id in the names that it contains. A
+/// message without names stays unchanged.
 fn renamed(message: &[u8], client: Client) -> Result<Vec<u8>> {
     if ![BY_PATH, BY_MEMFD].contains(&message[7]) {
         return Ok(message.to_vec());

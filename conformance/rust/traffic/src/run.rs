@@ -225,8 +225,8 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends a plan and all requests that it announces, and closes the stream right after the last
-    /// request.
+    /// Sends a plan (the message that announces requests) and all its requests, and closes the
+    /// stream right after the last request.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -267,8 +267,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends a plan, and expects from the server all requests that the plan announces, and then the
-    /// end of the stream.
+    /// Sends a plan (the message that announces requests). Expects from the server all requests
+    /// that it announces, and then the end of the stream.
     async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -298,8 +298,8 @@ struct LeaseState {
     requested: u64,
     /// Number of the last `renew` request for which "renewed" was printed.
     printed: u64,
-    /// For each lane, the number of `renew` requests that had arrived when the lane leased its
-    /// present stream.
+    /// For each lane (a concurrent user of the stream pool), the number of `renew` requests that
+    /// had arrived when the lane leased its present stream.
     lanes: Vec<u64>,
 }
 
@@ -318,7 +318,8 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Records that `lane` leased a stream when `request` requests to renew had arrived.
+    /// Records that the lane (a concurrent user of the stream pool) leased a stream when `request`
+    /// requests of `renew` had arrived.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
         state.lanes[lane] = request;

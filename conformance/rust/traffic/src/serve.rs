@@ -171,7 +171,8 @@ async fn tell(sender: &mut impl Sender, report: &SharedReport) -> Result<()> {
     sender.send(&answer).await.context("telling the counts")
 }
 
-/// Fills `message` with the bytes of request number `request` of the plan.
+/// Fills `message` with the bytes of request number `request` of the plan, the message that
+/// announces requests.
 pub(crate) fn make_request(plan: &Plan, request: u64, message: &mut Vec<u8>) {
     message.resize(plan.size(request), 0);
     Pattern::new(plan.seed, request).fill(message);

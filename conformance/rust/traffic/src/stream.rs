@@ -67,7 +67,7 @@ pub trait Client: Send + Sync + 'static {
     /// Takes an idle stream from the pool, or opens a new one if the pool has none.
     fn open(&self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
-    /// Gives a stream back to the pool, which may lease the stream again.
+    /// Gives a stream back to the client's pool, which may lease the stream again.
     fn put_back(&self, stream: Self::Stream) -> impl Future<Output = ()> + Send;
 
     /// Closes all sessions of the client, and returns the library's counters.

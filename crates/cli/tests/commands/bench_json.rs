@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each scenario of `partywall bench` prints JSON lines with all keys.
+//! Tests that each scenario of `partywall bench` prints JSON lines with all keys.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -300,7 +300,7 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
     }
 }
 
-/// Expected result: the keys that the JSON object of every scenario has.
+/// The expected keys in the JSON lines of every scenario of `partywall bench`.
 const KEYS: [&str; 16] = [
     "scenario",
     "transport",

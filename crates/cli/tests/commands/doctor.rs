@@ -88,7 +88,7 @@ fn file_size_limit_is_a_failure_without_a_signal() {
     assert!(finding["advice"].as_str().unwrap().contains("ulimit -f"));
 }
 
-/// Expected result: the subjects of all checks of `doctor`, in order, on a machine where shared
+/// The expected subjects of the findings of `partywall doctor`, in order, on a machine where shared
 /// memory works.
 const SUBJECTS: [&str; 23] = [
     "kernel",

@@ -29,7 +29,7 @@ fn json(target: &str) -> (i32, Value) {
     (code, serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code}: {errors}")))
 }
 
-/// The path of a file or folder of the specification.
+/// Returns the path of `path`, a file or folder below `spec/`.
 fn spec(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec").join(path)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGINT and SIGTERM end a listening command with exit code 128 plus the signal's number, and no
-//! socket file stays.
+//! Tests that SIGINT and SIGTERM end a listening command with exit code 128 plus the signal's
+//! number, and that its socket file is removed.
 
 use crate::program;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream through `connect` and `listen` arrives unchanged, in all lengths and over all
-//! transports, and neither process exceeds its memory limit.
+//! Tests of bytes that are sent through `connect` and `listen`, in several lengths and over all
+//! transports. They arrive unchanged, and neither process exceeds its memory limit.
 //!
 //! ```text
 //!   blocks ─▶ stdin of connect ══ shm, socket, tcp ══▶ listen, its stdout ─▶ the same blocks?

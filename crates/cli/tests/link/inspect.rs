@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect` prints all files of a directory, with live, dead or no owners, reports
-//! a damaged file and continues with the next, and changes no file.
+//! Tests that `partywall link inspect` prints all link files of a directory, whether their owner
+//! lives, has died or has left. It reports a damaged file, continues with the next, and changes no
+//! file.
 
 use crate::{linked, program};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv` are killed with SIGKILL at random moments and restarted. With
-//! `--exactly-once` the output equals the input. With `--at-least-once` no message is missing, and
-//! repeated messages are in order.
+//! Tests that kill `partywall link send` and `recv` with SIGKILL at random moments and restart
+//! them. With `--exactly-once` the output equals the input. With `--at-least-once` no message is
+//! missing, and repeated messages are in order.
 
 use crate::linked;
 use crate::program;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv`: transfers, their end, errors and exit codes.
+//! Tests of `partywall link send` and `recv`: transfers of messages, the end of a transfer, errors
+//! and exit codes.
 
 use crate::linked;
 use crate::program;

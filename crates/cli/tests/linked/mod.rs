@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// system if possible.
 pub struct Ground {
     pub directory: tempfile::TempDir,
-    /// The directory that holds the link files of both ends.
+    /// The directory that holds the link files of sender and receiver.
     pub links: PathBuf,
     pub address: String,
 }
@@ -47,20 +47,21 @@ impl Ground {
         text(&fs::read(self.path(name)).unwrap())
     }
 
-    /// The arguments of a `link send` from the end alice to the end bob, followed by `more`.
+    /// The arguments of the command `link send` with the name alice, which sends to bob, followed
+    /// by `more`.
     pub fn alice<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "send", "--name", "alice", "--peer", "bob", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap()], more].concat()
     }
 
-    /// The arguments of a `link recv` of the end bob, which receives from the end alice, followed
-    /// by `more`.
+    /// The arguments of the command `link recv` with the name bob, which receives from alice,
+    /// followed by `more`.
     pub fn bob<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "recv", "--name", "bob", "--peer", "alice", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap(), "--allow-anonymous"], more].concat()
     }
 
-    /// The output of `partywall link inspect` for both ends.
+    /// The output of `partywall link inspect` for the link files of sender and receiver.
     pub fn inspected(&self) -> String {
         text(&run(&["link", "inspect", "--dir", self.links.to_str().unwrap()]).stdout)
     }

@@ -60,7 +60,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts two proxies that carry plain sockets from `listen` to `to`.
+    /// Starts two proxies: the entry proxy accepts plain sockets at `listen`, and the exit proxy
+    /// connects each of them to the server at `to`.
     pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let shm = format!("unix:{}/shm.sock", directory.path().display());
@@ -138,7 +139,8 @@ impl Socket for UnixStream {
     }
 }
 
-/// Echoes all bytes until the client closes its writing direction, and then closes the socket.
+/// As a server, echoes all bytes until the client closes its writing direction, and then closes the
+/// socket.
 fn echo(mut socket: impl Socket) {
     let mut back = socket.duplicate();
     // A client may reset the connection, which is no error of the server.

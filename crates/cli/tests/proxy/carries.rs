@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two proxies carry all bytes of many connections at once, in both directions.
+//! Tests that two proxies carry all bytes of many connections at once, in both directions.
 
 use crate::proxied;
 
@@ -50,7 +50,7 @@ fn requests_and_replies_of_changing_lengths_are_carried() {
 }
 
 /// Writes the bytes and asserts that the server echoes them. Unlike `exchange`, it reads the echo
-/// while it writes, because the bytes exceed all buffers of the connection.
+/// while it writes, because the bytes may exceed all buffers of the connection.
 fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
     let mut writing = socket.try_clone().unwrap();
     let copy = bytes.to_vec();
@@ -80,7 +80,7 @@ fn end_of_one_direction_leaves_the_other_open() {
     answering.join().unwrap();
     assert!(got == answer);
 
-    // In the following connection the server closes its writing direction before the client closes
+    // Input: a connection in which the server closes its writing direction before the client closes
     // its own.
     let mut client = pair.connect();
     let mut server_end = accept(&server);

@@ -334,8 +334,8 @@ fn control() -> Image {
 
 fn control_skipped() -> Image {
     let unknown = [200, 2, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    // The frame that announces a segment, as a later version might send it: longer than in this
-    // version.
+    // The frame on the control socket that announces a segment, as a later version of the protocol
+    // might send it: longer than in this version.
     let longer = [2, 1, 12, 0, 2, 0, 0, 0, 0xee, 0xee, 0xee, 0xee];
     let bytes =
         [&unknown[..], ControlSegment::new(1).as_bytes(), &[255, 0, 4, 0], &longer].concat();

@@ -34,14 +34,14 @@ The command `cargo run -p partywall-layout --example vectors -- --handshakes spe
 these files. SPEC.md, section 10, says how to read them.
 ";
 
-/// Returns all transcripts, in the order of their rows in the index.
+/// Returns all transcripts of handshakes, in the order of their rows in INDEX.md.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = acceptor::scripts();
     scripts.extend(connector::scripts());
     scripts
 }
 
-/// Writes the transcripts and their index into the folder `directory`.
+/// Writes the transcripts of handshakes, and their INDEX.md, into the folder `directory`.
 pub fn write(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut index = format!("{PREFACE}\n| file | outcome | what it shows |\n|---|---|---|\n");
@@ -54,9 +54,9 @@ pub fn write(directory: &Path) -> io::Result<()> {
     fs::write(directory.join("INDEX.md"), index)
 }
 
-/// One transcript: its lines, and how the handshake ends at the side under test.
+/// The transcript of one handshake: its lines, and how the handshake ends at the side under test.
 pub struct Script {
-    /// Name of the file, without its ending.
+    /// Name of the transcript's file, without the ending `.txt`.
     pub name: String,
     /// The rule of SPEC or the case that the transcript shows, as text for its row in the index.
     pub about: &'static str,
@@ -247,5 +247,5 @@ fn hex(bytes: &[u8], free: &[Range<usize>]) -> String {
 const SIZE: Range<usize> = 32..40;
 /// Feature bits in the HELLO of a peer that can use both shared memory and the socket.
 const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
-/// Size in bytes of the peer's region.
+/// Size in bytes of the region that the peer offers in a transcript.
 const REGION_BYTES: u64 = 64 << 10;

@@ -84,7 +84,8 @@ pub fn golden() -> Vec<Image> {
     ]
 }
 
-/// Returns the images that are no region, so that a tool refuses them.
+/// Returns images that are not the pages of a region, so that a tool such as `partywall inspect`
+/// must refuse them.
 pub fn hostile() -> Vec<Image> {
     let refused = |name: &str, about, bytes: Vec<u8>| Image {
         name: format!("identity-{name}.bin"),
@@ -145,7 +146,8 @@ impl Pages {
         pages
     }
 
-    /// The pages with a value in each field of the identity, and some counters.
+    /// The first two pages of a region with a value in each field that describes its owner, and
+    /// with some counters.
     fn of_app() -> Self {
         let mut pages = Self::new(|header| {
             header.service = SERVICE_SESSION.into();

@@ -17,13 +17,13 @@ use std::path::Path;
 pub struct Row {
     /// Name of the file that contains the row's image.
     pub name: String,
-    /// The kind of the file's content, which says how to read the file.
+    /// The kind of the row's image, such as `frame` or `ring`, which says how to read the file.
     pub kind: String,
     /// Position in the ring at which the reader begins, if the image is a ring or one record of a
     /// link's ring; 0 otherwise.
     pub from: u64,
-    /// The expected result of the reader: the line that states the content, or the number of the
-    /// broken rule.
+    /// The expected result of reading the image: the line that states its content, or the number of
+    /// the broken rule.
     pub expected: String,
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! States of links: one with every field set, and states with contradictory fields (SPEC 13.4).
+//! State records of link files: one with every field set, and others with contradictory fields
+//! (SPEC 13.4).
 //!
 //! Each contradictory state breaks one rule; the checksum of the state is right.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links: those that a reader must understand, and those that it must refuse, each with
-//! the number of the rule that it breaks (SPEC 13.7).
+//! Link files, in which the ends of a link store its messages: those that a reader must understand,
+//! and those that it must refuse, each with the number of the rule that it breaks (SPEC 13.7).
 //!
 //! Each invalid file breaks one rule and no other; its checksums are right, unless the broken rule
 //! is the one about a checksum.

@@ -20,7 +20,7 @@ use partywall_layout::{
 };
 use zerocopy::FromBytes;
 
-/// The longest message that the reader accepts, in bytes.
+/// The longest message, in bytes, that the reader of test images accepts.
 pub const MESSAGE_MAX: u64 = 64 << 10;
 /// Maximum memory that the reader counts as mapped, in bytes: the region and two segments of
 /// `GRAIN_BYTES`, the unit of segment sizes. A peer that announces more breaks a rule.

@@ -15,11 +15,11 @@ use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize, Violati
 use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
-/// The longest message that the reader accepts, in bytes.
+/// The longest message, in bytes, that the reader of session images accepts.
 const MESSAGE_MAX: u64 = 1 << 20;
-/// The credit that each stream has when it is opened, in bytes.
+/// The credit in bytes that the sender of each stream has when the stream is opened.
 const WINDOW: u64 = 1000;
-/// Maximum number of streams of the peer that may be open at the same time.
+/// Maximum number of streams of the peer that the reader of session images allows at the same time.
 const STREAMS_MAX: u32 = 4;
 /// The number of the stream that the reader's own application has opened, and the cost of the
 /// message that the application has sent on that stream.

@@ -125,8 +125,8 @@ async fn a_server_that_stops_answers_what_it_was_asked() {
     let answering = tokio::spawn(async move { post(&client, Vec::new()).await });
     soon("the question", is_asked.recv()).await.unwrap();
     stop.send(()).unwrap();
-    // Expected: the session gets `go_away`, and the server still answers the request that it
-    // received before.
+    // Expected: the stopped server sends `go_away` on the session, and still answers the request
+    // that it received before.
     soon("go_away", session.going_away()).await.unwrap();
     answer.send(true).unwrap();
     let response = soon("the answer", answering).await.unwrap();

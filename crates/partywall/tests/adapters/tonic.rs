@@ -19,7 +19,7 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Code, Status};
 
-/// A running echo service, and a client of it.
+/// A running server of the echo service, and a client of it.
 struct Pair {
     session: Session,
     client: Client,

@@ -70,7 +70,7 @@ fn any_call() -> impl Strategy<Value = Call> {
 
 /// One direction of the channel under test, and the queue that models this direction.
 struct Direction {
-    /// The sender; `None` after it was closed.
+    /// The sender of this direction; `None` after the test has dropped it.
     sender: Option<Sender>,
     receiver: Receiver,
     queue: VecDeque<(usize, u64)>,

@@ -31,7 +31,7 @@ fn says(error: &impl Display, words: &[&str]) {
     }
 }
 
-/// Connects with a time-out that suffices for any peer that answers. Returns the error.
+/// Connects to `address` with a long time-out, and returns the error: the connection must fail.
 fn connect_error(address: &str) -> ConnectError {
     let config = Config::default().handshake_timeout(Duration::from_secs(60));
     partywall::connect_with(address, &config).unwrap_err()
@@ -82,8 +82,8 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // Port 1 stands for a port without listener. A port that the test freed could be bound by
-    // another process before the connect.
+    // Input: addresses without a listener. Port 1 stands for a port without one. A port that the
+    // test freed could be bound by another process before the connect.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =

@@ -44,7 +44,8 @@ impl Home {
         Self { listener, path, refused, _directory: directory }
     }
 
-    /// Drives the listener until it has refused a peer. Returns the reason of the refusal.
+    /// Lets the listener handle events until it has refused a peer. Returns the reason of the
+    /// refusal.
     fn refusal(&mut self) -> String {
         let until = soon();
         while self.refused.lock().unwrap().is_empty() {

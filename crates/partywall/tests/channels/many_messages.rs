@@ -20,8 +20,8 @@ const THREADS: u64 = 4;
 /// Number of bytes at the beginning of a message that a thread sends through the shared sender.
 /// They hold the number of the sending thread and the number of the message.
 const HEAD: usize = 16;
-/// Most bytes of received messages that the receiver keeps without dropping them, so that the
-/// sender can still allocate most of its 64 MiB.
+/// Highest number of bytes of received messages that the receiver holds. The sender can then still
+/// allocate most of its 64 MiB.
 const HELD_BYTES_MAX: usize = 24 << 20;
 /// After this time without a message, the receiver drops one of the messages that it holds.
 const HOLD_TIME: Duration = Duration::from_millis(20);
@@ -224,7 +224,8 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
 
 // The following functions run in the first process, which receives and checks the messages.
 
-/// The number of the next expected message, and the received messages that are still held.
+/// The receiving side of the test: the number of the next expected message, and the received
+/// messages that it has not dropped.
 struct Reader {
     seed: u64,
     alone: u64,
@@ -332,7 +333,7 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
 }
 
 fn pass(kind: Kind, count: u64) -> Duration {
-    // Runs one of these tests at a time, because each uses both processor cores.
+    // A lock for which each test of this file waits, because each uses both processor cores.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seed = 0x5eed_0000 + count;

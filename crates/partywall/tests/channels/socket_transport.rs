@@ -58,8 +58,9 @@ fn write(socket: &Socket, bytes: &[u8]) {
     assert_eq!(socket.write(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
 }
 
-/// `try_recv` makes a bounded number of reads, and may stop exactly at the end of a message. The
-/// receiver must not treat this stop as the end of the stream.
+/// Tests messages that follow each other without a pause. `try_recv` makes a bounded number of
+/// reads, and may stop exactly at the end of a message. The receiver must not treat this stop as
+/// the end of the stream.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);

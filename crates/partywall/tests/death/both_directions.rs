@@ -230,7 +230,8 @@ impl Stage {
     }
 }
 
-/// Checks that only the socket's path and the log files of the killed processes are left.
+/// Checks that the directory has only the listener's socket and the log files of the killed
+/// processes.
 fn nothing_is_left(place: &Directory) {
     let mut files = place.files();
     files.retain(|name| !name.starts_with("log"));

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
-/// Most bytes by which the survivor's resident memory may grow during all kills of one test.
+/// Highest number of bytes by which the survivor's resident memory may grow during all kills of one
+/// test.
 const GROWTH_MAX: u64 = 16 << 20;
 
 const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";

@@ -185,7 +185,8 @@ fn open_reservations_batches_and_looks_do_no_harm_either() {
 const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
-/// How long a surviving child lives: longer than the peer needs to detect the parent's death.
+/// Time for which a forked child lives that outlives its parent: longer than the peer needs to
+/// detect the parent's death.
 const SURVIVAL: Duration = partywall_testkit::TIMEOUT.saturating_mul(2);
 
 /// Code of a second process, which a test kills: connects, forks a child that keeps every

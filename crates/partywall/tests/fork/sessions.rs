@@ -27,7 +27,7 @@ struct Ends {
     streams: (Halves, Halves),
 }
 
-/// Both directions of one end of a stream.
+/// The sending and the receiving half of one end of a stream.
 type Halves = (SendStream, RecvStream);
 
 impl Ends {
@@ -85,7 +85,8 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// A call of a session or stream. Returns the error of the session that the call reported.
+/// A function that makes one call of a session or stream, and returns the session's error that the
+/// call reported.
 type Use = fn(&Session, &mut Halves) -> Option<SessionError>;
 
 /// All calls of a session and a stream that can fail in a forked child. Each call runs in a child

@@ -400,7 +400,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // Expected: the peer gets a REJECT frame for each wrong header.
+        // Expected: the listener sends a REJECT frame for each wrong header of the region.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }

@@ -338,8 +338,8 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);
-    // The listener sends nothing after READY, because the peer would take it for bytes of the
-    // transport.
+    // Expected: the listener sends nothing after its READY, because the peer would take it for
+    // bytes of the transport.
     assert_eq!(wire.receive().0, b"");
     let gone = wire.socket.read(&mut [0; 1], true);
     assert!(matches!(&gone, Ok(0)) || gone.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
@@ -374,7 +374,7 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
     // Case: the peer names the socket in its READY. The listener has sent READY, so it can only
-    // hang up.
+    // close the connection.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);

@@ -175,7 +175,8 @@ fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let (theirs, _) = wire.receive();
     let mut header = RegionHeader::read_from_bytes(header).unwrap();
     if header.session_id == SESSION {
-        // The region's session id must be the nonce in the connector's HELLO.
+        // The region's session id must be the nonce in the connector's HELLO, so that this field
+        // breaks no rule.
         header.session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
     }
     let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);

@@ -77,7 +77,7 @@ fn sent(result: Result<(), SendError>) -> Result<(), Violation> {
 }
 
 /// Uses both directions of a channel as an application does: sends, receives and reads every byte.
-/// Returns the number of received messages, or the violation.
+/// Returns the number of received messages, or the violation that a call reported.
 fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Violation> {
     let started = Instant::now();
     let mut messages = Vec::new();

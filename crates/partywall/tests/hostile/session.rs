@@ -241,8 +241,8 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     }
 }
 
-/// Closing a session waits for sent messages that the peer does not read. During this wait, other
-/// tasks of the runtime must continue.
+/// Input: sessions that end while the peer reads none of their sent messages, so each waits for the
+/// peer. Expected: during this wait, other tasks of the runtime continue.
 #[test]
 fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
     let _together = together();

@@ -13,7 +13,8 @@ use partywall_testkit::hostile::session_home::{STREAMS_MAX, SessionHome};
 use partywall_testkit::{Footprint, Watchdog, alone, together};
 use std::time::Duration;
 
-/// Most bytes by which a flood may make resident memory grow.
+/// Highest number of bytes by which the peer's flood of records may make this process's resident
+/// memory grow.
 const GROWTH_MAX: u64 = 8 << 20;
 /// Code of the violation that reports a broken rule of streams (SPEC 11.2).
 const STREAM: u32 = 16;

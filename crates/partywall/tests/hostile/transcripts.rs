@@ -196,7 +196,8 @@ fn begin_connector(address: String, config: Config) -> JoinHandle<Ended> {
     })
 }
 
-/// The peer of the side under test: sends what the transcript says, and compares the answers.
+/// The peer of the side under test: sends the frames of a transcript, and compares the answers with
+/// the transcript.
 struct Player<'a> {
     name: &'a str,
     socket: Socket,

@@ -193,7 +193,8 @@ impl Drop for End {
     }
 }
 
-/// Returns the number in the line `name:` of a file in /proc.
+/// Returns the number in the line that begins with `name:` in `text`, the content of a file in
+/// /proc.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -247,7 +248,8 @@ fn until_quiet(ends: &[End; 2]) {
     }
 }
 
-/// Returns the number of sessions that the descriptor limit of a process allows.
+/// Returns the number of sessions that the test opens: as many as the descriptor limit of a process
+/// allows, up to [`SESSIONS_MAX`].
 fn sessions() -> u64 {
     let allowed = limits::descriptors().hard.unwrap_or(u64::MAX);
     SESSIONS_MAX.min(allowed.saturating_sub(100) / DESCRIPTORS_PER_END_MAX)

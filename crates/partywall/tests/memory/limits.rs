@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the limits of memory: an error names the limit that was reached, and unused memory is
-//! freed.
+//! Tests of the limits of a channel's shared memory: an error names the limit that was reached, and
+//! unused memory is freed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -346,8 +346,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     while client.try_send(&[3; 900]).is_ok() {
         queued += 1;
     }
-    // The receiver frees ring space that suffices for the first fragment of the next message, but
-    // not for the second.
+    // The receiver takes 11 messages, which frees enough ring space for the first fragment of the
+    // next message, but not for the second.
     for _ in 0..11 {
         assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), [3; 900]);
         queued -= 1;

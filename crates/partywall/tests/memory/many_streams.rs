@@ -87,7 +87,8 @@ fn a_million_streams_leave_nothing_behind() {
     });
 }
 
-/// Waits until every stream has ended, and frees the memory that no stream needs.
+/// Waits until every stream has ended, and then trims both sessions, which frees their unused
+/// shared memory.
 async fn settle(client: &Session, server: &Session) {
     for session in [client, server] {
         session.drained().await.unwrap();

@@ -19,7 +19,7 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     let directory = Directory::new();
     let socket = UnixListener::bind(directory.path("app")).unwrap();
     let address = directory.address("app");
-    // The first peer connects before the second process adopts the socket, which sets the socket's
+    // Input: the first peer connects before the second process adopts the socket and sets its
     // options.
     let first = {
         let address = address.clone();

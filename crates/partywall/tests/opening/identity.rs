@@ -17,7 +17,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-/// A copy of the first pages of each region that this process owns and that states `address`.
+/// Returns a copy of the first two pages of each region of this process that states `address` as
+/// the address of its connection.
 fn regions(address: &str) -> Vec<[u8; IDENTITY_BYTES]> {
     let mut copies = Vec::new();
     for (number, target) in open_descriptors(Process::Own).unwrap() {

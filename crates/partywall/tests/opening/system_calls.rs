@@ -24,11 +24,11 @@ use std::time::Duration;
 /// Number of connections that the traced process opens. During the first one, the process also
 /// reads values that it keeps for later connections.
 const OPENINGS: usize = 8;
-/// Upper bound of the system calls of one side in the opening with the fewest calls, the first
-/// opening excluded.
+/// Upper bound of the system calls with which one side opens a connection. It applies to the
+/// connection with the fewest calls, except the first.
 const CALLS_MAX: usize = 38;
-/// Upper bound of the system calls of one side in any opening. The first opening of a process needs
-/// more calls than later ones.
+/// Upper bound of the system calls with which one side opens any connection. The first connection
+/// of a process needs more calls than later ones.
 const FIRST_CALLS_MAX: usize = 60;
 
 #[test]
@@ -162,8 +162,8 @@ fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     stopped
 }
 
-/// Returns the numbers of the system calls up to the thread's next mark, including those of the
-/// mark itself.
+/// Returns the system calls, by their numbers, up to the traced thread's next mark (a SIGSTOP of
+/// its own), including those of the mark itself.
 fn count(thread: Pid) -> Vec<u64> {
     let mut calls = Vec::new();
     let mut is_entry = true;

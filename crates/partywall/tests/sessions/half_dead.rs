@@ -136,7 +136,8 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
     });
 }
 
-/// Starts tasks that send until the ring is full and then wait for room.
+/// Starts tasks that send on streams until the ring is full, and then wait for room. Each returns
+/// the error that ends its wait.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
     // All streams are opened before a task sends on one, because OPEN would wait as well once the
     // ring is full.
@@ -165,7 +166,8 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     run("waiting calls", 2 * TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("half_dead::idler", kind).await;
-            // The stopped process neither reads the ring, nor answers pings, nor gives credit.
+            // Input: a stopped process, which neither reads the ring, nor answers pings, nor gives
+            // credit.
             assert!(session.ping().await.is_ok());
             let mut receiving = session.open(b"").await.unwrap();
             let recv = tokio::spawn(async move { receiving.recv().await });

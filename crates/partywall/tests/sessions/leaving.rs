@@ -21,7 +21,8 @@ const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
 const ADDRESS: &str = "PARTYWALL_LEAVING_ADDRESS";
 
-/// A configuration with a small ring and a large window, so that room runs out before credit does.
+/// A configuration with a small ring and a large window: a sender runs out of room in the ring
+/// before it runs out of credit.
 fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
 }

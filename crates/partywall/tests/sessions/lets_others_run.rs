@@ -144,8 +144,8 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// A peer on another runtime sends messages without end. During this flood, a timer of the
-/// receiving runtime must still fire.
+/// Input: a peer on another runtime that sends messages without end. Expected: a timer of the
+/// receiving runtime still fires.
 #[test]
 fn a_timer_fires_amid_a_flood() {
     let flooding =

@@ -25,7 +25,7 @@ const SEEDS: u64 = 40;
 /// lack of credit or stream numbers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How, in the plan of the model test, the sender of a direction of a stream ends this direction.
+/// The planned end of one direction of a stream by its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendEnd {
     Close,
@@ -33,8 +33,8 @@ enum SendEnd {
     Reset(u32),
 }
 
-/// How, in the plan of the model test, the receiver of a direction of a stream ends this direction:
-/// after how many messages, and with which code.
+/// The planned end of one direction of a stream by its receiver: the number of messages that it
+/// receives before, and the code with which it stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecvEnd {
     ToTheEnd,
@@ -42,16 +42,16 @@ enum RecvEnd {
     Drop(u64),
 }
 
-/// The plan of one direction of a stream (how many messages, how it ends), and the messages sent so
-/// far.
+/// The model of one direction of a stream: the planned number of messages, the planned end, and the
+/// messages sent so far.
 #[derive(Debug)]
 struct Direction {
     messages: u64,
     send_end: SendEnd,
     recv_end: RecvEnd,
-    /// Length and pattern of each message that was sent or is being sent.
+    /// Length and seed of each message that was sent or is being sent.
     sent: Mutex<Vec<(usize, u64)>>,
-    /// Whether the sender has sent all planned messages.
+    /// Whether the sender has sent all messages that the run plans for this direction.
     is_done: Mutex<bool>,
 }
 
@@ -82,7 +82,7 @@ impl Direction {
     }
 }
 
-/// The plan of one run of the model test, shared by the tasks of the client and of the server.
+/// The random plan of one run of the test, shared by the tasks of the client and of the server.
 struct World {
     seed: u64,
     size_max: u64,
@@ -181,7 +181,8 @@ async fn send_one(
     }
 }
 
-/// Sends the planned messages of one direction, then ends it as planned.
+/// Sends the messages that `model` plans for one direction of a stream, then ends the direction as
+/// planned.
 async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut went = 0;
@@ -222,7 +223,8 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
     }
 }
 
-/// Receives the messages of one direction until it ends or the plan says to stop.
+/// Receives the messages of one direction of a stream, until it ends or `model` plans that the
+/// receiver stops it.
 async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut held = Vec::new();

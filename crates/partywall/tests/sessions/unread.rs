@@ -25,15 +25,16 @@ const ROUNDS: u64 = 50;
 /// Length of a message in bytes: too long for the ring, so each message takes shared memory, of
 /// which all streams of the session use the same amount in common.
 const LEN: usize = 4096;
-/// Upper bound of the sending end's memory in bytes. All streams together need less than half of
-/// it.
+/// Upper bound of the sending session's shared memory in bytes. All streams together need less than
+/// half of it.
 const MEMORY_MAX: u64 = 2 << 20;
 
 /// The metadata of the stream that is never read.
 const NOBODY: &[u8] = b"nobody reads";
 
-/// Sends without pause, whether or not there is credit, until the other streams are done. Checks
-/// the session's memory each time. Returns the stream and the number of sent messages.
+/// Sends on the stream that is never read without pause, whether or not it has credit, until the
+/// other streams are done. Checks the session's memory each time. Returns the stream and the number
+/// of sent messages.
 async fn never_stop(
     session: Session,
     mut stream: Stream,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Helpers of the tests of frameworks (hyper, axum, tonic): the ways to connect two ends, and a
-//! gRPC service written by hand.
+//! Helpers of the tests of frameworks (hyper, axum, tonic): the addresses and transports over which
+//! client and server connect, and a gRPC service written by hand.
 #![allow(dead_code, reason = "no test program uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

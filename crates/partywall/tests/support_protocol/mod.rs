@@ -26,7 +26,8 @@ const HEAD: usize = 12;
 
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Whether the protocol reports that the peer has not yet taken the sent bytes.
+    /// A test sets this flag to make the protocol report that the peer has not yet taken the sent
+    /// bytes.
     pub is_behind: Arc<AtomicBool>,
 }
 

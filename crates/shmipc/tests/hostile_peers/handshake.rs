@@ -13,8 +13,8 @@ use std::os::unix::fs::symlink;
 use std::process::{ChildStdin, Command, Stdio};
 use support_foe::{Foe, Home, Memory, Wire, alone, assert_footprint, footprint};
 
-/// Performs a client's handshake up to the message before the descriptors, and returns the
-/// connection.
+/// As a client, performs the handshake up to the message after which a client sends the
+/// descriptors. Returns the connection.
 fn up_to_descriptors(home: &Home) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -265,7 +265,8 @@ fn paths_that_lead_elsewhere_are_refused() {
     assert_serves(&home);
 }
 
-/// Expected result: a client refuses each server that aborts the handshake or breaks its rules.
+/// Input: servers that abort the handshake or break its rules. Expected: the client refuses each of
+/// them.
 #[test]
 fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let _alone = alone();

@@ -56,7 +56,8 @@ impl Den {
     }
 }
 
-/// Sends messages on the session of the client under test; each may succeed or fail.
+/// As the application of the client under test, sends messages on its session; each may succeed or
+/// fail.
 fn talk(session: &Session, rounds: usize) {
     for round in 0..rounds {
         let deadline = Instant::now() + Duration::from_millis(50);
@@ -121,7 +122,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
         one(&den, seed);
     }
     assert_footprint(before);
-    // The next session gets undamaged memory, because the damaged memory is not reused.
+    // Expected: the next session gets new memory, because the client does not reuse damaged memory.
     let (session, mut foe) = den.pair();
     assert!(foe.memory.region.is_all_free());
     let mut stream = session.open(&[]).unwrap();

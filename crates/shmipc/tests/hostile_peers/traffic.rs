@@ -14,7 +14,7 @@ use partywall_testkit::Random;
 use std::time::Instant;
 use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
-/// Connects a hostile client that has one open stream, on which a message was echoed.
+/// Connects a hostile client and opens one stream, on which the server has echoed a message.
 fn begin(home: &Home) -> Foe {
     let mut foe = Foe::client(&home.path());
     foe.say(2, b"hello");
@@ -128,8 +128,8 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         let free = foe.memory.region.free_counts();
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
-    // The element closes a stream that was never open, and its offset is out of range. The server
-    // ignores the element.
+    // Input: an element that closes a stream that was never open, and whose offset is out of range.
+    // Expected: the server ignores it.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));
@@ -259,7 +259,7 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
-    // The client does not take the echoed answers from the ring, so the answers fill it.
+    // Input: a client that does not take the echoed answers from the ring, so the answers fill it.
     let home = Home::with(config, partywall::Config::default());
     let foe = begin(&home);
     let before = footprint().2;

@@ -84,7 +84,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     let another = MemoryRules { owner: allowed.owner.map(|owner| owner + 1), ..allowed.clone() };
     let error = PeerMemory::path(&directory.join("sub/file"), &another).unwrap_err();
     assert!(matches!(error, BackingError::Owner { .. }), "{error}");
-    // The refused paths were neither removed nor changed.
+    // Expected: the files at the refused paths were neither removed nor changed.
     assert_eq!(fs::read(&secret).unwrap(), [0; 4096]);
     assert!(directory.join("sub/file").exists());
 }
@@ -139,8 +139,8 @@ fn own_memfd_is_sealed_and_stays_writable() {
 fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
     let (backing, map) = Backing::create_memfd("/guarded", 1 << 20).unwrap();
     drop(create_buffer(&backing, map, &CLASSES).unwrap());
-    // The peer's memory as other implementations make it: the same content, in a memfd without
-    // seals.
+    // Input: the peer's memory as shmipc-go and shmipc-rs make it: the same content, in a memfd
+    // without seals.
     let unsealed = create_memfd("unsealed", 1 << 20).unwrap();
     let mut content = Vec::new();
     File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();

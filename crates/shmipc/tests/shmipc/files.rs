@@ -23,7 +23,7 @@ use support_foe::{Foe, Home, Memory, Wire, address, small, until};
 const BUFFER_BYTES: u64 = 1 << 20;
 const QUEUE_ENTRIES: u32 = 64;
 
-/// Creates a client's file as other implementations do: without a lock, and only if the path does
+/// Creates a client's file as shmipc-go and shmipc-rs do: without a lock, and only if the path does
 /// not exist.
 fn made(path: &Path, bytes: u64) -> File {
     let mut options = OpenOptions::new();
@@ -32,7 +32,7 @@ fn made(path: &Path, bytes: u64) -> File {
     file
 }
 
-/// Maps the memory of a client that has the files `queue` and `buffer`.
+/// Creates the files `queue` and `buffer` of a client, and maps them as its memory.
 fn memory(queue: &Path, buffer: &Path) -> Memory {
     let queue_bytes = Queue::size_bytes(QUEUE_ENTRIES).unwrap() as u64;
     let (buffer, queue) = (made(buffer, BUFFER_BYTES), made(queue, queue_bytes));

@@ -40,7 +40,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Opens the memory that the client under test created.
+    /// As the recorded server, maps the memory that the client under test created.
     fn opened(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let region = BufferRegion::map(map(buffer)).unwrap();
         let queue = Queue::map(map(queue), QueueLayout::NATIVE).unwrap();
@@ -48,8 +48,8 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Creates the memory of a recorded client, zeroed and with the default sizes of the other
-    /// implementations.
+    /// Creates the memory of a recorded client, zeroed and with the default sizes of shmipc-go and
+    /// shmipc-rs.
     fn made(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let classes = [(8172, 50), (32_748, 30), (131_052, 20)];
         let classes = classes.map(|(size, percent)| Class { size, percent });
@@ -69,7 +69,8 @@ impl Ends {
         until("it sleeps", || self.producer.mark_working());
     }
 
-    /// Takes from the ring the message that a wake-up has announced.
+    /// Takes the message that a wake-up has announced from the ring on which the side under test
+    /// sends.
     fn take(&mut self) -> Vec<u8> {
         let Element { stream, offset, .. } = self.consumer.pop().unwrap().expect("a message");
         assert_eq!(stream, STREAM);
@@ -308,6 +309,6 @@ const QUESTION: &[u8] = b"?";
 const ANSWER: &[u8] = b"!";
 const BY_PATH: u8 = 0;
 const WAKE_UP: u8 = 1;
-/// Default capacity of a queue in the other implementations, in elements.
+/// Default capacity of a queue in shmipc-go and shmipc-rs, in elements.
 const QUEUE_ENTRIES: u32 = 8192;
 const BUFFER_BYTES: usize = 32 << 20;

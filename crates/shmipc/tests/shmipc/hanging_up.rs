@@ -30,7 +30,7 @@ const MESSAGE_BYTES: usize = (1 << 20) + 4096;
 /// has room for more.
 const LAST_BYTES: usize = 16 << 10;
 
-/// How long a test waits to check that an event does not happen.
+/// Time for which a test waits to check that an event does not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 fn accepted(listener: &Listener) -> Socket {
@@ -233,5 +233,6 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
     drop((foe, taken));
 }
 
-/// The server's limit of unread fallback data in bytes, above which it does not read the socket.
+/// The server's limit, in bytes, of messages from the socket that its application has not read.
+/// Above it, the server does not read the socket.
 const UNREAD_BYTES: u64 = 1 << 20;

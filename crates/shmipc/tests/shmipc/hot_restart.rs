@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_async::{until, within};
 
-/// A server that answers each message with its own name.
+/// A server of the hot restart tests: it answers each message with its own name, so that a test
+/// sees which server was called.
 struct Server {
     shmipc: Shmipc,
     sessions: Arc<Mutex<Vec<Session>>>,

@@ -62,7 +62,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     stream.send(&[7; 1000]).await.unwrap();
     let mut there = accepted.accept().await.unwrap().unwrap();
     let question = there.recv().await.unwrap().unwrap();
-    // While the application holds the message, one slice of the smallest class is allocated.
+    // While the application holds the message, one slice of the smallest size is allocated.
     let held = shmipc.metrics()[0].share_memory;
     assert_eq!(held.capacity_of_share_memory_in_bytes, 32 << 20);
     assert_eq!(held.all_in_used_share_memory_in_bytes, 8172);

@@ -120,7 +120,7 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
         let talking = scope.spawn(move || {
             let (mut round, mut has_closed) = (0_u32, false);
             while !over.load(Ordering::Relaxed) {
-                // The client keeps the ring full all the time, on stream 4.
+                // Input: a client that keeps the ring full all the time with messages on stream 4.
                 if let Some(slice) = foe.memory.region.reserve(8) {
                     let offset = foe.memory.region.send_one(slice).unwrap();
                     while !foe.put(4, offset, 0) {

@@ -31,7 +31,7 @@ fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     })
 }
 
-/// Asserts that no error in the chain of sources repeats the text of another.
+/// Asserts that in the chain of `error` and its sources no text repeats another.
 fn says_once(error: &dyn Error) {
     let whole = error.to_string();
     let mut source = error.source();

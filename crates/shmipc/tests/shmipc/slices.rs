@@ -194,7 +194,7 @@ proptest! {
             }
             prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
-            // Other implementations read all 64 bits of a counter, and calculate slots from them.
+            // shmipc-go and shmipc-rs read all 64 bits of a counter, and calculate slots from them.
             // So all bits must be right.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
             prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
@@ -202,8 +202,8 @@ proptest! {
     }
 }
 
-/// One of two threads that exchange messages: sends messages and receives those of the other
-/// thread.
+/// Runs in each of two threads that exchange messages: sends `messages` messages, and receives
+/// those of the other thread.
 fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, seed: u32) {
     let mut deadline = within(STALL_MAX);
     let (mut sender, mut receiver) = queue.split(side).unwrap();

@@ -8,7 +8,7 @@
 //!      └ queue, buffer: every word             └ the same memory, mapped once more
 //! ```
 //!
-//! This file asserts nothing else: the tests do.
+//! Apart from time-outs, this file asserts nothing: the tests do.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 mod home;
@@ -194,6 +194,6 @@ pub fn assert_footprint(before: (usize, usize, u64)) {
 
 /// Number of mappings that may remain, because the allocator creates mappings, too.
 const MAPPINGS_SLACK: usize = 24;
-/// Upper bound of the resident bytes that a series of sessions may leave behind, for example in the
+/// Upper bound of the growth of resident bytes by a series of sessions, for example in the
 /// allocator.
 const GROWTH_MAX: u64 = 24 << 20;

@@ -41,7 +41,7 @@ impl Line {
     }
 }
 
-/// Content of one file of `spec/shmipc`.
+/// The recording of one handshake: the content of one file of `spec/shmipc`.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The start of the recorded client's names, up to and including its process id.

@@ -192,7 +192,7 @@ impl RegionGame {
         }
     }
 
-    /// Asserts that no byte belongs to two slices of this side.
+    /// Asserts that no byte belongs to two of the slices and messages that this side holds.
     fn check(&self) {
         let mut ranges = Vec::new();
         for slice in &self.slices {
