@@ -145,8 +145,8 @@ func (s *server) answer(stream *shmipc.Stream) error {
 	}
 }
 
-// orderly returns nil for an error that only says that a stream or session ended before a next plan.
-// A plan is the message that announces requests, so such an end is no fault.
+// orderly returns nil for an error that only says that a stream or session ended before a next
+// plan. A plan is the message that announces requests, so such an end is no fault.
 func orderly(err error) error {
 	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
 		return nil
