@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a session that its process has ended still sends its pending records, even if its
+//! Tests that a session still sends its pending records after its process has ended it, even if the
 //! process exits right after. If the peer never reads, the session waits for a bounded time and
 //! then drops the rest.
 #![cfg(feature = "tokio")]

@@ -20,9 +20,9 @@ use std::time::Duration;
 /// Number of seeds with which the model test runs over each transport.
 const SEEDS: u64 = 40;
 /// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because the
-/// test repeats calls that do not wait until they succeed. The most expensive run, seed 4 over a
-/// Unix socket, takes half a second of processor time: both drivers spin, and many calls fail for
-/// lack of credit or stream numbers.
+/// test repeats each call that fails for lack of room, credit or stream numbers. The most expensive
+/// run, seed 4 over a Unix socket, takes half a second of processor time: both drivers spin, and
+/// many calls fail for lack of credit or stream numbers.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The planned end of one direction of a stream by its sender.

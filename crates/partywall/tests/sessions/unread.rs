@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Number of streams besides the unread stream. On each of them, `ROUNDS` requests are sent.
 const OTHERS: u64 = 198;
 const ROUNDS: u64 = 50;
-/// Length of a message in bytes: too long for the ring, so each message takes shared memory, of
-/// which all streams of the session use the same amount in common.
+/// Length of a message in bytes: too long for the ring, so each message takes shared memory, which
+/// all streams of the session have in common.
 const LEN: usize = 4096;
 /// Upper bound of the sending session's shared memory in bytes. All streams together need less than
 /// half of it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded handshake between shmipc-go and shmipc-rs, or of one of them with itself. It is read
-//! from `spec/shmipc`, and written again while a test replays it.
+//! A recorded handshake of published implementations, shmipc-go or shmipc-rs. It is read from
+//! `spec/shmipc`, and written again while a test replays it.
 //!
 //! ```text
 //!   spec/shmipc/v3-memfd-….txt ── Recording ── lines of the peer ──▶ sent to our side
