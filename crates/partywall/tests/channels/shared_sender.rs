@@ -255,8 +255,8 @@ fn trying_waits_for_no_other_thread() {
             while busy.load(Ordering::Relaxed) < 100 {
                 let start = Instant::now();
                 match sender.try_reserve(10) {
-                    // The thread with the long message is not sending a piece of it at this moment,
-                    // so the reservation succeeds and is aborted.
+                    // The thread with the long message has not begun to send it, so the reservation
+                    // succeeds and is aborted.
                     Ok(reserved) => reserved.abort(),
                     Err(TrySendError::Busy) => {
                         busy.fetch_add(1, Ordering::Relaxed);
