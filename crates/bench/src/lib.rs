@@ -9,6 +9,7 @@
 //!                     │
 //!                 scenario/      ping throughput duplex rate oversubscribe parallel connect idle
 //!                     │
+//!                 framework/     grpc http    over byte streams, with feature `frameworks`
 //!                 transport/     shm link uds tcp pipe baseline-spin baseline-eventfd
 //!                     │
 //!                 harness/       parent ◄─ control pipe ─► child     the program, started twice
@@ -27,6 +28,8 @@ mod arguments;
 mod command;
 pub mod figure;
 pub mod former_names;
+#[cfg(feature = "frameworks")]
+mod framework;
 pub mod harness;
 pub mod machine;
 pub mod outcome;

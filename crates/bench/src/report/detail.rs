@@ -33,9 +33,8 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
 /// The text that explains the columns of the table.
 pub const LEGEND: &str = "\
 Percentiles are of all rounds together. Ratios are medians over the rounds [smallest–largest] of p50, or of
-time per operation in throughput, duplex, oversubscribe and parallel. ÷ base: over the round trip of
-baseline-spin at that size. ÷ socket: over the Unix socket. time/op: elapsed time over the operations of all
-streams, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
+time/op where that is given. ÷ base: over the round trip of baseline-spin at that size. ÷ socket: over the Unix
+socket. time/op: elapsed time over all operations that run at once, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
 
 /// Returns the text below the table: those results in `outcomes` that have no column in the table.
 /// It is empty if there are none.
@@ -87,7 +86,7 @@ fn streams(outcomes: &[Outcome]) -> String {
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {
-        let metric = Metric::headline(below.scenario);
+        let metric = Metric::headline(below);
         let ratio = outcome.ratio(metric, find(outcomes, below)?, metric);
         ratio.map(|ratio| spread_name(Some(ratio)))
     };
@@ -137,7 +136,7 @@ fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
     let cell = outcome.cell;
     let at =
         |quantile| percentile(round, cell, quantile).map_or_else(dash, |ns| ns_name(ratio(ns, 1)));
-    let metric = Metric::headline(cell.scenario);
+    let metric = Metric::headline(cell);
     let against = |below: Option<&Outcome>, below_metric| {
         spread_name(below.and_then(|below| outcome.ratio(metric, below, below_metric)))
     };
