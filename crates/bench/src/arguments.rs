@@ -152,12 +152,14 @@ impl Arguments {
         let is_of_frameworks =
             matches!(self.scenario, Some(Choice::Grpc | Choice::Http)) && !self.targets;
         if !is_of_frameworks && !self.in_flight.is_empty() {
-            return Err("--in-flight belongs to `bench grpc` and `bench http`".into());
+            return Some("--in-flight belongs to `bench grpc` and `bench http`".into());
         }
         if is_of_frameworks && !cfg!(feature = "frameworks") {
-            return Err("this program was built without tonic and hyper; build it with \
+            return Some(
+                "this program was built without tonic and hyper; build it with \
                         `cargo build --release --features frameworks`"
-                .into());
+                    .into(),
+            );
         }
         if self.unread >= self.streams() {
             let (unread, streams) = (self.unread, self.streams());
