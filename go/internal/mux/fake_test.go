@@ -123,7 +123,11 @@ func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
 	return true, nil
 }
 
-func (w *fakeConn) WaitRoom() error {
+func (w *fakeConn) Unwritten() func() error { return nil }
+
+func (w *fakeConn) Room() func() error { return w.waitRoom }
+
+func (w *fakeConn) waitRoom() error {
 	for {
 		w.out.mu.Lock()
 		changed, isFull, isOver := w.out.changed, w.out.isFull, w.out.isClosed || w.out.isHungUp
@@ -189,11 +193,12 @@ func (w *fakeConn) CloseWrite() error {
 	return nil
 }
 
-func (w *fakeConn) Close() error {
+func (w *fakeConn) Interrupt() {
 	w.out.change(func() { w.out.isHungUp = true })
 	w.in.change(func() { w.in.isClosed = true })
-	return nil
 }
+
+func (w *fakeConn) Close() { w.Interrupt() }
 
 // testDeadline is how long a test waits for what must happen.
 const testDeadline = 30 * time.Second
@@ -201,16 +206,12 @@ const testDeadline = 30 * time.Second
 // testWindow is the stream window of both sides.
 const testWindow = 8 << 10
 
-// start returns two sessions over a connection, which end with the test.
-func start(t *testing.T, conns [2]Conn) [2]*Session {
+// start returns two sessions over fakes, which end with the test.
+func start(t *testing.T, conns [2]*fakeConn) [2]*Session {
 	t.Helper()
 	var sessions [2]*Session
 	for i, conn := range conns {
 		limits := layout.Limits{MapMax: 1 << 40, MessageMax: 1 << 30, SegmentsMax: 1}
-		var segments *layout.Segments
-		if _, isFake := conn.(*fakeConn); isFake {
-			segments = layout.NewSegments(limits, 1<<39, math.MaxInt32)
-		}
 		state := session.New(session.Config{
 			Role:           uint32(i),
 			Limits:         limits,
@@ -219,15 +220,19 @@ func start(t *testing.T, conns [2]Conn) [2]*Session {
 			PeerMessageMax: 1 << 30,
 			PeerWindow:     testWindow,
 			PeerStreamsMax: 8,
-		}, segments)
+		}, layout.NewSegments(limits, 1<<39, math.MaxInt32))
 		sessions[i] = Start(conn, state, 5*time.Second)
 	}
+	closeAtEnd(t, sessions)
+	return sessions
+}
+
+func closeAtEnd(t *testing.T, sessions [2]*Session) {
 	t.Cleanup(func() {
 		for _, s := range sessions {
 			s.Close(0, "")
 		}
 	})
-	return sessions
 }
 
 // newPair returns two sessions over fakes. All messages must be given back.
@@ -241,7 +246,7 @@ func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 			}
 		}
 	})
-	return start(t, [2]Conn{conns[0], conns[1]}), conns
+	return start(t, conns), conns
 }
 
 // overEach runs a test with a pair of sessions over each connection that there is.
@@ -251,7 +256,7 @@ func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
 		sessions, _ := newPair(t)
 		test(t, sessions)
 	})
-	for _, network := range []string{"unix", "tcp"} {
-		t.Run(network, func(t *testing.T) { test(t, start(t, newSockets(t, network))) })
+	for _, transport := range transports {
+		t.Run(transport.name, func(t *testing.T) { test(t, transport.connect(t)) })
 	}
 }

@@ -353,7 +353,7 @@ func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
 	if err := opened.Send(ctx, []byte("committed")); err != nil {
 		t.Fatal(err)
 	}
-	_ = sessions[0].conn.Close()
+	hangUp(sessions[0])
 	if m, err := accepted.Recv(ctx); err != nil || string(m.Bytes) != "committed" {
 		t.Errorf("%q, %v", m.Bytes, err)
 	}
