@@ -3,6 +3,8 @@
 package session
 
 import (
+	"iter"
+	"maps"
 	"unicode/utf8"
 
 	"partywall.test/go/internal/layout"
@@ -82,6 +84,9 @@ func (s *Session) Err() error { return s.err }
 
 // StreamCount returns the number of streams that have not ended.
 func (s *Session) StreamCount() int { return len(s.streams) }
+
+// Streams returns the streams that have not ended, in no order.
+func (s *Session) Streams() iter.Seq[*Stream] { return maps.Values(s.streams) }
 
 // PeerGoAway returns why this side can open no more streams, if the peer has said so (SPEC 11.6).
 func (s *Session) PeerGoAway() error {

@@ -15,6 +15,8 @@ import (
 //	MayBegin, Begun     ──▶ records of messages     the caller writes these
 //	CloseWrite, Reset, Stop, Abort ──▶ pending records
 type Stream struct {
+	User any // for the caller
+
 	session  *Session
 	number   uint32
 	content  uint16
