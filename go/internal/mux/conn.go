@@ -23,8 +23,8 @@ type Conn interface {
 	// The error of the wait says why there will be none.
 	Room() func() error
 
-	// Unwritten returns a wait until everything that was written has left this process, or nil if it
-	// has. CloseWrite does not wait then.
+	// Unwritten returns a wait until everything that was written has left this process, or nil if
+	// it has. CloseWrite does not wait then.
 	Unwritten() func() error
 
 	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
