@@ -133,7 +133,9 @@ fn each_policy_at_the_end_of_memory_and_back() {
                 BackPressure::Block => assert!(matches!(error, SendError::TimedOut), "{error}"),
                 _ => assert!(matches!(error, SendError::Full), "{error}"),
             }
-            // Segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages.
+            // `memory_max` bounds the segments: those of 256, 256 and 512 KiB hold 2, 2 and 5
+            // messages. The first slab of 48 KiB comes on top, and holds none. One of 112 KiB held
+            // a tenth message, at the cost of 64 KiB more in each region.
             assert!(held.len() >= 9, "a mebibyte holds more than {} messages", held.len());
             assert!(matches!(client.try_send(&[0; LEN]), Err(TrySendError::Full)));
             assert!(matches!(client.sender().try_reserve(LEN), Err(TrySendError::Full)));
@@ -147,6 +149,16 @@ fn each_policy_at_the_end_of_memory_and_back() {
             assert!(message.is_zero_copy() && is_pattern(&message, 3));
         }
     }
+}
+
+#[test]
+fn tenth_message_of_a_mebibyte_fits_with_128_kib_more() {
+    let _alone = alone();
+    let (mut client, mut server) =
+        Kind::SharedMemory.pair(|config| config.memory_max(MIB + (128 << 10)));
+    let (held, error) = exhaust(&mut client, &mut server, 100_000);
+    assert!(matches!(error, SendError::TimedOut), "{error}");
+    assert!(held.len() >= 10, "it holds {} messages", held.len());
 }
 
 #[test]
@@ -168,7 +180,7 @@ fn overflow_at_the_end_of_memory_and_back() {
         });
         check(&held, LEN);
         let zero_copy = held.iter().take_while(|message| message.is_zero_copy()).count();
-        // Segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages.
+        // The segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages, the first slab none.
         assert!((9..30).contains(&zero_copy), "round {round}: {zero_copy} without a copy");
         assert_eq!(sender.stats().overflows - before, 30 - zero_copy as u64);
         held.remove(0);
