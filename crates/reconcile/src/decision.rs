@@ -261,7 +261,7 @@ pub struct Applied {
     pub skip: Option<Skip>,
 }
 
-/// Why a receiver does not apply a decision of the sender. No state was changed.
+/// Reason why a receiver does not apply a decision of the sender. No state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unfit {
     /// The decision does not follow from the two views: a violation by the sender.

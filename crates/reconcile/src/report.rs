@@ -23,7 +23,7 @@ pub enum Direction {
     Incoming,
 }
 
-/// Why a range of messages was skipped or dropped.
+/// Reason why a range of messages was skipped or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The epoch of the range ended before its messages were consumed.
@@ -50,7 +50,7 @@ pub enum Impossible {
     OtherRecord,
 }
 
-/// The range of positions that a [`Report`] is about, with what is unknown of it.
+/// The range of positions that a [`Report`] is about, and whether both its ends are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The first position of the reported range.
@@ -77,7 +77,7 @@ impl Span {
 pub struct Report {
     /// Whether the reporting side sent or received the range.
     pub direction: Direction,
-    /// Why the range was skipped or dropped.
+    /// Reason why the range was skipped or dropped.
     pub cause: Cause,
     /// The epoch in which the messages of the range were sent.
     pub epoch: Epoch,

@@ -160,8 +160,8 @@ impl ReceiverView {
     }
 }
 
-/// Why a view contradicts itself. The caller closes the connection because of a violation; no state
-/// was changed.
+/// Reason why a view is refused: it contradicts itself. The caller closes the connection because of
+/// a violation; no state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// A sender's first record lies beyond its own tail.

@@ -113,8 +113,8 @@ impl Bins {
     }
 
     fn find_above(&self, first: usize, second: usize) -> Option<u32> {
-        // The non-empty lists of the same first level that hold larger chunks than the list of
-        // `units`.
+        // `same` has one bit for each non-empty list of the same first level whose chunks are
+        // larger than those of the list of `units`.
         let same = u32::from(self.second[first]) & (u32::MAX << (second + 1));
         if same != 0 {
             return Some(self.heads[first][same.trailing_zeros() as usize]);

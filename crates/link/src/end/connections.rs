@@ -160,8 +160,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // When the connection ends, all waiting threads are woken, and then find all earlier
-        // changes, too.
+        // The effects in `received` need no notification of their own: when the connection ends,
+        // all waiting threads are woken, and find them.
         state
             .connections
             .index(token)

@@ -80,7 +80,8 @@ pub(super) struct Endpoint {
     group: Arc<GroupInner>,
     config: Config,
     guard: ForkGuard,
-    /// The word of `guard`, which the kernel sets to 0 in a forked child.
+    /// The word of the fork guard `guard`, which the kernel sets to 0 in a forked child. Each check
+    /// for a fork loads this word.
     fork_word: &'static AtomicU64,
     /// The value that `fork_word` has in this process; a forked child finds 0 instead.
     fork_value: u64,
@@ -353,8 +354,8 @@ impl Endpoint {
         state
     }
 
-    /// Closes the fast path, and then reports to the peer that the application acknowledged a
-    /// message there.
+    /// Closes the fast path, after the application acknowledged a message on it, and then reports
+    /// this acknowledgement to the peer.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);

@@ -635,8 +635,9 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// Draws a random id for a new stream, whose tag differs from that of the present one: no
-    /// record that is still in the ring passes for one of the new stream.
+    /// Draws a random id for a new stream, whose tag, by which records show their stream, differs
+    /// from that of the present one. So no record that is still in the ring passes for one of the
+    /// new stream.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();

@@ -629,7 +629,7 @@ impl Entry {
         self.len
     }
 
-    /// The entry for the rest of the message after its first `bytes` bytes.
+    /// The place in the log of the rest of the message, after its first `bytes` bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }

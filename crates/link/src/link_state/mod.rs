@@ -8,7 +8,7 @@
 //!               ─ ack ───▶ store ────▶ consumed slots       │               (one a connection)
 //!               ◀─ events  store ────▶ state page           ┘
 //!
-//!   mod.rs          LinkState: messages out and in, and the two sleeps
+//!   mod.rs          LinkState: messages out and in, sleeping for records or room
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
 //!   fast_path.rs    short messages over shared memory, while no other work is pending
 //!   conn.rs         one connection: its handshake, and the bytes to be written
@@ -451,7 +451,8 @@ impl LinkState {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
         // The delivery is recorded in the store before `take` runs, because the message may crash
-        // its receiver. The seeded fault records it too late.
+        // its receiver. The seeded fault, which a build for fault tests can enable, records it too
+        // late.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -1065,8 +1066,8 @@ impl LinkState {
         event
     }
 
-    /// Records whether the application has been told that the file was adopted after another boot.
-    /// If not, the next owner tells it.
+    /// Records whether the application has taken the events about the adoption of the file after
+    /// another boot. If not, the next owner gets these events again.
     pub(crate) fn set_notified(&mut self, is_notified: bool) {
         self.store.file().into_iter().for_each(|file| file.set_notified(is_notified));
     }

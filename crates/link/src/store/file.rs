@@ -92,7 +92,7 @@ pub struct OwnFile {
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
-    /// The 128 bytes of the control page that hold `consumed`.
+    /// The 128 bytes of the control page with the two slots of `consumed`, the acked offset.
     pub(crate) line: OwnMem,
     /// The rest of the control page, from `asleep_records` on.
     pub(crate) control: OwnMem,
@@ -210,7 +210,7 @@ impl FileHandle {
         Ok(ownership.file().metadata()?.dev())
     }
 
-    /// Records whether the application has been told that the file was adopted.
+    /// Records whether the application has taken the events about the file's adoption.
     pub(crate) fn set_notified(&self, is_notified: bool) {
         self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
     }
@@ -311,8 +311,8 @@ impl Opening<'_> {
     }
 }
 
-/// Makes a link file without a name. If `is_adopted`, its first owner tells the application that
-/// messages may be lost.
+/// Makes a link file without a name. If `is_adopted`, the application of its first owner gets the
+/// event that messages may be lost.
 fn made(
     directory: &Directory,
     key: &Key,

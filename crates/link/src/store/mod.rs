@@ -88,7 +88,7 @@ pub(crate) struct StoreParts {
     /// mapped.
     pub export: Option<Export>,
     /// Whether the store was adopted after another boot with only what it proves, and no
-    /// application has been told.
+    /// application has taken the events about that.
     pub is_adopted: bool,
 }
 

@@ -111,8 +111,8 @@ fn aborted_batch_is_never_visible() {
                 append_when_free(&mut producer, number, 2);
             }
             producer.abort();
-            // Record 6 ends exactly where the second record of the aborted batch began. That record
-            // must not become visible.
+            // Record 6 ends exactly where the second record of the aborted batch began. The aborted
+            // record must not become visible.
             append_when_free(&mut producer, 6, 1);
             producer.publish();
             append_when_free(&mut producer, 7, 2);

@@ -192,8 +192,9 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// Rule: a forged `since` word (bytes consumed since the slot was written) ends the connection if
-/// it claims more bytes than were sent (`is_left`). A word with an impossible value is ignored.
+/// Rule: the connection ends if the client forges the word `since` (bytes acknowledged after the
+/// consumed slot was written) so that it exceeds the sent bytes. In the table, `is_left` says so. A
+/// word with an impossible value is ignored.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
@@ -217,8 +218,9 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Forges the consumed slots in the client's `file`, so that they acknowledge `stream` up to the
-/// position `consumed`. Also changes the word `consumed`, so that the server reads the slots.
+/// Forges the consumed slots in the client's `file` (its record of what it has acknowledged), so
+/// that they acknowledge `stream` up to the position `consumed`. Also changes the word `consumed`,
+/// so that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -251,7 +253,8 @@ fn truncated_peer_file_ends_the_connection_only() {
     }
 }
 
-/// Returns a pair of ends that share memory. The client has sent `count` messages.
+/// Returns a pair of ends that share memory, and their stores. The client has sent `count`
+/// messages, which the server has not received.
 fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);
