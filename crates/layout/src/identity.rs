@@ -227,13 +227,13 @@ impl<'a> RegionIdentity<'a> {
         bytes.and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The counter of the sender with this index, such as [`sending::MESSAGES`].
+    /// The sender's counter with this index, such as [`sending::MESSAGES`].
     #[must_use]
     pub fn sending(&self, index: u64) -> u64 {
         if index < sending::COUNT { self.word(SENDING_COUNTERS + 8 * index) } else { 0 }
     }
 
-    /// The counter of the receiver with this index, such as [`receiving::MESSAGES`].
+    /// The receiver's counter with this index, such as [`receiving::MESSAGES`].
     #[must_use]
     pub fn receiving(&self, index: u64) -> u64 {
         if index < receiving::COUNT { self.word(RECEIVING_COUNTERS + 8 * index) } else { 0 }
