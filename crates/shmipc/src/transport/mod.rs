@@ -77,7 +77,7 @@ pub(crate) struct ConnectionParts {
     pub backing: Vec<Arc<crate::memory::Backing>>,
 }
 
-/// Limits of fallback data on this process's heap.
+/// Limits of fallback data (messages received over the socket) on this process's heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FallbackLimits {
     pub fallback_unread_max: u64,
