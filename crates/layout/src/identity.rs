@@ -201,13 +201,14 @@ impl<'a> RegionIdentity<'a> {
         self.program.printable()
     }
 
-    /// The state of the connection at its owner, such as [`STATE_OPEN`].
+    /// The state of the connection as the region's owner states it, such as [`STATE_OPEN`].
     #[must_use]
     pub fn state(&self) -> u64 {
         self.word(STATE)
     }
 
-    /// The number of the last error of the connection at its owner (SPEC 17); 0 if there was none.
+    /// The number of the connection's last error as the region's owner states it (SPEC 17); 0 if
+    /// there was none.
     #[must_use]
     pub fn last_error(&self) -> u64 {
         self.word(LAST_ERROR)

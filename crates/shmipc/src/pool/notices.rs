@@ -22,7 +22,7 @@ pub(super) struct Notices {
     came: Notify,
 }
 
-/// Entry of the table: the events of one connection that the supervisor has not taken yet.
+/// Entry of [`Notices`]: the events of one connection that the pool's supervisor has not taken yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
     /// Epoch (number) of a hot restart that the server announced on the connection; `None` if it

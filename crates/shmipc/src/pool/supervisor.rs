@@ -393,7 +393,8 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // Once callers see the new place in the view, no new stream is opened on the old session.
+        // Callers choose a session in the view, which holds the new place from now on. So no new
+        // stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {
