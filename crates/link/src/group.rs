@@ -77,10 +77,11 @@ pub(super) trait Member: Send + Sync {
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Number of threads that have taken all links out of the list to check them. Each such thread
-    /// puts back the links that still have events.
+    /// Number of threads that have taken all links out of this list of links with events, to check
+    /// them. Each such thread puts back the links that still have events.
     readers: u32,
-    /// Whether a thread found the list empty while other threads had taken the links out of it.
+    /// Whether a thread found this list of links with events empty while other threads had taken
+    /// the links out of it.
     has_missed: bool,
 }
 

@@ -58,7 +58,8 @@ pub struct Past {
     pub settled: bool,
 }
 
-/// The changes that a side stores in one commit when it leaves or settles an epoch.
+/// The changes that a side stores in one commit when it leaves an epoch, or settles one: compares
+/// its past with the peer's, and reports what neither will consume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The past that replaces the side's stored past.

@@ -34,7 +34,7 @@ use crate::protocol::frame::Attach;
 /// All connections of one end of a link, and the dialer that makes a client's next connection.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
-    /// The dialer of a client; `None` at a server.
+    /// The dialer, which makes a client's next connection; `None` at a server.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
     /// Whether a connection was attached of which the server has not been notified yet.

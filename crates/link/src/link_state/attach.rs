@@ -109,8 +109,8 @@ impl Attachment {
 pub(crate) enum Answer {
     /// The ATTACH was accepted: ATTACHED is queued on the connection.
     Attached(Conn),
-    /// The ATTACH was refused: REFUSE is queued on the connection, and the driver then has to close
-    /// the connection.
+    /// The ATTACH was refused: REFUSE is queued on the connection, and the driver, which has the
+    /// socket, then has to close the connection.
     Refused(Conn, End),
 }
 
@@ -119,7 +119,8 @@ pub(crate) enum Answer {
 pub(super) enum Handled {
     /// The frame was handled, and has not made its connection the present one.
     Unchanged,
-    /// The connection has become the present one. The driver has to close any other connection.
+    /// The connection has become the present one. The driver, which has the sockets, must close any
+    /// other connection.
     Activated,
 }
 

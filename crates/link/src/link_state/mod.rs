@@ -865,8 +865,8 @@ impl LinkState {
         Ok(true)
     }
 
-    /// Ends a connection that broke, or that the driver closes. Returns the reason why the
-    /// connection has ended.
+    /// Ends a connection that broke, or that the driver (the code that has the socket) closes.
+    /// Returns the reason why the connection has ended.
     ///
     /// The reason differs from `end` if the peer's memory breaks the protocol. In that case the
     /// peer may have sent more than was received, and has not finished in good order.
@@ -934,7 +934,8 @@ impl LinkState {
     }
 
     /// Begins to close the connection in good order: queues LEAVE. Both ends keep their
-    /// unacknowledged messages. Once everything is written, the driver can close the connection.
+    /// unacknowledged messages. Once everything is written, the driver, which has the socket, can
+    /// close the connection.
     ///
     /// LEAVE says that all records were sent. While some records are unsent, LEAVE is not queued.
     /// If the connection is then closed, the peer waits for this end to return.
@@ -957,14 +958,16 @@ impl LinkState {
     /// Whether the connection is no longer the present one, because another connection replaced it
     /// or an epoch ended it.
     ///
-    /// The driver must then end the connection, because nothing more may be sent on it.
+    /// The driver, which has the socket, must then end the connection, because nothing more may be
+    /// sent on it.
     #[inline]
     pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
     }
 
     /// Number of bytes of this end's ring that still have to be written to the connection's socket.
-    /// A BLOB counts only with its ring record, however long its message is.
+    /// A BLOB (a message in the slab) counts only with its ring record, however long its message
+    /// is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         conn.unsent_bytes(&self.retained)

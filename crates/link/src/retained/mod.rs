@@ -488,8 +488,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// Returns the record digest at `position`. Returns `None` unless `position` is the base or the
-    /// end of a kept record.
+    /// Returns the record digest at `position`. Returns `None` unless `position` is the base, where
+    /// the first kept record begins, or the end of a kept record.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -506,7 +506,7 @@ impl Retained {
     }
 
     /// Returns a cursor that starts sending at `from`. Returns `None` unless `from` is the base,
-    /// the tail, or the end of a record between them.
+    /// where the first kept record begins, or the end of a published record after the base.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))
@@ -759,7 +759,8 @@ struct Boundaries {
     tail: Boundary,
     open: Boundary,
     inner: VecDeque<Boundary>,
-    /// The minimum distance in bytes between two inner boundaries: a sixteenth of the ring.
+    /// The minimum distance in bytes between two inner boundaries (ends of kept records): a
+    /// sixteenth of the ring.
     apart: u64,
 }
 
@@ -794,7 +795,7 @@ impl Boundaries {
         self.tail = self.open;
     }
 
-    /// Drops the boundaries of the open batch.
+    /// Drops the boundaries (the ends of the records) of the open batch.
     fn abort(&mut self) {
         self.open = self.tail;
         while self.inner.back().is_some_and(|boundary| boundary.position > self.tail.position) {
@@ -836,7 +837,8 @@ impl Boundaries {
     }
 }
 
-/// Returns the digest of a record, which the caller must have checked; `None` for a PAD.
+/// Returns the digest of a record, which the caller must have checked; `None` for a PAD, the filler
+/// at the end of the ring.
 fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
         Kind::CompactRecord => Some(RecordDigest(header.stream)),
@@ -881,6 +883,6 @@ const HEADER: usize = as_usize(HEADER_BYTES);
 
 const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
 
-/// The number of boundaries in a full ring without BLOBs: acknowledged records are freed in steps
-/// of a sixteenth of the ring.
+/// The number of boundaries (noted ends of records) in a full ring without BLOBs: acknowledged
+/// records are freed in steps of a sixteenth of the ring.
 const APART: u64 = 16;

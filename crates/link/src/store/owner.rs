@@ -261,7 +261,8 @@ fn following(seen: &OwnerRecord, own: &Instance, is_adopted: bool) -> OwnerRecor
     .sealed()
 }
 
-/// Reads the owner record in force; `None` while another process writes it, or if it is damaged.
+/// Reads the owner record in force, the newest complete one; `None` while another process writes
+/// it, or if it is damaged.
 fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
     let mut page = [0; OWNER_PAGE_BYTES];
     file.read_exact_at(&mut page, OWNER_OFFSET)

@@ -237,7 +237,7 @@ impl GroupShared {
         self.nudge.notify_one();
     }
 
-    /// Records why the driver task has ended, and wakes all futures.
+    /// Records why the group's driver task has ended, and wakes all futures of the group's links.
     pub(super) fn over(&self, fault: io::Error) {
         let links: Vec<_> = {
             let mut registry = self.registry();
