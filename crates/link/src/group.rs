@@ -229,9 +229,9 @@ impl GroupInner {
         self.links_with_events(false).len()
     }
 
-    /// Returns the listed links that still have events, and removes all other links from the list.
-    /// If `is_reported`, the caller passes the links to the application, and later calls return the
-    /// same links only for messages.
+    /// Returns the links of the group's list that still have events, and removes all others from
+    /// it. If `is_reported`, the caller passes the links to the application, and later calls return
+    /// the same links only for messages.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
         // A thread that reports an event locks the link first and then the list. No thread may lock
         // them in reverse order, so the list's lock is released before any link is locked.

@@ -94,8 +94,8 @@ fn left_sleeper_stays_gone() {
     }
 }
 
-/// A hostile peer may write any sleeper word. That peer gets needless notifications, and the waker
-/// does not panic.
+/// Rule: whatever value a hostile peer writes into its sleeper word, the waker does not panic. The
+/// peer only gets needless notifications.
 #[test]
 fn any_sleeper_word_is_checked_without_panic() {
     let (mut word, seen) = mem::pair(64);

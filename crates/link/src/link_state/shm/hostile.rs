@@ -41,8 +41,9 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // Half of the rounds first try `offer_short`, which leaves all but short compact records to
-        // `pull`. The test checks the messages of both calls.
+        // Half of the rounds first try `offer_short`, which takes only short compact records from
+        // shared memory and leaves all others to `pull`. The test checks the messages of both
+        // calls.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -75,7 +76,8 @@ fn changed_bytes_are_never_a_message() {
 }
 
 /// Chooses an offset in the client's file and a number of bytes, which the hostile client then
-/// changes. Mostly the server reads there next, or they are in the control page.
+/// changes. Mostly the server reads there next, or they are in the control page, which has the
+/// acknowledgements and the sleeper words.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {

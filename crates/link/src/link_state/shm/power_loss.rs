@@ -36,8 +36,8 @@ struct Disk {
 
 impl Disk {
     fn new() -> Self {
-        // The directory is in memory if possible. No real disk is needed: `observed` records each
-        // sync, and so the contents that a disk would have.
+        // The directory is in memory if possible. No real disk is needed: the module `observed` of
+        // `sync.rs` records each sync, and so the contents that a disk would have.
         let memory = tempfile::tempdir_in("/dev/shm");
         let directory = memory.or_else(|_| tempfile::tempdir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
