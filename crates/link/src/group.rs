@@ -59,7 +59,7 @@ pub(super) struct GroupInner {
     members: Mutex<Members>,
 }
 
-/// The links of a group.
+/// The links of a group by their ids, and the id of the next link.
 struct Members {
     next_id: u64,
     links: BTreeMap<MemberId, Weak<Endpoint>>,

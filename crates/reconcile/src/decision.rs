@@ -129,7 +129,7 @@ pub enum Decision {
     /// The direction begins anew with another stream id, because the sender has lost its store: the
     /// file or memory in which it kept its messages.
     Lost {
-        /// The stream that the receiver consumed before.
+        /// The id of the stream that the receiver consumed before, and that the sender has lost.
         of: StreamId,
         /// The positions of the stream `of` that the receiver received but did not consume.
         range: Range,

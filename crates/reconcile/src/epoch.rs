@@ -62,7 +62,8 @@ pub struct Past {
 /// its past with the peer's, and reports what neither will consume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// The past that replaces the side's stored past.
+    /// The past (the streams of an epoch as the side left them) that replaces the side's stored
+    /// past.
     pub past: Option<Past>,
     /// The reports that the commit stores for the application.
     pub reports: Reports,

@@ -65,7 +65,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether the span is known to be empty.
+    /// Whether the range of this span is known to be empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| to <= self.from)
@@ -113,7 +113,7 @@ impl Reports {
     /// epoch, and one spare.
     pub const MAX: usize = 6;
 
-    /// Adds `report`, unless its span is empty.
+    /// Adds `report`, unless its range is empty.
     pub(crate) fn add(&mut self, report: Option<Report>) {
         let Some(report) = report.filter(|report| !report.span.is_empty()) else { return };
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {

@@ -534,7 +534,7 @@ impl Producer {
         self.held_words.push((offset, word));
     }
 
-    /// Stores the words that `put_further` has held back.
+    /// Stores the first words of the batch's further records, which `put_further` has held back.
     #[cold]
     fn store_held_words(&mut self) {
         for (offset, word) in self.held_words.drain(..) {

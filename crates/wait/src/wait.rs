@@ -28,7 +28,7 @@ pub enum Wait {
     /// zero, from the third wait of the process that polled in vain.
     #[default]
     Adaptive,
-    /// Arm, poll once and block, without spinning first.
+    /// Arm (ask the peer to wake this thread), poll once and block, without spinning first.
     Park,
     /// Poll once per period, and ask the peer for no notifications. This strategy suits receivers
     /// for which latency does not matter, such as a log agent.

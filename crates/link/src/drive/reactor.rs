@@ -312,7 +312,7 @@ impl Reactor {
         Ok(External { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
-    /// Wakes the leader if it sleeps in `epoll_wait`.
+    /// Wakes the leader, the thread that polls for the whole group, if it sleeps in `epoll_wait`.
     pub(super) fn notify(&self) {
         // Notifying the reactor's own eventfd does not fail.
         let _ = self.doorbell.notify();

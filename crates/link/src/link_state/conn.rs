@@ -146,7 +146,7 @@ impl Conn {
         self.is_shared
     }
 
-    /// Whether control frames still have to be written.
+    /// Whether control frames still have to be written to the connection's socket.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         self.control_sent < self.control.len()

@@ -31,7 +31,7 @@ pub(crate) enum End {
     Left,
     /// The peer broke the protocol, as the contained violation says.
     Violation(Violation),
-    /// The network failed, for the reason given.
+    /// The network failed, for the reason in the field, as text.
     Broken(String),
 }
 

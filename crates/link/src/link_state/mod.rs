@@ -328,7 +328,7 @@ impl LinkState {
         self.retained.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch.
+    /// Discards all messages of the open batch, which is not published yet.
     pub(crate) fn abort(&mut self) {
         self.attachment.acked_by_batch = None;
         self.retained.abort();
@@ -1158,7 +1158,7 @@ pub(crate) struct DeliveryId {
 /// The effect of the bytes that arrived on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Whether the connection became the present one by these bytes.
+    /// Whether the bytes that arrived made their connection the present one.
     pub(crate) activated: bool,
     /// Whether the bytes brought new messages, or a control frame that was handled.
     pub(crate) has_progress: bool,

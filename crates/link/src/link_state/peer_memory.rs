@@ -75,7 +75,7 @@ pub(crate) enum PeerMappingError {
     /// Another user owns the memory, and could change it.
     #[error("the peer's memory belongs to user {owner}, this process runs as {user}")]
     NotOurs {
-        /// The user id of the memory's owner.
+        /// The user id of the owner of the peer's memory.
         owner: u32,
         /// The effective user id of this process.
         user: u32,
@@ -237,7 +237,7 @@ pub(super) enum Pulled {
 struct Copied {
     ack: Ack,
     footprint: u64,
-    /// The message of the record; `None` if the record is a PAD.
+    /// The message of the record; `None` if the record is a PAD (filler at the end of the ring).
     message: Option<Arrived>,
 }
 

@@ -38,7 +38,7 @@ pub struct Damage {
     /// The position where the damaged record begins. If the base itself is wrong: the base, the
     /// position of the first kept record.
     pub position: Position,
-    /// The kind of the damage.
+    /// The kind of the damage at that position.
     pub what: Flaw,
 }
 

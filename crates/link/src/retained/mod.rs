@@ -444,7 +444,7 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch.
+    /// Discards all messages of the open batch, which is not published yet.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
@@ -609,7 +609,7 @@ pub enum Place {
     CompactRecord,
     /// The message is in the slab, and a BLOB record in the ring gives its offset.
     Slab {
-        /// The offset in the slab, in bytes.
+        /// The offset of the message in the slab, in bytes.
         offset: u64,
     },
 }
@@ -689,13 +689,14 @@ impl Reservation<'_> {
     }
 }
 
-/// The total length of all parts in bytes.
+/// The total length in bytes of all parts of a message.
 #[inline(always)]
 pub fn len_of(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Copies all parts, one after the other, into `room`, whose length is their total length.
+/// Copies all parts of a message, one after the other, into `room`, whose length is their total
+/// length.
 #[inline(always)]
 pub fn join(parts: &[&[u8]], mut room: &mut [u8]) {
     for part in parts {
@@ -728,7 +729,7 @@ impl Default for Gathered {
 /// A boundary: the position where a record ends or a stream starts, with the digest of that record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// The position of the boundary.
+    /// The position where the record ends or the stream starts.
     pub position: Position,
     /// The digest of the record that ends at the position.
     pub digest: RecordDigest,

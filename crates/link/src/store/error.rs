@@ -170,7 +170,7 @@ pub enum StorageError {
     Unsupported {
         /// The path of the directory.
         path: PathBuf,
-        /// The name of the missing feature.
+        /// The name of the feature that the file system lacks.
         what: &'static str,
         /// The error of the system call.
         cause: io::Error,

@@ -359,7 +359,7 @@ fn heap(bytes: u64) -> Option<OwnMem> {
 /// The alignment in bytes that `OwnMem` requires.
 const LINE_ALIGN: usize = 64;
 
-/// [`LINE_BYTES`] as a size in memory.
+/// The length in bytes of a line of the control page as `usize`; it equals [`LINE_BYTES`].
 const LINE: usize = 128;
 
 const _: () = assert!(LINE as u64 == LINE_BYTES);

@@ -127,7 +127,7 @@ pub enum RepairError {
     Damaged {
         /// The path of the damaged file.
         path: PathBuf,
-        /// The contradiction, in words.
+        /// The contradiction between the records and the state, as text.
         words: String,
     },
     /// The link is not in quarantine, and its file is not refused.
