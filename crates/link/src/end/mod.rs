@@ -128,8 +128,8 @@ struct Claim {
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The guard of the state's lock, taken without the monitor. The fast path, the short code for one
-/// message, stays open.
+/// The guard of the state's lock, taken without the monitor, so that the fast path (the short code
+/// for one message) stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
 /// A message that the fast path could not send, and the locked state with which the slow path goes

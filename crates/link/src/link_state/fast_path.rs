@@ -59,7 +59,7 @@ struct Reader {
     /// covers.
     tag: u32,
     next: Position,
-    /// The digest of the peer's record that ends at `next`.
+    /// The digest of the peer's record before the next one, which ends at `next`.
     digest: RecordDigest,
     /// When the consumed position reaches this position, the peer must be notified, because it may
     /// wait for room.

@@ -317,8 +317,8 @@ impl Inbox {
         Ok(Taken::Message(start, ack))
     }
 
-    /// Takes a record of `record` bytes and its `slab` bytes out of `input`, and stores the bytes
-    /// of its message.
+    /// Takes a record of `record` bytes, and the `slab` bytes of its message that follow it, out of
+    /// `input`, and stores the bytes of its message.
     fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
         let whole = record + slab;
         let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };

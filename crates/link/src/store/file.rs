@@ -311,8 +311,8 @@ impl Opening<'_> {
     }
 }
 
-/// Makes a link file without a name. If `is_adopted`, the application of its first owner gets the
-/// event that messages may be lost.
+/// Makes a link file without a name. If `is_adopted`, its first owner tells the application that
+/// messages may be lost.
 fn made(
     directory: &Directory,
     key: &Key,

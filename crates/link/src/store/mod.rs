@@ -319,7 +319,8 @@ impl Store {
     /// The position up to which an earlier owner delivered messages of `stream`, if it recorded
     /// one.
     pub(crate) fn delivered(&self, stream: StreamId) -> Option<Position> {
-        // The word has no checksum. A value that no position can have is corrupt, and ignored.
+        // The word with the delivered position has no checksum. A value that no position can have
+        // is corrupt, and ignored.
         let delivered = self.consumed.delivered(stream.0.get());
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
