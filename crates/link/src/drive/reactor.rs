@@ -291,8 +291,8 @@ impl Reactor {
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
             // The doorbell that wakes the external event loop is drained before the turn, not after
-            // it. So this turn, or the thread that leads now, finds the event for which the doorbell
-            // was notified.
+            // it. So this turn, or the thread that leads now, finds the event for which the
+            // doorbell was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
