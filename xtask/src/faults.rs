@@ -281,6 +281,24 @@ pub const REGISTRY: &[Fault] = &[
     // attempt to send, not before it. Effect: the sender overlooks space that was freed between the
     // two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
+    // Reservations without a lifetime, and views without a guard.
+    fault(
+        "no_notification_of_given_back",
+        &[test(
+            "partywall",
+            "channels",
+            "owned_reservations::memory_given_back_around_arming_is_not_missed",
+        )],
+    ),
+    fault(
+        "no_look_for_given_back",
+        &[test(
+            "partywall",
+            "channels",
+            "owned_reservations::memory_given_back_around_arming_is_not_missed",
+        )],
+    ),
+    fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
     // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
     // the stream. Effect: the peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
