@@ -81,8 +81,13 @@ func TestStoppedPeerOfSession(t *testing.T) {
 				if err := command.Process.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
+				var status syscall.WaitStatus
+				pid, err := syscall.Wait4(command.Process.Pid, &status, syscall.WUNTRACED, nil)
+				if err != nil || !status.Stopped() {
+					t.Fatal(pid, err, status)
+				}
 				stopped, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-				err := session.Ping(stopped)
+				err = session.Ping(stopped)
 				cancel()
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("a stopped peer answers with %v", err)
@@ -135,12 +140,16 @@ func killSender(t *testing.T, w way, listener *SessionListener, after int64) {
 	var group sync.WaitGroup
 	var total atomic.Int64
 	var received [senderStreams]uint64
-	for range senderStreams {
+	var streams [senderStreams]*Stream
+	for i := range streams {
 		stream, err := session.AcceptStream(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stream.Close()
+		streams[i] = stream
+	}
+	for _, stream := range streams {
 		group.Go(func() {
 			count := &received[stream.Metadata()[0]]
 			for {
