@@ -40,6 +40,12 @@ type Sender interface {
 	Close(stream uint32) error
 	// WaitRoom waits until an attempt that returned ErrFull may succeed.
 	WaitRoom() error
+	// Room returns WaitRoom for the attempt that has just returned ErrFull, without its deadline,
+	// for a goroutine that does not use the sender otherwise. The sender may be used meanwhile.
+	Room() func() error
+	// Unwritten returns a wait, as Room does, until everything that was committed has left this
+	// process; or nil if it has. Close does not wait then.
+	Unwritten() func() error
 	// SetDeadline sets the time at which WaitRoom fails.
 	SetDeadline(t time.Time) error
 	// IsLate reports whether the deadline has passed.
