@@ -288,12 +288,6 @@ func TestStoppedPeerIsNotDead(t *testing.T) {
 	})
 }
 
-// exceeds reports whether a process has more of anything than it had.
-func (u used) exceeds(before used) bool {
-	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
-		u.goroutines > before.goroutines
-}
-
 func TestThousandChannelsLeaveNothing(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		listener := listen(t, w)

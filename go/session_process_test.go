@@ -51,7 +51,7 @@ func TestKilledSenderOfStreams(t *testing.T) {
 		}
 		defer listener.Close()
 		for i := range kills {
-			killSender(t, w, listener, int64(1+i*97%1500))
+			killStreamSender(t, w, listener, int64(1+i*97%1500))
 		}
 	})
 }
@@ -131,8 +131,8 @@ func startSender(
 	return command, output, session
 }
 
-// killSender starts the process, and kills it after a number of messages.
-func killSender(t *testing.T, w way, listener *SessionListener, after int64) {
+// killStreamSender starts the process, and kills it after a number of messages.
+func killStreamSender(t *testing.T, w way, listener *SessionListener, after int64) {
 	t.Helper()
 	command, output, session := startSender(t, w, listener)
 	defer session.Close()

@@ -297,9 +297,10 @@ func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 // used are what a process has of the system.
 type used struct{ descriptors, mappings, goroutines int }
 
-func (u used) exceeds(other used) bool {
-	return u.descriptors > other.descriptors || u.mappings > other.mappings ||
-		u.goroutines > other.goroutines
+// exceeds reports whether a process has more of anything than it had.
+func (u used) exceeds(before used) bool {
+	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
+		u.goroutines > before.goroutines
 }
 
 func resources(t *testing.T) used {
