@@ -270,6 +270,24 @@ pub const REGISTRY: &[Fault] = &[
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // Fault: a driver does not wait until the sender of OPEN has registered the stream. Effect: the
     // peer's answer finds no stream.
+    // Reservations without a lifetime, and views without a guard.
+    fault(
+        "no_notification_of_given_back",
+        &[test(
+            "partywall",
+            "channels",
+            "owned_reservations::memory_given_back_around_arming_is_not_missed",
+        )],
+    ),
+    fault(
+        "no_look_for_given_back",
+        &[test(
+            "partywall",
+            "channels",
+            "owned_reservations::memory_given_back_around_arming_is_not_missed",
+        )],
+    ),
+    fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
     // Fault: the credit that a message carries is computed before the outbox is locked. Effect:
     // another thread may send newer credit first.

@@ -152,7 +152,7 @@ fn count_is_parsed_with_units_and_is_not_zero() {
         for (count, says) in [("0", "at least 1"), ("k", "10k"), ("5q", "use k, m or g")] {
             let output = run(&["echo", side[0], side[1], "unix:/x", "-n", count]);
             let errors = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{side:?} {count}: {errors}");
+            assert_eq!(output.status.code(), Some(2), "{side:?} {count}: {errors}");
             assert!(errors.contains(says), "{side:?} {count}: {errors}");
         }
     }
@@ -201,7 +201,7 @@ fn silent_server_is_4_and_missing_server_is_3() {
     let _silent = UnixListener::bind(&path).unwrap();
     assert_eq!(ask().status.code(), Some(4), "nobody answers");
     let both = run(&["echo", "run", "--connect", "unix:/x", "--message", "a", "--size", "5"]);
-    assert_eq!(both.status.code(), Some(1));
+    assert_eq!(both.status.code(), Some(2));
     let framed = run(&["echo", "run", "--connect", "unix:/x", "--message", "a\nb"]);
-    assert_eq!(framed.status.code(), Some(1));
+    assert_eq!(framed.status.code(), Some(2));
 }

@@ -112,7 +112,7 @@ fn completions_are_made_for_each_shell() {
         }
         assert!(!script.contains("bench-child"), "{shell}");
     }
-    assert_eq!(run(&["completions", "nonsense"]).status.code(), Some(1));
+    assert_eq!(run(&["completions", "nonsense"]).status.code(), Some(2));
 }
 
 #[test]
@@ -128,5 +128,5 @@ fn manual_pages_are_made_for_each_command() {
         assert_eq!(prints(&[&["man"], &words(command)[..]].concat()), page, "{name}");
     }
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), COMMANDS.len(), "and no others");
-    assert_eq!(run(&["man", "nonsense"]).status.code(), Some(1));
+    assert_eq!(run(&["man", "nonsense"]).status.code(), Some(2));
 }

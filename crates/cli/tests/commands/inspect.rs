@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use partywall::Listener;
 use partywall_sys::OwnMap;
-use partywall_sys::signal::stop;
+use partywall_sys::signal::{Signal, kill, stop};
+use partywall_testkit::fork::{_exit, fork};
 use program::{Listening, Running, TIMEOUT, partywall, run, text, wait_until};
 use serde_json::Value;
 
@@ -79,7 +80,10 @@ fn both_sides_are_named_by_either_process() {
         let own = &connection["own"];
         assert_eq!((&own["role"], &own["service"]), (&role.into(), &"channel".into()), "{whole}");
         assert_eq!(own["address"], *joined.address);
-        assert_eq!(own["program"], program.to_str().unwrap());
+        assert_eq!(
+            (&own["program"], &own["kind"]),
+            (&program.to_str().into(), &"connection".into())
+        );
         assert_eq!((own["pid"].to_string(), &own["state"]), (pid.clone(), &"open".into()));
         assert!(own["created_ns"].as_u64().unwrap() <= own["changed_ns"].as_u64().unwrap());
         // The peer's region is read through this process, which only a tracer may do.
@@ -132,6 +136,29 @@ fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
 }
 
 #[test]
+fn forked_child_lists_the_connections_of_its_parent_as_inherited() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/forked.sock", directory.path().display());
+    let mut listener = Listener::bind(&*address).unwrap();
+    let connecting = std::thread::spawn(move || partywall::connect(&*address).unwrap());
+    let (accepted, connected) = (listener.accept().unwrap(), connecting.join().unwrap());
+    let child = fork();
+    assert!(child >= 0);
+    if child == 0 {
+        std::thread::sleep(TIMEOUT); // until the parent kills it
+        _exit(0);
+    }
+    let (code, whole) = json(&child.to_string());
+    let (_, printed, _) = inspect(&[&child.to_string()]);
+    kill(child, Signal::KILL).unwrap();
+    assert_eq!(code, SOUND, "{whole}");
+    assert_eq!(whole["connections"].as_array().unwrap().len(), 0, "{whole}");
+    assert!(whole["inherited"].as_array().unwrap().len() >= 2, "{whole}");
+    assert!(printed.contains("inherited: \"/proc/"), "{printed}");
+    drop((accepted, connected));
+}
+
+#[test]
 fn target_without_a_connection_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |target: &str, says: &str| {
@@ -140,6 +167,9 @@ fn target_without_a_connection_is_refused() {
         assert!(errors.contains(says), "{target}: {errors:?} does not say {says:?}");
     };
     refused("4294967295", "there is no process 4294967295");
+    let (code, whole) = json("4294967295");
+    assert_eq!(code, UNREADABLE);
+    assert!(whole["error"].as_str().unwrap().contains("no process 4294967295"), "{whole}");
     refused("/no/such/file", "No such file");
     refused(directory.path().to_str().unwrap(), "is no file");
     refused(env!("CARGO_BIN_EXE_partywall"), "is no region");
@@ -176,5 +206,5 @@ fn copies_of_regions_are_printed_or_refused_as_the_specification_says() {
     let (_, whole) = json(spec("vectors/identity-unknown.bin").to_str().unwrap());
     let own = &whole["connections"][0]["own"];
     assert_eq!((&own["role"], &own["service"]), (&"role 7".into(), &"service 4".into()));
-    assert_eq!((&own["state"], &own["kind"]), (&"state 8".into(), &9.into()));
+    assert_eq!((&own["state"], &own["kind"]), (&"state 8".into(), &"kind 9".into()));
 }

@@ -9,6 +9,7 @@ use partywall_sys::PidFd;
 use partywall_sys::signal::{self, Signal};
 use partywall_testkit::fork::{_exit, fork, in_a_fork};
 use partywall_testkit::{Kind, Second, pattern, soon, variable};
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -45,6 +46,28 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
             server.send(&pattern(70_000, seed)).unwrap();
             assert_eq!(client.recv().unwrap().unwrap(), pattern(70_000, seed));
         }
+    }
+}
+
+#[test]
+fn a_child_leaves_an_owned_reservation_to_its_parent() {
+    for kind in Kind::ALL {
+        let (mut client, mut server) = kind.pair(|config| config);
+        let mut reserved = client.sender().reserve_owned(70_000, None).unwrap();
+        reserved.copy_from_slice(&pattern(70_000, 4));
+        let mut reserved = Some(reserved);
+        assert!(
+            in_a_fork(|| {
+                let inherited = reserved.take().unwrap();
+                let read = std::panic::catch_unwind(AssertUnwindSafe(|| inherited[0]));
+                drop(inherited);
+                read.is_err()
+            }),
+            "{}",
+            kind.name()
+        );
+        client.sender().commit_owned(reserved.take().unwrap(), None).unwrap();
+        assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), pattern(70_000, 4));
     }
 }
 
