@@ -3,7 +3,7 @@
 //! boundaries.
 //!
 //! ```text
-//!   write ─▶ one message of up to 64 KiB, from all slices     read ◀─ rest of the last message
+//!   write ─▶ one message of almost 64 KiB at most            read ◀─ rest of the last message
 //!   shutdown ─▶ CLOSE_WRITE: the peer reads the end                ◀─ the next message
 //! ```
 //!
@@ -16,7 +16,7 @@ use super::stream::{RecvStream, SendStream, Stream};
 use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{REFUSED, StreamSendError};
+use crate::session::{REFUSED, StreamSendError, WRITE_BYTES_MAX};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
@@ -48,9 +48,6 @@ pub struct WriteHalf {
     send: SendStream,
 }
 
-/// Most bytes that one poll of a write sends, as one message. A longer buffer takes further writes,
-/// so that one write needs no unbounded room.
-const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Most messages that one read takes before it lets other tasks run. The limit matters for empty
 /// messages, which fill no buffer.
 const READ_MESSAGES_MAX: u32 = 64;
