@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each way to end has its own exit code and prints the reason on stderr.
+//! Tests that each way in which the command `partywall` can end has its own exit code, and that
+//! stderr states the reason.
 
 use crate::program;
 
@@ -185,7 +186,7 @@ fn advice_names_flags_of_the_command() {
     let silent = format!("unix:{}", silent.display());
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    // The length of a message is limited by the memory of its sender and by that of the peer.
+    // The option `--memory` of the sender and that of the peer each limit the length of a message.
     // Expected result: the error text names the side with the lower limit.
     for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
@@ -234,8 +235,8 @@ fn changed_bytes_are_5() {
     assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
-/// One direction of a faulty relay between two commands. It copies bytes from one socket to the
-/// other, but inverts all bytes of a read that contains the text `SPOIL`.
+/// One direction of a faulty relay between a `listen` and a `connect`. It copies bytes from one
+/// socket to the other, but inverts all bytes of a read that contains the text `SPOIL`.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {

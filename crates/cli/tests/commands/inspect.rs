@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall inspect` of processes that run, that are stopped, and of hostile copies of regions.
+//! Tests of `partywall inspect` with running and stopped processes, and with hostile copies of the
+//! regions of their shared memory.
 
 use crate::program;
 
@@ -29,7 +30,7 @@ fn json(target: &str) -> (i32, Value) {
     (code, serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code}: {errors}")))
 }
 
-/// The path of a file or folder of the specification.
+/// Returns the path of `path`, a file or folder below `spec/`.
 fn spec(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec").join(path)
 }
@@ -38,7 +39,7 @@ fn spec(path: &str) -> PathBuf {
 struct Joined {
     listening: Listening,
     connecting: Running,
-    /// The input of the connecting process; the channel stays open while it is open.
+    /// The stdin of the connecting process. The channel stays open as long as this pipe is open.
     _input: ChildStdin,
     address: String,
     _directory: tempfile::TempDir,
@@ -59,7 +60,7 @@ impl Joined {
         joined
     }
 
-    /// The process ids of the listening and of the connecting process.
+    /// The two process ids as text: that of the listening and that of the connecting process.
     fn pids(&self) -> [String; 2] {
         [self.listening.process.0.id().to_string(), self.connecting.0.id().to_string()]
     }
@@ -86,7 +87,9 @@ fn both_sides_are_named_by_either_process() {
         );
         assert_eq!((own["pid"].to_string(), &own["state"]), (pid.clone(), &"open".into()));
         assert!(own["created_ns"].as_u64().unwrap() <= own["changed_ns"].as_u64().unwrap());
-        // The peer's region is read through this process, which only a tracer may do.
+        // `inspect` reads the peer's region through the memory of the process `pid`, for which it
+        // needs the permission to trace that process. Without the permission, the result has no
+        // peer.
         if connection["peer"].is_null() {
             println!("SKIPPED: reading the memory of a process is not allowed here: {whole}");
             continue;
@@ -103,7 +106,8 @@ fn stopped_process_is_inspected() {
     let pid = joined.listening.process.0.id();
     stop(pid.cast_signed(), Instant::now() + TIMEOUT).unwrap();
     let (code, printed, errors) = inspect(&[&pid.to_string()]);
-    // The region of the peer may be unreadable, the process's own region never is.
+    // `inspect` may lack the permission to read the peer's region. The region of the process itself
+    // is always readable.
     assert!(code == SOUND || code == UNREADABLE, "{errors}");
     assert!(printed.contains("acceptor of a channel at \"unix:/"), "{printed}");
     assert!(printed.contains(": open"), "{printed}");
@@ -120,7 +124,8 @@ fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
     let hostile = spec("hostile/identity-version.bin");
     let mut damaged = OwnMap::create("partywall-region", 64 << 10).unwrap();
     damaged.as_mut_slice()[..8192].copy_from_slice(&fs::read(hostile).unwrap());
-    // An empty region is one that a listener has made in advance.
+    // Input: an empty region, as a listener makes it in advance for its next connection. Expected
+    // result: `inspect` does not report it as damaged.
     let _empty = OwnMap::create("partywall-region", 64 << 10).unwrap();
     let (code, whole) = json(&std::process::id().to_string());
     assert_eq!(code, UNSOUND, "{whole}");

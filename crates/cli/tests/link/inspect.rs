@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect` prints all files of a directory, with live, dead or no owners, reports
-//! a damaged file and continues with the next, and changes no file.
+//! Tests that `partywall link inspect` prints all link files of a directory, whether their owner
+//! lives, has died or has left. It reports a damaged file, continues with the next, and changes no
+//! file.
 
 use crate::{linked, program};
 
@@ -34,8 +35,8 @@ fn own(directory: &Path, local: &str, link: &str) -> OwnFile {
     OwnFile::open(&Directory::open(directory).unwrap(), &key, sizes).unwrap()
 }
 
-/// Copies a link file of the specification into `directory`, under the file name that belongs to
-/// its link.
+/// Copies the link file `name` of the folder `spec/links` into `directory`. The copy has the length
+/// `size`, and the file name that belongs to its link.
 fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
     let images = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links");
     let path = directory.join(Key::new("alice", "bob", "orders").unwrap().file_name());
@@ -195,7 +196,8 @@ fn file_from_before_the_release_is_named_with_the_version_that_finishes_it() {
     }
     assert!(output.contains("\"alice\" with \"bob\", link \"orders\""), "{output}");
     assert!(fs::read(&path).unwrap() == before);
-    // Input: a file whose owner left before owners could close files: its closing is all zeros.
+    // Input: a link file of an older version, in which an owner did not close its file when it
+    // left. The fields `closing` of its owner record are all zeros.
     place(directory.path(), "link-left.bin", 65_536);
     let (code, output, _) = inspect(directory.path(), &[]);
     assert!(code == SOUND && output.contains("base 128, acknowledged 192"), "{output}");

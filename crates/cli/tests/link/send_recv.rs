@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv`: transfers, their end, errors and exit codes.
+//! Tests of `partywall link send` and `recv`: transfers of messages, the end of a transfer, errors
+//! and exit codes.
 
 use crate::linked;
 use crate::program;
@@ -43,8 +44,8 @@ fn once_after_the_sender_has_finished_ends() {
     let finished = once();
     assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
     assert!(finished.stdout.is_empty());
-    // The test writes the sender record that a receiver leaves if it is killed between its last
-    // acknowledgement and the sender's LEAVE.
+    // The test writes the side file `sender` that a receiver leaves if it is killed between its
+    // last acknowledgement and the sender's LEAVE.
     fs::write(ground.file_of("bob", "sender"), "attached\n").unwrap();
     let unfinished = once();
     let errors = text(&unfinished.stderr);
@@ -138,7 +139,7 @@ fn files_that_do_not_belong_together_are_refused() {
     let (code, printed) = fails(&ground.bob(&receiving));
     assert!(code == 1 && printed.contains("it was truncated"), "{printed}");
     // Input: the receiver's link file is missing, so `recv` creates a new one. Expected result:
-    // `recv` refuses to continue the old output.
+    // `recv` refuses to append to the output file of the earlier link.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.file_of("bob", "link")).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
@@ -278,8 +279,9 @@ fn link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
-    // The test waits with `inspect`, which never owns the file. A second receiver that started too
-    // early would become the owner, and the first receiver would end as fenced.
+    // The test waits with `inspect`, which never owns the receiver's file. A second receiver that
+    // started too early would become its owner. The first receiver would then lose the file (it is
+    // fenced) and exit.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);
