@@ -31,8 +31,11 @@ type Sender interface {
 	// Free gives back a reservation that was not sent.
 	Free(r *Reservation)
 
-	// Commit makes what was appended visible to the peer.
+	// Commit makes what was appended visible to the peer. It does not wait.
 	Commit() error
+	// CommitAll is Commit, and waits until nothing of the caller's memory is needed any more. If
+	// the deadline passes before anything was sent, the error is [ErrTimedOut].
+	CommitAll() error
 	// Close appends CLOSE_WRITE and commits. Nothing may follow.
 	Close(stream uint32) error
 	// WaitRoom waits until an attempt that returned ErrFull may succeed.
