@@ -12,7 +12,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// ownRegion is the region of this side, which it alone writes.
+// ownRegion is the region of this side, which it alone writes. Its descriptor stays open, because
+// tools find a region by it.
 type ownRegion struct {
 	*mapping
 	header   layout.Region
