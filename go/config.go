@@ -68,16 +68,16 @@ const (
 	BackPressureOverflow
 )
 
-// A Config has the settings of one side of a connection. The zero value, and nil, is the default.
-// It is not changed once it was passed to a function of this package.
+// A Config has the settings of one side of a connection. The zero value and nil are the default. A
+// Config that was passed to a function of this package must not be changed.
 type Config struct {
 	// Transport says which transports this side accepts.
 	Transport TransportPolicy
 	// Trust says which peers this side trusts.
 	Trust TrustPolicy
-	// Admit returns an error for a peer that is not admitted. If nil, every peer is admitted that
-	// can connect; on an abstract name, which has no permissions, only one of this process's
-	// effective user.
+	// Admit returns an error for a peer that is not admitted. If nil, every peer that can connect
+	// is admitted. An abstract name has no permissions, so there only peers of this process's
+	// effective user are admitted.
 	Admit func(Peer) error
 
 	// Wait says how a goroutine waits.
@@ -89,21 +89,24 @@ type Config struct {
 
 	// HandshakeTimeout bounds connecting, and each handshake of a listener. If zero, it is 5 s.
 	HandshakeTimeout time.Duration
-	// HandshakesMax bounds the handshakes that a listener makes at a time. If zero, it is 64.
+	// HandshakesMax bounds the handshakes that a listener has under way at a time. If zero, it is
+	// 64.
 	HandshakesMax int
 
 	// RingBytes is the size of the ring of this side: a power of two from 4 KiB to 1 GiB. If zero,
 	// it is 64 KiB.
 	RingBytes uint64
-	// MemoryMax bounds the memory of this side for long messages, in bytes. If zero, it is 64 MiB.
+	// MemoryMax bounds the shared memory of this side for long messages, in bytes. If zero, it is
+	// 64 MiB.
 	MemoryMax uint64
-	// MessageMax is the longest message that this side receives, in bytes. If zero, it is that of
+	// MessageMax is the longest message that this side receives, in bytes. If zero, it equals
 	// MemoryMax.
 	MessageMax uint64
 	// MapMax bounds the memory of the peer that this side maps, in bytes. If zero, it is 1 MiB more
 	// than MemoryMax.
 	MapMax uint64
-	// SegmentsMax bounds the segments of the peer's memory. If zero, it is 32.
+	// SegmentsMax bounds the number of segments, pieces of memory for long messages, that the peer
+	// may add to its region. If zero, it is 32.
 	SegmentsMax uint32
 	// PeerBlocksMax bounds the long messages of the peer that this side has not released: a power
 	// of two from 8 to 2^20. If zero, it is 1,024.
@@ -111,11 +114,11 @@ type Config struct {
 	// InlineMax is the longest message that is copied through the ring, in bytes: at most a quarter
 	// of RingBytes, less 16. If zero, it is 1,024.
 	InlineMax int
-	// IdleMemoryTimeout is how long memory for long messages is kept when it is not needed. If
-	// zero, it is 5 s.
+	// IdleMemoryTimeout is the time after which a segment for long messages is freed if no message
+	// needed it. If zero, it is 5 s.
 	IdleMemoryTimeout time.Duration
 
-	// SocketMode is the mode of the socket file of a listener. If zero, it is 0600.
+	// SocketMode has the permission bits of a listener's socket file. If zero, it is 0600.
 	SocketMode fs.FileMode
 	// AllowRemote lets a listener listen on addresses that other hosts reach. TCP is not encrypted,
 	// and identifies no peer.
@@ -125,7 +128,8 @@ type Config struct {
 	OnRefused func(error)
 }
 
-// settings returns those of a connection, and checks them.
+// settings returns the settings of a connection: those of c, and the default for each one that is
+// zero. The error names a setting whose value is not allowed.
 func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, error) {
 	if c == nil {
 		c = &Config{}
@@ -166,7 +170,8 @@ func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, 
 	return s, nil
 }
 
-// listenOptions returns those of a listener.
+// listenOptions returns the options of a listener: those of c, and defaults for those that are
+// zero.
 func (c *Config) listenOptions() wire.ListenOptions {
 	if c == nil {
 		c = &Config{}
@@ -194,7 +199,8 @@ func (c *Config) onRefused() func(error) {
 	return func(err error) { c.OnRefused(wrap("accept", err)) }
 }
 
-// admission returns the rule of admission, which an abstract name has by default.
+// admission returns the function that admits peers at the address a: Admit if it is set; on an
+// abstract name one that admits only this process's user; nil otherwise, which admits all.
 func (c *Config) admission(a wire.Address) func(wire.Peer) error {
 	switch {
 	case c.Admit != nil:
@@ -222,6 +228,6 @@ func orDefault[T comparable](value, byDefault T) T {
 
 const (
 	handshakeTimeout = 5 * time.Second
-	// memoryBound bounds the memory of a side in bytes.
+	// memoryBound is the largest MemoryMax that a Config may have, in bytes.
 	memoryBound = 1 << 46
 )

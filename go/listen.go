@@ -16,8 +16,8 @@ type ChannelListener struct {
 	policy   BackPressure
 }
 
-// ListenChannel listens on an address; nil is the default configuration. A path on which nobody
-// listens any more is taken over.
+// ListenChannel listens on an address. If config is nil, it is the default configuration. A socket
+// file on which no process listens any more is replaced.
 func ListenChannel(address string, config *Config) (*ChannelListener, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {

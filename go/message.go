@@ -13,17 +13,20 @@ type Message struct {
 	message *wire.Message
 }
 
-// Bytes returns the bytes, which are only read. They are not used after [Message.Release].
+// Bytes returns the bytes of the message. The caller only reads them, and only until
+// [Message.Release].
 func (m *Message) Bytes() []byte { return m.message.Bytes() }
 
 // Len returns the size in bytes.
 func (m *Message) Len() int { return len(m.message.Bytes()) }
 
-// Release gives the memory back. Any goroutine may call it; calling it again does nothing.
+// Release frees the memory of the message, for the peer if it lies in the peer's memory. Any
+// goroutine may call it; calling it again does nothing.
 func (m *Message) Release() { m.message.Release() }
 
-// A Reservation is memory for one message, in which its author writes it: over shared memory where
-// the peer will read it. It ends with Commit or Abort, and is used by one goroutine at a time.
+// A Reservation is memory for one message. Over shared memory the peer reads a long message there,
+// so the sender writes it without a copy. A reservation ends with Commit or Abort, and one
+// goroutine uses it at a time.
 type Reservation struct {
 	channel *Channel
 	memory  *wire.Reservation
@@ -51,7 +54,7 @@ func (r *Reservation) Commit(n int) error {
 	return r.channel.commit(memory, uint64(n))
 }
 
-// Abort gives the memory back without sending. After Commit or Abort it does nothing.
+// Abort frees the memory without sending a message. After Commit or Abort it does nothing.
 func (r *Reservation) Abort() {
 	memory := r.memory
 	if memory == nil {
