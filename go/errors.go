@@ -30,10 +30,10 @@ func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
 
 // An Error is any error of this package except [io.EOF] and the errors of a context.
 //
-// 	errors.Is(err, os.ErrDeadlineExceeded)  the deadline has passed; nothing was done
-// 	errors.Is(err, net.ErrClosed)           this side has closed the channel or listener
-// 	errors.Is(err, syscall.EPIPE)           the peer has died or hung up
-// 	errors.Is(err, ErrFull), ErrEmpty       there is no room, or no message, now
+//	errors.Is(err, os.ErrDeadlineExceeded)  the deadline has passed; nothing was done
+//	errors.Is(err, net.ErrClosed)           this side has closed the channel or listener
+//	errors.Is(err, syscall.EPIPE)           the peer has died or hung up
+//	errors.Is(err, ErrFull), ErrEmpty       there is no room, or no message, now
 //
 // It is a [net.Error].
 type Error struct {

@@ -2,8 +2,8 @@
 
 // The program channel-peer is one end of a channel, for tests against other implementations.
 //
-// 	channel-peer serve ADDRESS    prints "ready ADDRESS", echoes every message of every channel
-// 	channel-peer run   ADDRESS    sends messages of each size, checks each byte that comes back
+//	channel-peer serve ADDRESS    prints "ready ADDRESS", echoes every message of every channel
+//	channel-peer run   ADDRESS    sends messages of each size, checks each byte that comes back
 //
 // The command run exits with code 0 only if every byte was right. The command serve ends at the end
 // of its standard input. For each channel, a line of JSON is printed at the channel's end.

@@ -105,8 +105,8 @@ type Outcome struct {
 
 // A Machine is the state machine of one side of a handshake.
 //
-// 	connector   ── HELLO, OFFER ▶  await HELLO, OFFER, READY  ── READY ▶  run
-// 	acceptor    await HELLO, OFFER  ── HELLO, OFFER, READY ▶  await READY ▶ run
+//	connector   ── HELLO, OFFER ▶  await HELLO, OFFER, READY  ── READY ▶  run
+//	acceptor    await HELLO, OFFER  ── HELLO, OFFER, READY ▶  await READY ▶ run
 //
 // After an error the handshake has ended, and the machine has closed each descriptor that it held.
 type Machine struct {
