@@ -9,26 +9,27 @@ import (
 
 // A Conn is a connection after its handshake, in which both sides agreed on a session.
 //
-// The methods that write are called one at a time, under the lock of the session; so are those of
-// the owner of a message. ReadRecord and WaitRoom wait, and are called each by one goroutine at a
-// time, without the lock.
+// The session calls the methods that write one at a time, under its lock, and so it does with those
+// of a message's owner. ReadRecord and WaitRoom wait, so they are called without the lock, each by
+// one goroutine at a time.
 type Conn interface {
 	session.Writer
 
-	// WriteMessage writes records of a message, and returns whether the message is complete. If
-	// not, there is no room now; the call is repeated later. After an error the connection has
-	// ended.
+	// WriteMessage writes the records of a message that are still missing, and returns whether the
+	// message is complete. If not, there is no room now, and the caller repeats the call later.
+	// After an error the connection has ended.
 	WriteMessage(m *Outgoing) (bool, error)
 
-	// WaitRoom waits until there may be more room than the last write found that failed. The error
-	// says why there will be none.
+	// WaitRoom waits until a write that failed for lack of room may succeed. The error says why
+	// there will be no more room.
 	WaitRoom() error
 
 	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
-	// valid until the next call. A whole message comes with the record: DATA, or a BLOB, whose
-	// payload is its body then.
+	// is valid until the next call. The message is set if the record is DATA, or a BLOB, whose
+	// payload is then only its body.
 	//
-	// The error is [io.EOF] if the peer has hung up and everything was read that it had committed.
+	// The error is [io.EOF] if the peer has hung up and every record that it had committed was
+	// read.
 	ReadRecord() (layout.Header, []byte, session.Message, error)
 
 	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
@@ -43,13 +44,13 @@ type Outgoing struct {
 	Stream  uint32
 	Payload []byte
 
-	// Credit is what a BLOB of the stream may carry, if HasCredit. The connection clears HasCredit
-	// when a record has carried it.
+	// Credit is the credit that a BLOB of the stream may carry, if HasCredit is set. The connection
+	// clears HasCredit when a record has carried it.
 	Credit    uint64
 	HasCredit bool
 
-	// HasBegun says that the first record is written; Written counts the bytes that are, if the
-	// message goes in fragments. The connection sets both.
+	// HasBegun says that the message's first record is written. Written counts the payload bytes
+	// that are written, if the message goes in fragments. The connection sets both.
 	HasBegun bool
 	Written  int
 }

@@ -13,7 +13,7 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A Session is one side of a session that any number of goroutines may use.
+// A Session is one side of a session. Any number of goroutines may use it.
 type Session struct {
 	conn   Conn
 	linger time.Duration
@@ -28,15 +28,17 @@ type Session struct {
 	once   sync.Once     // of Close
 }
 
-// Start returns the session over a connection, and starts its driver. Close ends it. The session
-// writes its last records for at most the linger time (SPEC 11.6).
+// Start returns the session over a connection, and starts its driver, the goroutine that reads the
+// records of the peer. [Session.Close] ends both, and waits for at most the linger time until the
+// last records are written (SPEC 11.6).
 func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := &Session{conn: conn, linger: linger, state: state, driven: make(chan struct{})}
 	go s.drive()
 	return s
 }
 
-// Open opens a stream (SPEC 11.2). It waits while as many streams are open as the peer allows.
+// Open opens a stream (SPEC 11.2). While as many streams of this side are open as the peer allows,
+// it waits.
 func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +58,7 @@ func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*S
 	}
 }
 
-// Accept waits for a stream of the peer.
+// Accept waits for the next stream that the peer opens.
 func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +78,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// Ping waits until the peer has answered a question.
+// Ping sends PING, and waits until the peer has answered it.
 func (s *Session) Ping(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +103,8 @@ func (s *Session) GoAway(code uint32) {
 	s.flush()
 }
 
-// PeerGoAway waits until the peer accepts no more streams, and returns the [session.Error] that
-// opening one has then.
+// PeerGoAway waits until the peer has asked this side to open no more streams. It returns the
+// [session.Error] with which [Session.Open] then fails.
 func (s *Session) PeerGoAway(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +151,8 @@ func (s *Session) Err() error {
 // Done returns a channel that is closed once the session is over and its connection closed.
 func (s *Session) Done() <-chan struct{} { return s.driven }
 
-// Close ends the session: all streams end, and the peer gets the code and the reason. It waits
-// until the connection is closed, at most for the linger time.
+// Close ends the session and all its streams, and sends code and reason to the peer. It waits until
+// the connection is closed, at most for the linger time.
 func (s *Session) Close(code uint32, reason string) {
 	s.once.Do(func() { s.close(code, reason) })
 	<-s.driven
@@ -167,14 +169,14 @@ func (s *Session) close(code uint32, reason string) {
 			break
 		}
 	}
-	// An error of the last record changes nothing: the connection is closed in any case.
+	// The error is ignored, because the connection is closed even if CLOSE_WRITE cannot be written.
 	_ = s.conn.CloseWrite()
 	s.mu.Unlock()
 	lingering.set(time.Time{})
 	_ = s.conn.Close()
 }
 
-// drive reads the records of the peer until the connection ends.
+// drive is the driver: it reads the records of the peer until the connection ends.
 func (s *Session) drive() {
 	defer close(s.driven)
 	for s.readNext() {
@@ -182,7 +184,7 @@ func (s *Session) drive() {
 	_ = s.conn.Close()
 }
 
-// readNext reads one record, and returns whether another can follow.
+// readNext reads and applies one record of the peer, and returns whether another may follow.
 func (s *Session) readNext() bool {
 	header, payload, message, err := s.conn.ReadRecord()
 	s.mu.Lock()
@@ -198,7 +200,7 @@ func (s *Session) readNext() bool {
 	if wasOver || s.state.Err() == nil {
 		return true
 	}
-	// The peer has closed in good order, or broken a rule: no more is read (SPEC 11.6).
+	// The peer has closed the session or broken a rule, so the driver reads no more (SPEC 11.6).
 	s.wakeAll()
 	if err == nil {
 		_ = s.conn.CloseWrite()
@@ -215,8 +217,8 @@ func (s *Session) end(err error) {
 	s.wakeAll()
 }
 
-// flush writes what is pending, and returns whether all of it is written. If not, the session waits
-// for room from now on. The lock is held.
+// flush writes the pending records, and returns whether all of them are written. If not, a
+// goroutine waits for room and writes the rest. The lock is held.
 func (s *Session) flush() bool {
 	if !s.state.HasPending() {
 		return true
@@ -236,8 +238,8 @@ func (s *Session) flush() bool {
 	return isDone
 }
 
-// requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those
-// that wait to send. The lock is held.
+// requestRoom starts a goroutine, unless there is one, that waits for room in the connection. It
+// then writes pending records, and wakes the goroutines that wait to send. The lock is held.
 func (s *Session) requestRoom() {
 	if s.isRoomAwaited {
 		return
@@ -257,7 +259,8 @@ func (s *Session) requestRoom() {
 	}()
 }
 
-// wait waits for an event without the lock, which is held before and after.
+// wait waits for an event or for the limit l. The lock is held before and after, but not during the
+// wait.
 func (s *Session) wait(l limit, event *broadcast) error {
 	channel := event.wait()
 	s.mu.Unlock()
@@ -265,7 +268,7 @@ func (s *Session) wait(l limit, event *broadcast) error {
 	return l.wait(channel)
 }
 
-// wake wakes those that wait for what has changed. The lock is held.
+// wake wakes the goroutines that wait for what the event has changed. The lock is held.
 func (s *Session) wake(event session.Event) {
 	if event.Stream != nil {
 		if stream, isUsed := event.Stream.User.(*Stream); isUsed {
@@ -282,7 +285,7 @@ func (s *Session) wake(event session.Event) {
 	}
 }
 
-// wakeAll wakes everybody, because the session is over. The lock is held.
+// wakeAll wakes all goroutines that wait, because the session is over. The lock is held.
 func (s *Session) wakeAll() {
 	for state := range s.state.Streams() {
 		if stream, isUsed := state.User.(*Stream); isUsed {

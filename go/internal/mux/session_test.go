@@ -20,7 +20,7 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// payload returns n bytes that depend on seed.
+// payload returns n bytes, a message of the tests; different seeds give different bytes.
 func payload(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -29,7 +29,7 @@ func payload(n, seed int) []byte {
 	return b
 }
 
-// mustFail fails the test unless err is a [session.Error] with the number and the code.
+// mustFail fails the test unless err is a [session.Error] with this error number and code.
 func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	t.Helper()
 	var e *session.Error
@@ -38,14 +38,15 @@ func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	}
 }
 
-// within returns a context that ends with the test, and at the latest after the deadline of tests.
+// within returns a context that ends with the test, or after testDeadline if that is earlier.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), testDeadline)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Messages of every shape arrive whole and in order, in both directions at once.
+// Both sides of one stream send at once, messages that go as DATA, BLOB and fragments. All arrive
+// whole and in order.
 func TestMessagesArriveInOrder(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
@@ -80,7 +81,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	group.Wait()
 }
 
-// Many streams at once, opened by both sides, carry their own bytes and leave nothing.
+// Both sides open 199 streams at once, write bytes, and compare the echo. Afterwards no stream is
+// left in either session.
 func TestManyStreamsAtOnce(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
@@ -114,7 +116,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	}
 }
 
-// echo sends bytes on a new stream, and compares them with what comes back.
+// echo writes bytes on a new stream, and compares them with those that the peer sends back.
 func echo(ctx context.Context, t *testing.T, s *Session, seed int) {
 	stream, err := s.Open(ctx, 1, nil)
 	if err != nil {
@@ -137,7 +139,8 @@ func echo(ctx context.Context, t *testing.T, s *Session, seed int) {
 	group.Wait()
 }
 
-// A stream that nobody reads holds up no other (SPEC 11.4).
+// SPEC 11.4: a stream whose messages are never received fills its window only. A second stream of
+// the session still carries 1,000 messages.
 func TestUnreadStreamHoldsUpNoOther(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
@@ -167,8 +170,9 @@ func TestUnreadStreamHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: two applications that each wait to send while they take nothing more do not wait for
-// each other's credit for ever, once they have taken what came.
+// SPEC 11.4: on one stream, each side takes two messages, and takes the others only after its own
+// are sent. The last ones need credit, so each side must return credit while it waits for credit
+// itself.
 func TestTwoWaitingSendersGetCredit(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
@@ -244,12 +248,14 @@ func TestEndsOfStreams(t *testing.T) {
 	}
 }
 
-// A message that is given up ends at the peer, and the next one arrives.
+// A message in fragments is given up, because its context is canceled while the queue is full. The
+// peer drops it, and receives the next message of the stream.
 func TestMessageGivenUpInFragments(t *testing.T) {
 	sessions, conns := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
-	// The driver of the peer is held by the lock, so that the long message meets a full queue.
+	// The test holds the lock of the peer's session. Its driver reads nothing, so the queue fills
+	// up.
 	sessions[1].mu.Lock()
 	sending, cancel := context.WithCancel(ctx)
 	go func() {
@@ -293,7 +299,8 @@ func TestPingGoAwayAndDrain(t *testing.T) {
 	}
 }
 
-// Open waits while as many streams are open as the peer allows.
+// The peer allows eight streams. A ninth Open waits until one of them has ended, or its context is
+// canceled.
 func TestOpenWaitsForANumber(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
@@ -336,7 +343,8 @@ func TestCloseOfSessionReachesThePeer(t *testing.T) {
 	<-sessions[1].Done()
 }
 
-// A peer that hangs up without closing is disconnected, which no reader takes for the end.
+// A peer hangs up without closing the session. The reader gets the committed message, and then the
+// error ErrorDisconnected, not the end of the stream.
 func TestDisconnectionIsNoEnd(t *testing.T) {
 	sessions, conns := newPair(t)
 	ctx := within(t)
@@ -353,7 +361,8 @@ func TestDisconnectionIsNoEnd(t *testing.T) {
 	mustFail(t, sessions[1].Ping(ctx), layout.ErrorDisconnected, 0)
 }
 
-// SPEC 11.6: a peer that reads nothing delays the end by the linger time.
+// SPEC 11.6: Close has more records to write than the peer's queue holds, and the peer reads
+// nothing. It gives up after the linger time.
 func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := newFakes()
@@ -376,7 +385,8 @@ func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	})
 }
 
-// A deadline that is moved to the past wakes a reader that waits.
+// A Read that waits fails once the deadline of the stream is set to a past time. Without a deadline
+// the stream can be read again.
 func TestDeadlineInThePastWakesReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)
@@ -405,7 +415,8 @@ func TestDeadlineInThePastWakesReader(t *testing.T) {
 	})
 }
 
-// Close wakes those that wait on the stream, and gives back what Read has not read.
+// Close makes a waiting Read and Write of the stream fail. It also releases a message that Read has
+// read in part.
 func TestCloseOfStreamWakesUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)
@@ -438,7 +449,8 @@ func TestCloseOfStreamWakesUsers(t *testing.T) {
 	})
 }
 
-// A million streams would take long here: the state has a test of its own.
+// 2,000 streams are opened and closed one after another, and none is left. Package session tests a
+// million streams, which would take long here.
 func TestStreamsOneAfterAnotherLeaveNothing(t *testing.T) {
 	sessions, _ := newPair(t)
 	ctx := within(t)
