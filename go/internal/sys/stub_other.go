@@ -83,16 +83,16 @@ func (*Pidfd) IsEnded() (bool, error) { return false, unsupported("pidfd") }
 // Close does nothing.
 func (*Pidfd) Close() {}
 
-// PassCredentials fails: the credentials of this system are others.
+// PassCredentials fails: only Linux has SO_PASSCRED.
 func PassCredentials(int) error { return unsupported("SO_PASSCRED") }
 
 // PassPidfd fails: only Linux has pidfds.
 func PassPidfd(int, bool) error { return unsupported("SO_PASSPIDFD") }
 
-// Send fails: this system uses sockets without descriptors.
+// Send fails: on this system no descriptors are sent over sockets.
 func Send(int, []byte, ...int) (int, error) { return 0, unsupported("sendmsg") }
 
-// Receive fails: this system uses sockets without descriptors.
+// Receive fails: on this system no descriptors are received over sockets.
 func Receive(int, []byte) (Message, error) { return Message{}, unsupported("recvmsg") }
 
 // CheckEventfd fails.
@@ -101,22 +101,22 @@ func CheckEventfd(int) error { return unsupported("eventfd") }
 // SetNonblock fails.
 func SetNonblock(int) error { return unsupported("O_NONBLOCK") }
 
-// SetMode fails: the mode of a socket file is set once it exists.
+// SetMode fails: on this system a listener sets the mode of a socket file after bind has made it.
 func SetMode(int, uint32) error { return unsupported("fchmod of a socket") }
 
 // CloseDescriptor does nothing: no descriptor comes from a peer.
 func CloseDescriptor(int) {}
 
-// EffectiveUID returns the number of no user.
+// EffectiveUID returns the largest number, which is the id of no user.
 func EffectiveUID() uint32 { return ^uint32(0) }
 
-// OverflowUID returns the number of no user.
+// OverflowUID returns the largest number, which is the id of no user.
 func OverflowUID() uint32 { return ^uint32(0) }
 
-// SharesNamespaces reports that nothing is known.
+// SharesNamespaces returns false, because this system has no namespaces to compare.
 func SharesNamespaces(int) bool { return false }
 
-// HasCPUQuota reports that no quota is known.
+// HasCPUQuota returns false, because this system has no control groups.
 func HasCPUQuota() bool { return false }
 
 func closeDescriptor(int) {}

@@ -9,7 +9,7 @@ import (
 
 const limit = 50 * time.Microsecond
 
-// sleepsUntilPoll returns how many waits sleep at once before one polls.
+// sleepsUntilPoll returns how many waits sleep at once before the budget lets one poll.
 func sleepsUntilPoll(b *Budget) int {
 	count := 0
 	for b.Time() == 0 {
@@ -94,7 +94,8 @@ func TestPollFindsWhatComesLater(t *testing.T) {
 	left := 1000 * pollsPerClockRead
 	found := false
 	for range 100 {
-		// Other goroutines may want the processor, which ends a poll early.
+		// A poll ends early if other goroutines want the processor, so the test polls up to 100
+		// times.
 		if b.time, b.skip = time.Hour, 0; b.Poll(Adaptive, func() bool { left--; return left < 0 }) {
 			found = true
 			break
