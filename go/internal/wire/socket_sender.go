@@ -18,8 +18,8 @@ import (
 //	appended records ─▶ parts ── Commit ──▶ the socket takes all
 //	                                   └──▶ rest: a goroutine writes it, until then no room
 //
-// So at most what one Commit published waits in this process, and no call of the sender blocks but
-// WaitRoom.
+// So this process holds at most the bytes of one Commit. Of the sender's calls, only WaitRoom and
+// Close block.
 type socketSender struct {
 	carrier    *socketCarrier
 	messageMax uint64
@@ -41,7 +41,7 @@ func newSocketSender(k *socketCarrier, messageMax uint64) *socketSender {
 	return &socketSender{carrier: k, messageMax: messageMax, over: make(chan struct{})}
 }
 
-// begin checks that the connection can send, and that the last Commit is written.
+// begin checks that the connection can send, and that all bytes of the last Commit are written.
 func (s *socketSender) begin() error {
 	if err := s.carrier.check(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (s *socketSender) begin() error {
 	return nil
 }
 
-// TryMessage appends a message. The caller does not change the payload before Commit.
+// TryMessage appends a message. The caller must not change the payload before Commit.
 func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byt
 	return nil
 }
 
-// add appends a record whose payload is copied if it is short.
+// add appends a record with a copy of its payload.
 func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
 	n := uint32(0)
 	for _, part := range parts {
@@ -108,10 +108,10 @@ func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
 // RecordMax returns the longest payload of a record in bytes.
 func (*socketSender) RecordMax() uint64 { return dataMax }
 
-// CarriesCredit reports that no message does.
+// CarriesCredit returns false, because over a socket no message carries credit.
 func (*socketSender) CarriesCredit(int) bool { return false }
 
-// Reserve returns private memory.
+// Reserve returns private memory for a message.
 func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	if err := s.carrier.check(); err != nil {
 		return nil, err
@@ -122,15 +122,16 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: make([]byte, n), block: ring.Block{}}, nil
 }
 
-// TryReserved appends the message that a reservation holds.
+// TryReserved appends the first n bytes of a reservation as a message.
 func (s *socketSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
 	return s.TryMessage(stream, r.Bytes[:n], Credit{})
 }
 
-// Free does nothing: the memory is private.
+// Free does nothing, because a reservation is private memory.
 func (*socketSender) Free(*Reservation) {}
 
-// Commit writes what was appended. What the socket does not take now, a goroutine writes.
+// Commit writes the appended records. A goroutine writes the bytes that the socket does not take
+// now.
 func (s *socketSender) Commit() error {
 	if len(s.parts) == 0 {
 		return nil
@@ -161,14 +162,15 @@ func (s *socketSender) Commit() error {
 	return nil
 }
 
-// forget drops the open batch, and keeps its memory.
+// forget empties the open batch, and keeps its memory for the next one.
 func (s *socketSender) forget() {
 	s.head = s.head[:0]
 	clear(s.parts)
 	s.parts = s.parts[:0]
 }
 
-// writeLater copies what the socket did not take and starts a goroutine that writes it.
+// writeLater copies the bytes that the socket did not take, and starts a goroutine that writes
+// them.
 func (s *socketSender) writeLater(sent, total int) {
 	rest := make([]byte, 0, total-sent)
 	for _, part := range s.parts {
@@ -182,7 +184,7 @@ func (s *socketSender) writeLater(sent, total int) {
 	go func() {
 		defer close(written)
 		if _, err := s.carrier.conn.Write(rest); err != nil {
-			// After a part of a message nothing can follow (SPEC 8.2).
+			// A part of a record may be written, so no record can follow (SPEC 8.2).
 			s.failed.Store(true)
 			_ = s.carrier.conn.CloseWrite()
 			return
@@ -193,7 +195,8 @@ func (s *socketSender) writeLater(sent, total int) {
 	}()
 }
 
-// Close appends CLOSE_WRITE, also after an interrupt. The direction is shut down behind it.
+// Close appends and writes CLOSE_WRITE, even after an interrupt, and shuts down the writing
+// direction of the socket.
 func (s *socketSender) Close(stream uint32) error {
 	if broken := s.carrier.broken.Load(); broken != nil {
 		return *broken
@@ -216,7 +219,7 @@ func (s *socketSender) Close(stream uint32) error {
 	return nil // a peer that is gone needs no end
 }
 
-// WaitRoom waits until the last Commit is written.
+// WaitRoom waits until all bytes of the last Commit are written.
 func (s *socketSender) WaitRoom() error {
 	if s.writing == nil {
 		return nil
@@ -236,14 +239,14 @@ func (s *socketSender) SetDeadline(t time.Time) error {
 // IsLate reports whether the deadline has passed.
 func (s *socketSender) IsLate() bool { return hasPassed(&s.late.limit) }
 
-// interrupt makes WaitRoom return.
+// interrupt makes a call of WaitRoom return.
 func (s *socketSender) interrupt() {
 	if s.isOver.CompareAndSwap(false, true) {
 		close(s.over)
 	}
 }
 
-// drain waits until all is written, at most for limit, and reports whether it is.
+// drain waits for at most limit until all bytes are written, and reports whether they are.
 func (s *socketSender) drain(limit time.Duration) bool {
 	if s.writing == nil || s.failed.Load() {
 		return !s.failed.Load()
