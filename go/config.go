@@ -16,7 +16,7 @@ import (
 // TransportPolicy says which transports a side accepts.
 type TransportPolicy uint8
 
-// The policies of transports.
+// The values of [TransportPolicy].
 const (
 	// TransportAuto uses shared memory if both sides can, and the socket otherwise.
 	TransportAuto TransportPolicy = iota
@@ -30,7 +30,7 @@ const (
 // One of an untrusted peer is copied first, because the peer could change it.
 type TrustPolicy uint8
 
-// The policies of trust.
+// The values of [TrustPolicy].
 const (
 	// TrustAuto trusts a process that certainly runs as the same user in the same namespaces.
 	TrustAuto TrustPolicy = iota
@@ -43,7 +43,7 @@ const (
 // Wait says how a goroutine waits for a message, or for room.
 type Wait uint8
 
-// The ways to wait.
+// The values of [Wait].
 const (
 	// WaitAdaptive polls for the spin budget and then sleeps. The budget shrinks to nothing while
 	// polling is of no use.
@@ -57,7 +57,7 @@ const (
 // BackPressure says what Send does while there is no room.
 type BackPressure uint8
 
-// The kinds of back-pressure.
+// The values of [BackPressure].
 const (
 	// BackPressureBlock waits for room until the deadline, if there is one.
 	BackPressureBlock BackPressure = iota

@@ -32,7 +32,8 @@ type Reservation struct {
 	memory  *wire.Reservation
 }
 
-// Bytes returns the memory, with the size that was asked for. It holds old bytes of this process.
+// Bytes returns the reserved memory, with the size that was asked for. It may hold old bytes of
+// this process.
 func (r *Reservation) Bytes() []byte {
 	if r.memory == nil {
 		return nil
@@ -40,8 +41,8 @@ func (r *Reservation) Bytes() []byte {
 	return r.memory.Bytes
 }
 
-// Commit sends the first n bytes as one message. It waits for room as [Channel.Send] does; after an
-// error the reservation is over all the same. It panics if n exceeds the size.
+// Commit sends the first n bytes as one message. It waits for room as [Channel.Send] does. Even
+// after an error the reservation has ended. It panics if n exceeds the size.
 func (r *Reservation) Commit(n int) error {
 	memory := r.memory
 	if memory == nil {

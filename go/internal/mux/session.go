@@ -208,7 +208,7 @@ func (s *Session) readNext() bool {
 	return false
 }
 
-// end ends the session because its connection has ended. The lock is held.
+// end ends the session because its connection has ended. The caller holds the session's lock.
 func (s *Session) end(err error) {
 	if errors.Is(err, io.EOF) {
 		err = &session.Error{Number: layout.ErrorDisconnected}
@@ -218,7 +218,7 @@ func (s *Session) end(err error) {
 }
 
 // flush writes the pending records, and returns whether all of them are written. If not, a
-// goroutine waits for room and writes the rest. The lock is held.
+// goroutine waits for room and writes the rest. The caller holds the session's lock.
 func (s *Session) flush() bool {
 	if !s.state.HasPending() {
 		return true
@@ -239,7 +239,8 @@ func (s *Session) flush() bool {
 }
 
 // requestRoom starts a goroutine, unless there is one, that waits for room in the connection. It
-// then writes pending records, and wakes the goroutines that wait to send. The lock is held.
+// then writes pending records, and wakes the goroutines that wait to send. The caller holds the
+// session's lock.
 func (s *Session) requestRoom() {
 	if s.isRoomAwaited {
 		return
@@ -268,7 +269,8 @@ func (s *Session) wait(l limit, event *broadcast) error {
 	return l.wait(channel)
 }
 
-// wake wakes the goroutines that wait for what the event has changed. The lock is held.
+// wake wakes the goroutines that wait for what the event has changed. The caller holds the
+// session's lock.
 func (s *Session) wake(event session.Event) {
 	if event.Stream != nil {
 		if stream, isUsed := event.Stream.User.(*Stream); isUsed {
@@ -285,7 +287,8 @@ func (s *Session) wake(event session.Event) {
 	}
 }
 
-// wakeAll wakes all goroutines that wait, because the session is over. The lock is held.
+// wakeAll wakes all goroutines that wait, because the session is over. The caller holds the
+// session's lock.
 func (s *Session) wakeAll() {
 	for state := range s.state.Streams() {
 		if stream, isUsed := state.User.(*Stream); isUsed {

@@ -158,7 +158,8 @@ func (s *Stream) send(l limit, payload []byte) error {
 }
 
 // trySend writes pending records, and then as much of a message as credit and room allow. If the
-// message is not complete, trySend returns the event to wait for. The lock is held.
+// message is not complete, trySend returns the event to wait for. The caller holds the session's
+// lock.
 func (s *Stream) trySend(m *Outgoing) (bool, *broadcast, error) {
 	if err := s.state.SendErr(); err != nil {
 		return false, nil, err
@@ -197,7 +198,8 @@ func (s *Stream) trySend(m *Outgoing) (bool, *broadcast, error) {
 	return isDone, &s.session.room, nil
 }
 
-// giveUp aborts the message under way if its first record is written. The lock is held.
+// giveUp aborts the message under way if its first record is written. The caller holds the
+// session's lock.
 func (s *Stream) giveUp() {
 	if s.outgoing != nil && s.outgoing.HasBegun {
 		s.state.Abort()

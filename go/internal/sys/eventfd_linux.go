@@ -53,7 +53,8 @@ func (e *Eventfd) Notify() error {
 }
 
 // CheckEventfd returns an error unless a descriptor of the peer can serve as a doorbell: an eventfd
-// that does not block and is no semaphore (SPEC 2.2). If it cannot, the error wraps [ErrNotEventfd].
+// that does not block and is no semaphore (SPEC 2.2). If it cannot, the error wraps
+// [ErrNotEventfd].
 func CheckEventfd(descriptor int) error {
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(descriptor))
 	if err != nil {

@@ -23,7 +23,7 @@ func (*Region) Descriptor() int { return -1 }
 // Memory returns no bytes.
 func (*Region) Memory() mem.Own { return mem.Own{} }
 
-// CloseDescriptor does nothing.
+// CloseDescriptor does nothing, because NewRegion always fails.
 func (*Region) CloseDescriptor() {}
 
 // Unmap does nothing.
@@ -53,10 +53,10 @@ func EventfdOf(int) *Eventfd { return &Eventfd{} }
 // Descriptor returns no descriptor.
 func (*Eventfd) Descriptor() int { return -1 }
 
-// Notify fails.
+// Notify fails: only Linux has eventfds.
 func (*Eventfd) Notify() error { return unsupported("eventfd") }
 
-// Drain fails.
+// Drain fails: only Linux has eventfds.
 func (*Eventfd) Drain() (bool, error) { return false, unsupported("eventfd") }
 
 // Close does nothing.
@@ -74,10 +74,10 @@ func PidfdOf(int) *Pidfd { return &Pidfd{} }
 // Descriptor returns no descriptor.
 func (*Pidfd) Descriptor() int { return -1 }
 
-// PID fails.
+// PID fails: only Linux has pidfds.
 func (*Pidfd) PID() (int, error) { return 0, unsupported("pidfd") }
 
-// IsEnded fails.
+// IsEnded fails: only Linux has pidfds.
 func (*Pidfd) IsEnded() (bool, error) { return false, unsupported("pidfd") }
 
 // Close does nothing.
@@ -95,7 +95,7 @@ func Send(int, []byte, ...int) (int, error) { return 0, unsupported("sendmsg") }
 // Receive fails: on this system no descriptors are received over sockets.
 func Receive(int, []byte) (Message, error) { return Message{}, unsupported("recvmsg") }
 
-// CheckEventfd fails.
+// CheckEventfd fails: only Linux has eventfds.
 func CheckEventfd(int) error { return unsupported("eventfd") }
 
 // SetNonblock fails.
