@@ -9,9 +9,8 @@ import (
 
 // A Conn is a connection after its handshake, in which both sides agreed on a session.
 //
-// The session calls the methods that write one at a time, under its lock, and so it does with those
-// of a message's owner. ReadRecord and WaitRoom wait, so they are called without the lock, each by
-// one goroutine at a time.
+// The methods that write are called one at a time, under the lock of the session. ReadRecord, and
+// what Room returns, wait without the lock, each in one goroutine at a time.
 type Conn interface {
 	session.Writer
 
@@ -20,9 +19,13 @@ type Conn interface {
 	// After an error the connection has ended.
 	WriteMessage(m *Outgoing) (bool, error)
 
-	// WaitRoom waits until a write that failed for lack of room may succeed. The error says why
-	// there will be no more room.
-	WaitRoom() error
+	// Room returns a wait until there may be more room than the last write found, which failed.
+	// The error of the wait says why there will be none.
+	Room() func() error
+
+	// Unwritten returns a wait until everything that was written has left this process, or nil if
+	// it has. CloseWrite does not wait then.
+	Unwritten() func() error
 
 	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
 	// is valid until the next call. The message is set if the record is DATA, or a BLOB, whose
@@ -35,8 +38,11 @@ type Conn interface {
 	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
 	CloseWrite() error
 
-	// Close ends the connection. ReadRecord and WaitRoom return with an error.
-	Close() error
+	// Interrupt makes ReadRecord and the waits for room return with an error, now and later.
+	Interrupt()
+
+	// Close gives up the connection. No call is under way, and none follows.
+	Close()
 }
 
 // An Outgoing is a message that is being sent.

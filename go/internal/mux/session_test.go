@@ -45,10 +45,10 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// Both sides of one stream send at once, messages that go as DATA, BLOB and fragments. All arrive
-// whole and in order.
-func TestMessagesArriveInOrder(t *testing.T) {
-	sessions, _ := newPair(t)
+// Messages of every shape arrive whole and in order, in both directions at once.
+func TestMessagesArriveInOrder(t *testing.T) { overEach(t, messagesArriveInOrder) }
+
+func messagesArriveInOrder(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	lengths := []int{0, 1, 48, fakeDataMax, fakeDataMax + 1, fakeBlobMax, fakeBlobMax + 1, 100_000}
@@ -81,10 +81,10 @@ func TestMessagesArriveInOrder(t *testing.T) {
 	group.Wait()
 }
 
-// Both sides open 199 streams at once, write bytes, and compare the echo. Afterwards no stream is
-// left in either session.
-func TestManyStreamsAtOnce(t *testing.T) {
-	sessions, _ := newPair(t)
+// Many streams at once, opened by both sides, carry their own bytes and leave nothing.
+func TestManyStreamsAtOnce(t *testing.T) { overEach(t, manyStreamsAtOnce) }
+
+func manyStreamsAtOnce(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	const streams = 199
 	var group sync.WaitGroup
@@ -139,10 +139,10 @@ func echo(ctx context.Context, t *testing.T, s *Session, seed int) {
 	group.Wait()
 }
 
-// SPEC 11.4: a stream whose messages are never received fills its window only. A second stream of
-// the session still carries 1,000 messages.
-func TestUnreadStreamHoldsUpNoOther(t *testing.T) {
-	sessions, _ := newPair(t)
+// A stream that nobody reads holds up no other (SPEC 11.4).
+func TestUnreadStreamHoldsUpNoOther(t *testing.T) { overEach(t, unreadStreamHoldsUpNoOther) }
+
+func unreadStreamHoldsUpNoOther(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	unread, _ := mustOpen(t, sessions)
 	filled := make(chan error)
@@ -170,11 +170,11 @@ func TestUnreadStreamHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: on one stream, each side takes two messages, and takes the others only after its own
-// are sent. The last ones need credit, so each side must return credit while it waits for credit
-// itself.
-func TestTwoWaitingSendersGetCredit(t *testing.T) {
-	sessions, _ := newPair(t)
+// SPEC 11.4: two applications that each wait to send while they take nothing more do not wait for
+// each other's credit for ever, once they have taken what came.
+func TestTwoWaitingSendersGetCredit(t *testing.T) { overEach(t, twoWaitingSendersGetCredit) }
+
+func twoWaitingSendersGetCredit(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	var group sync.WaitGroup
@@ -232,18 +232,19 @@ func TestEndsOfStreams(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			sessions, _ := newPair(t)
-			ctx := within(t)
-			opened, accepted := mustOpen(t, sessions)
-			test.act(opened)
-			if test.recv != nil {
-				_, err := accepted.Recv(ctx)
-				test.recv(t, err)
-			}
-			if test.send != nil {
-				test.send(t, accepted.Stopped(ctx))
-				test.send(t, accepted.Send(ctx, nil))
-			}
+			overEach(t, func(t *testing.T, sessions [2]*Session) {
+				ctx := within(t)
+				opened, accepted := mustOpen(t, sessions)
+				test.act(opened)
+				if test.recv != nil {
+					_, err := accepted.Recv(ctx)
+					test.recv(t, err)
+				}
+				if test.send != nil {
+					test.send(t, accepted.Stopped(ctx))
+					test.send(t, accepted.Send(ctx, nil))
+				}
+			})
 		})
 	}
 }
@@ -277,8 +278,9 @@ func TestMessageGivenUpInFragments(t *testing.T) {
 	}
 }
 
-func TestPingGoAwayAndDrain(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestPingGoAwayAndDrain(t *testing.T) { overEach(t, pingGoAwayAndDrain) }
+
+func pingGoAwayAndDrain(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	if err := sessions[0].Ping(ctx); err != nil {
 		t.Fatal(err)
@@ -299,10 +301,10 @@ func TestPingGoAwayAndDrain(t *testing.T) {
 	}
 }
 
-// The peer allows eight streams. A ninth Open waits until one of them has ended, or its context is
-// canceled.
-func TestOpenWaitsForANumber(t *testing.T) {
-	sessions, _ := newPair(t)
+// Open waits while as many streams are open as the peer allows.
+func TestOpenWaitsForANumber(t *testing.T) { overEach(t, openWaitsForANumber) }
+
+func openWaitsForANumber(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	var last [2]*Stream
 	for range 8 {
@@ -324,8 +326,9 @@ func TestOpenWaitsForANumber(t *testing.T) {
 	}
 }
 
-func TestCloseOfSessionReachesThePeer(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestCloseOfSessionReachesThePeer(t *testing.T) { overEach(t, closeOfSessionReachesThePeer) }
+
+func closeOfSessionReachesThePeer(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	if err := opened.Send(ctx, []byte("before")); err != nil {
@@ -343,16 +346,16 @@ func TestCloseOfSessionReachesThePeer(t *testing.T) {
 	<-sessions[1].Done()
 }
 
-// A peer hangs up without closing the session. The reader gets the committed message, and then the
-// error ErrorDisconnected, not the end of the stream.
-func TestDisconnectionIsNoEnd(t *testing.T) {
-	sessions, conns := newPair(t)
+// A peer that hangs up without closing is disconnected, which no reader takes for the end.
+func TestDisconnectionIsNoEnd(t *testing.T) { overEach(t, disconnectionIsNoEnd) }
+
+func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	if err := opened.Send(ctx, []byte("committed")); err != nil {
 		t.Fatal(err)
 	}
-	_ = conns[0].Close()
+	hangUp(sessions[0])
 	if m, err := accepted.Recv(ctx); err != nil || string(m.Bytes) != "committed" {
 		t.Errorf("%q, %v", m.Bytes, err)
 	}
@@ -452,7 +455,10 @@ func TestCloseOfStreamWakesUsers(t *testing.T) {
 // 2,000 streams are opened and closed one after another, and none is left. Package session tests a
 // million streams, which would take long here.
 func TestStreamsOneAfterAnotherLeaveNothing(t *testing.T) {
-	sessions, _ := newPair(t)
+	overEach(t, streamsOneAfterAnotherLeaveNothing)
+}
+
+func streamsOneAfterAnotherLeaveNothing(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	for i := range 2000 {
 		opened, accepted := mustOpen(t, sessions)

@@ -105,6 +105,8 @@ func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	switch {
 	case s.err != nil:
 		return nil, s.err
+	case s.isOutboxClosed:
+		return nil, &Error{Number: layout.ErrorDisconnected}
 	case len(metadata) > layout.MetadataBytesMax:
 		return nil, &Error{Number: layout.ErrorMetadataTooLong}
 	case s.peerGoAway != nil:
@@ -195,6 +197,10 @@ func (s *Session) End(err error) {
 		stream.parts = nil
 	}
 }
+
+// CutOff notes that nothing more can be written, because the peer has hung up. Sending fails from
+// now on. What the peer had written before can still be received, until [Session.End].
+func (s *Session) CutOff() { s.isOutboxClosed = true }
 
 // Receive applies the next record of the peer, whose header was checked. The payload is memory that
 // the peer cannot write. The message m is set if the record has a whole message, and belongs to the

@@ -90,6 +90,8 @@ func (s *Stream) SendErr() error {
 		return &Error{Number: layout.ErrorStreamFinishedHere}
 	case s.session.err != nil:
 		return s.session.streamErr()
+	case s.session.isOutboxClosed:
+		return &Error{Number: layout.ErrorDisconnected}
 	}
 	return nil
 }
@@ -214,7 +216,10 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 		s.isCreditPending = s.isCreditPending || s.isCreditDue()
 		return 0
 	case layout.KindFragmentFirst:
-		s.parts = append([]byte(nil), payload[layout.FragmentPrefixBytes:]...)
+		_, total := s.wire.Assembly.Progress()
+		bytes := payload[layout.FragmentPrefixBytes:]
+		s.parts = make([]byte, len(bytes), min(total, max(uint64(len(bytes)), partsBytes)))
+		copy(s.parts, bytes)
 		return 0
 	}
 	s.parts = append(s.parts, payload...)
@@ -226,8 +231,11 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	return Readable
 }
 
-// took counts the cost of a message that the application has taken. It makes CREDIT pending if the
-// peer may wait for it (SPEC 11.4).
+// partsBytes is the first memory of a message that comes in fragments, unless it is shorter.
+const partsBytes = 64 << 10
+
+// took counts a message that the application has taken, and makes the credit pending that must not
+// wait (SPEC 11.4).
 func (s *Stream) took(cost uint64) {
 	s.taken += cost
 	if s.life.receiving != isOpen {

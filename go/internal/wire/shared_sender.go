@@ -282,7 +282,10 @@ func (p *sharedSender) Commit() error {
 	return nil
 }
 
-// storeCounts publishes the counters that change seldom, such as the number of sleeps.
+// CommitAll is Commit: the ring has all.
+func (p *sharedSender) CommitAll() error { return p.Commit() }
+
+// storeCounts stores the counters that seldom change.
 func (p *sharedSender) storeCounts() {
 	store := func(counter, value uint64) {
 		p.memory.own.control.Store(layout.ControlSendingCounters+8*counter, value)
