@@ -54,7 +54,7 @@ func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*S
 		if !errors.Is(err, session.ErrNoNumber) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +74,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 		if !errors.Is(err, session.ErrEmpty) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +90,7 @@ func (s *Session) Ping(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func (s *Session) PeerGoAway(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (s *Session) Drained(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (s *Session) close(code uint32, reason string) {
 	var lingering deadline
 	lingering.set(time.Now().Add(s.linger))
 	isWritten := s.isWritten()
-	for !isWritten && s.wait(limit{deadline: &lingering}, &s.room) == nil {
+	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait()) == nil {
 		isWritten = s.isWritten()
 	}
 	if isWritten || s.conn.Unwritten() == nil {
@@ -302,13 +302,11 @@ func (s *Session) requestRoom(wait func() error) {
 	})
 }
 
-// wait waits for an event or for the limit l. The lock is held before and after, but not during the
-// wait.
-func (s *Session) wait(l limit, event *broadcast) error {
-	channel := event.wait()
+// wait waits for an event without the lock, which is held before and after.
+func (s *Session) wait(l limit, event <-chan struct{}) error {
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	return l.wait(channel)
+	return l.wait(event)
 }
 
 // wake wakes the goroutines that wait for what the event has changed. The caller holds the
@@ -320,7 +318,7 @@ func (s *Session) wake(event session.Event) {
 				stream.readable.wake()
 			}
 			if event.Change&session.Writable != 0 {
-				stream.writable.wake()
+				stream.wakeSenders()
 			}
 		}
 	}
@@ -335,7 +333,7 @@ func (s *Session) wakeAll() {
 	for state := range s.state.Streams() {
 		if stream, isUsed := state.User.(*Stream); isUsed {
 			stream.readable.wake()
-			stream.writable.wake()
+			stream.wakeSenders()
 		}
 	}
 	s.changed.wake()

@@ -29,7 +29,20 @@ func (b *broadcast) wake() {
 	}
 }
 
-// A limit bounds the time of a call: it ends when the context is done or the deadline has passed.
+// A notice wakes the one goroutine that waits for an event, now or next. It must be made.
+type notice chan struct{}
+
+func newNotice() notice { return make(notice, 1) }
+
+// wake lets the goroutine look again. It may find nothing.
+func (n notice) wake() {
+	select {
+	case n <- struct{}{}:
+	default:
+	}
+}
+
+// A limit is how long a call waits: until a context is done, or a deadline has passed.
 type limit struct {
 	ctx      context.Context // nil: without
 	deadline *deadline       // nil: without
