@@ -288,6 +288,10 @@ pub const REGISTRY: &[Fault] = &[
         )],
     ),
     fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
+    // The event loop.
+    fault("no_look_before_the_loop_waits", &[shuttle("ready_list::model")]),
+    fault("no_notification_of_what_is_left", &[shuttle("ready_list::model")]),
+    fault("no_second_look", &[shuttle("ready_list::model")]),
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
     // Fault: the credit that a message carries is computed before the outbox is locked. Effect:
     // another thread may send newer credit first.
