@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line of `partywall bench`.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ pub struct Arguments {
     /// bench-report]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Exit with code 2 if a target is missed
+    /// Exit with code 11 if a target is missed
     #[arg(long)]
     pub strict: bool,
 }
@@ -120,34 +121,53 @@ pub enum Choice {
     Targets,
 }
 
+/// An error in the usage of a command: its flags contradict each other. The exit code tells it from
+/// a failure.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
 impl Arguments {
     /// Rejects flags that the scenario would ignore.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), UsageError> {
+        self.contradiction().map_or(Ok(()), |why| Err(UsageError(why)))
+    }
+
+    fn contradiction(&self) -> Option<String> {
         let is_parallel = self.scenario == Some(Choice::Parallel) && !self.targets;
         if !is_parallel && (self.streams.is_some() || self.unread > 0 || self.one_process) {
-            return Err("--streams, --unread and --one-process belong to `bench parallel`".into());
+            return Some("--streams, --unread and --one-process belong to `bench parallel`".into());
         }
         let is_connect = self.scenario == Some(Choice::Connect) && !self.targets;
         if !is_connect && (self.fresh || !self.messages.is_empty()) {
-            return Err("--fresh and --messages belong to `bench connect`".into());
+            return Some("--fresh and --messages belong to `bench connect`".into());
         }
         let is_of_frameworks =
             matches!(self.scenario, Some(Choice::Grpc | Choice::Http)) && !self.targets;
         if !is_of_frameworks && !self.in_flight.is_empty() {
-            return Err("--in-flight belongs to `bench grpc` and `bench http`".into());
+            return Some("--in-flight belongs to `bench grpc` and `bench http`".into());
         }
         if is_of_frameworks && !cfg!(feature = "frameworks") {
-            return Err("this program was built without tonic and hyper; build it with \
+            return Some(
+                "this program was built without tonic and hyper; build it with \
                         `cargo build --release --features frameworks`"
-                .into());
+                    .into(),
+            );
         }
         if self.unread >= self.streams() {
             let (unread, streams) = (self.unread, self.streams());
-            return Err(format!(
+            return Some(format!(
                 "--unread {unread} of {streams} streams leaves none to measure; choose fewer"
             ));
         }
-        Ok(())
+        None
     }
 
     /// The number of all streams, whether they are read or not.
@@ -280,7 +300,7 @@ mod tests {
             "connect --fresh",
             "connect --messages 1,100,10k",
         ] {
-            assert_eq!(parse(good).unwrap().check(), Ok(()), "{good}");
+            parse(good).unwrap().check().unwrap_or_else(|why| panic!("{good}: {why}"));
         }
         for bad in [
             "ping --streams 2",

@@ -41,7 +41,7 @@ pub mod scenario;
 pub mod table;
 pub mod transport;
 
-pub use arguments::Arguments;
+pub use arguments::{Arguments, UsageError};
 pub use command::{ChildArguments, run, run_child};
 
 /// The version of the package, and the commit from which it was built.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::arguments::{Arguments, Choice, STREAMS};
+use crate::arguments::{Arguments, Choice, STREAMS, UsageError};
 use crate::harness::cell::{Cell, Processes, Scenario, TransportName, WaitName};
 use crate::table::{TRANSPORTS, Transports};
 
@@ -168,9 +168,9 @@ impl Plan {
             step.cell.touch = arguments.touch;
         }
         if plan.steps.is_empty() {
-            bail!(
-                "this scenario runs on none of the chosen transports; see --help for --transport"
-            );
+            let why =
+                "this scenario runs on none of the chosen transports; see --help for --transport";
+            return Err(UsageError(why.to_owned()).into());
         }
         Ok(plan)
     }

@@ -15,6 +15,8 @@ import (
 //	MayBegin, Begun     ──▶ records of messages     the caller writes these
 //	CloseWrite, Reset, Stop, Abort ──▶ pending records
 type Stream struct {
+	User any // for the caller
+
 	session  *Session
 	number   uint32
 	content  uint16
@@ -88,6 +90,8 @@ func (s *Stream) SendErr() error {
 		return &Error{Number: layout.ErrorStreamFinishedHere}
 	case s.session.err != nil:
 		return s.session.streamErr()
+	case s.session.isOutboxClosed:
+		return &Error{Number: layout.ErrorDisconnected}
 	}
 	return nil
 }
@@ -210,7 +214,10 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 		s.isCreditPending = s.isCreditPending || s.isCreditDue()
 		return 0
 	case layout.KindFragmentFirst:
-		s.parts = append([]byte(nil), payload[layout.FragmentPrefixBytes:]...)
+		_, total := s.wire.Assembly.Progress()
+		bytes := payload[layout.FragmentPrefixBytes:]
+		s.parts = make([]byte, len(bytes), min(total, max(uint64(len(bytes)), partsBytes)))
+		copy(s.parts, bytes)
 		return 0
 	}
 	s.parts = append(s.parts, payload...)
@@ -221,6 +228,9 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	s.parts = nil
 	return Readable
 }
+
+// partsBytes is the first memory of a message that comes in fragments, unless it is shorter.
+const partsBytes = 64 << 10
 
 // took counts a message that the application has taken, and makes the credit pending that must not
 // wait (SPEC 11.4).

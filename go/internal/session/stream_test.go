@@ -342,3 +342,60 @@ func TestMessageThatCanNeverBeSent(t *testing.T) {
 	s := testSession()
 	mustFail(t, mustOpen(t, s).MayBegin(1<<20+1), layout.ErrorMessageTooLong, 0)
 }
+
+func TestBlobWithCreditWakesSenders(t *testing.T) {
+	s := testSession()
+	stream := mustAccept(t, s, 1)
+	send(t, stream, 48)
+	for _, hasCredit := range []bool{false, true} {
+		blob := layout.Blob{Length: 3, HasCredit: hasCredit, Credited: 64}.Append(nil)
+		header := layout.Header{Kind: layout.KindBlob, Stream: 1}
+		event, err := s.Receive(header, blob, Message{Bytes: []byte("abc")})
+		if err != nil || event.Change&Readable == 0 || event.Change&Writable != 0 != hasCredit {
+			t.Errorf("credit %v: changes %b, %v", hasCredit, event.Change, err)
+		}
+	}
+}
+
+// The memory of a message that is never complete is free when its direction ends, or its receiver.
+func TestUnfinishedMessageIsForgotten(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *Session, *Stream){
+		"CLOSE_WRITE": func(t *testing.T, s *Session, _ *Stream) {
+			receive(t, s, 1, layout.KindCloseWrite, nil)
+		},
+		"RESET": func(t *testing.T, s *Session, _ *Stream) {
+			receive(t, s, 1, layout.KindReset, reset(1, layout.ResetSending))
+		},
+		"FRAGMENT_ABORT": func(t *testing.T, s *Session, _ *Stream) {
+			receive(t, s, 1, layout.KindFragmentAbort, nil)
+		},
+		"stop":         func(_ *testing.T, _ *Session, stream *Stream) { stream.Stop(1) },
+		"close":        func(_ *testing.T, s *Session, _ *Stream) { s.Close(0, "") },
+		"disconnected": func(_ *testing.T, s *Session, _ *Stream) { s.End(io.EOF) },
+	} {
+		s := testSession()
+		stream := mustAccept(t, s, 1)
+		receive(t, s, 1, layout.KindFragmentFirst, []byte{9, 0, 0, 0, 0, 0, 0, 0, 'x'})
+		if end(t, s, stream); stream.parts != nil {
+			t.Errorf("%s: %d bytes are kept", name, len(stream.parts))
+		}
+	}
+}
+
+func TestMetadataIsCopied(t *testing.T) {
+	s := testSession()
+	metadata := []byte("name")
+	stream, err := s.Open(0, metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata[0] = 'x'
+	mustFlush(t, s, fmt.Sprintf("open 2 0000000000000000%x", "name"))
+	payload := layout.Open{Metadata: []byte("other")}.Append(nil)
+	receive(t, s, 1, layout.KindOpen, payload)
+	payload[8] = 'x'
+	accepted, err := s.Accept()
+	if err != nil || string(stream.Metadata()) != "name" || string(accepted.Metadata()) != "other" {
+		t.Errorf("%q, %q, %v", stream.Metadata(), accepted.Metadata(), err)
+	}
+}

@@ -23,6 +23,10 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
             table.push(line);
         }
     }
+    let is_connect_alone = outcomes
+        .iter()
+        .all(|outcome| matches!(outcome.cell.scenario, Scenario::Connect | Scenario::Idle));
+    table.drop_columns(if is_connect_alone { &NOT_OF_CONNECT } else { &[] });
     table
 }
 
@@ -175,4 +179,45 @@ const HEADINGS: [&str; 13] = [
 ];
 
 /// The heading of a further column of `connect`: the transport of a connection's last message.
-const CARRIER_HEADING: &str = "last message over";
+const CARRIER_HEADING: &str = "over";
+
+/// Columns that the table of `connect` leaves out, so that it fits 120 columns. `--json` has all
+/// values.
+const NOT_OF_CONNECT: [&str; 5] = ["p90", "p99.9", "max", "cores s+r", "bytes"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::cell::WaitName;
+    use crate::harness::round::{Carrier, histogram};
+
+    #[test]
+    fn table_of_connect_fits_120_columns() {
+        let fresh = |cell: Cell| Cell { is_fresh: true, ..cell.with_messages(100) };
+        let outcome = |cell: Cell, ns: u64| {
+            let mut latency = histogram().unwrap();
+            latency.record(ns).unwrap();
+            let round = Round {
+                latency,
+                ops: 1,
+                elapsed_ns: ns,
+                bytes: 128,
+                cpu_parent_ns: ns,
+                cpu_child_ns: ns,
+                session: None,
+                memory: None,
+                over_socket: None,
+                carrier: Some(Carrier::SharedMemory),
+            };
+            Outcome { rounds: vec![Some(round); 5], ..Outcome::new(cell) }
+        };
+        let shm = fresh(Cell::shm(Scenario::Connect, 64, WaitName::Adaptive));
+        let uds = fresh(Cell::new(Scenario::Connect, TransportName::UDS, 64));
+        let text = table(&[outcome(shm, 17_345_678), outcome(uds, 123_456)]).to_text();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 120, "{line}");
+        }
+        assert!(text.contains("connect shm adaptive 64 B, 100 messages, fresh"), "{text}");
+        assert!(text.contains("÷ socket") && !text.contains("÷ base"), "{text}");
+    }
+}

@@ -38,7 +38,7 @@ use partywall_sys::persistent_file::{FileStat, reopen_read_only};
 use partywall_sys::{FileMap, Instance, UnnamedFile};
 use zerocopy::IntoBytes;
 
-use super::directory::Directory;
+use super::directory::{Directory, Listed};
 use super::error::StorageError;
 use super::evidence::Evidence;
 use super::key::Key;
@@ -87,6 +87,8 @@ pub struct OwnFile {
     /// Whether this owner or an earlier one adopted the file after another boot with only what it
     /// proves, and no application has been told.
     pub is_adopted: bool,
+    /// Whether this process made the file, although the link had a file before in this boot.
+    pub is_replaced: bool,
     /// What the file proved when this owner adopted it after another boot; `None` if this owner had
     /// to adopt nothing.
     pub evidence: Option<Box<Evidence>>,
@@ -96,7 +98,7 @@ pub struct OwnFile {
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
-    /// The 128 bytes of the control page that hold `consumed`.
+    /// The 128 bytes of the control page with the two slots of `consumed`, the acked offset.
     pub(crate) line: OwnMem,
     /// The rest of the control page, from `asleep_records` on.
     pub(crate) control: OwnMem,
@@ -148,8 +150,8 @@ impl OwnFile {
     ) -> Result<Self, StorageError> {
         let path = directory.file_path(&key.file_name());
         let opening = Opening::new(directory, key, &path, policy)?;
-        let (file, stat) = opening.found_or_made(sizes)?;
-        opening.open(file, stat)
+        let (file, stat, is_replaced) = opening.found_or_made(sizes)?;
+        Ok(Self { is_replaced, ..opening.open(file, stat)? })
     }
 
     /// Opens the file like [`open_after`](Self::open_after), but creates none: `None` if there is
@@ -192,6 +194,7 @@ impl OwnFile {
             slab,
             handle,
             is_adopted,
+            is_replaced: false,
             evidence,
             image: Box::new(image),
         })
@@ -234,7 +237,7 @@ impl FileHandle {
         Ok(ownership.file().metadata()?.dev())
     }
 
-    /// Records whether the application has been told that the file was adopted.
+    /// Records whether the application has taken the events about the file's adoption.
     pub(crate) fn set_notified(&self, is_notified: bool) {
         self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
     }
@@ -287,20 +290,24 @@ impl<'a> Opening<'a> {
     }
 
     /// Opens the link file, or creates it if the directory has none. If `links.list` names a file
-    /// of an earlier boot that is now missing, the new file counts as adopted.
-    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat), StorageError> {
+    /// of an earlier boot that is now missing, the new file counts as adopted. Also returns whether
+    /// a file of this boot is missing, in whose place this process has made the new one.
+    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
         let name = self.key.file_name();
+        let mut is_replaced = false;
         for _ in 0..ATTEMPTS_MAX {
             if let Some((file, stat)) = self.directory.open_file(&name, true)? {
-                return Ok((file, stat));
+                return Ok((file, stat, is_replaced));
             }
-            let is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
+            let listed = self.directory.listed(self.key, self.own.boot_id)?;
+            let is_missing = listed == Listed::OtherBoot;
             if is_missing && self.policy == AfterReboot::Refuse {
                 return Err(StorageError::Missing { path: self.path.to_owned() });
             }
             // If another process names its link file first, the next round of the loop opens that
             // file.
-            self.directory.name(&made(self.directory, self.key, sizes, is_missing)?, &name)?;
+            let made = made(self.directory, self.key, sizes, is_missing)?;
+            is_replaced = self.directory.name(&made, &name)? && listed == Listed::ThisBoot;
         }
         Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }

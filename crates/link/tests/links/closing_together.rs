@@ -17,15 +17,16 @@ use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Number of links of each end. It is above the number from which the file system is synced as a
-/// whole.
+/// Number of links between the server and the client of each test. It is above the number from
+/// which closing syncs the whole file system instead of each link file.
 const LINKS: usize = 70;
 
 fn config() -> Config {
     Config::default().ring_bytes(4096).slab_bytes(0)
 }
 
-/// Changes all link files of a directory as if their owners were from another boot.
+/// Changes the owner record in each link file of `directory` as if the machine had been rebooted
+/// since the file was used.
 fn reboot(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -57,8 +58,7 @@ fn connected(ground: &Ground, server: &Server, client: &Client) -> Vec<Link> {
         .collect()
 }
 
-/// Whether the file of link `n` is refused because it is of another boot; panics on any other
-/// error.
+/// Whether a link was not opened because its file is of another boot; panics on any other error.
 fn is_refused(opened: Result<Link, OpenError>) -> bool {
     match opened {
         Ok(_) => false,
@@ -80,7 +80,8 @@ fn closed_server_and_group_leave_files_that_are_believed() {
         let message = link.recv_deadline(soon()).unwrap().unwrap();
         assert_eq!(number(&message), n as u64);
         message.ack().unwrap();
-        // Each server's end keeps a message that its client never receives.
+        // For each link, the server keeps a message that its client does not receive before both
+        // are closed.
         link.send(&message_of(n)).unwrap();
     }
     links.iter().for_each(|link| link.wait_acked(soon()).unwrap());
@@ -139,7 +140,8 @@ fn detached_link_is_believed_and_its_peer_does_not_take_it_for_the_end() {
     reboot(&ground.path("client"));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     link.send(b"the rest").unwrap();
-    // If the server had received LEAVE, `recv` would return `None` first.
+    // A detached client must not send LEAVE, the frame that ends its stream of messages. If the
+    // server had received LEAVE, `recv` would return `None` before this message.
     let rest = served.recv_deadline(soon()).unwrap().expect("no end between the parts");
     assert_eq!(*rest, *b"the rest");
     rest.ack().unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Model test: for random calls in any order, each direction of a channel behaves as a queue. Every
-//! message that was sent and not aborted arrives whole and in order, and nothing else arrives.
+//! Compares channels with a model, a queue for each direction: for random calls in any order, each
+//! direction of a channel behaves as its queue. Every message that was sent and not aborted arrives
+//! whole and in order, and nothing else arrives.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -13,8 +14,8 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call of the random sequence. Its arguments are random numbers, which the test reduces to the
-/// sides and lengths that exist.
+/// One call of the random sequence. Its arguments are random numbers. The test reduces an argument
+/// that is too large, such as the index of a held message.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
@@ -78,7 +79,7 @@ fn any_call() -> impl Strategy<Value = Call> {
 
 /// One direction of the channel under test, and the queue that models this direction.
 struct Direction {
-    /// The sender; `None` after it was closed.
+    /// The sender of this direction; `None` after the test has dropped it.
     sender: Option<Sender>,
     receiver: Receiver,
     queue: VecDeque<(usize, u64)>,
@@ -175,8 +176,8 @@ impl Direction {
         self.sender = Some(sender);
     }
 
-    /// Compares a result of `try_recv` with the model. Returns the seed of the received message, or
-    /// `None` if no message came.
+    /// Compares a result of `try_recv` or `try_recv_ref` with the queue, which models this
+    /// direction. Returns the seed of the received message, or `None` if no message came.
     fn expect(&mut self, found: Option<&[u8]>, error: Option<&TryRecvError>) -> Option<u64> {
         match (found, error) {
             (Some(bytes), _) => {
@@ -254,7 +255,8 @@ impl Direction {
         }
     }
 
-    /// Receives the remaining messages, closes the direction, and receives the end.
+    /// Receives the messages that are still in the queue, drops the sender, and receives the end of
+    /// the direction.
     fn finish(&mut self) {
         let until = soon();
         while !self.queue.is_empty() {
@@ -273,8 +275,8 @@ impl Direction {
         // A view would keep its block.
         self.receive(false);
         if let Some(mut sender) = self.sender.take() {
-            // Pending records need ring space, which fragments of an aborted message may still
-            // occupy.
+            // `trim` sends records that tell the peer to unmap unused memory. They need ring space,
+            // which fragments of an aborted message may still occupy.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");
@@ -346,8 +348,8 @@ fn commit_owned(
     }
 }
 
-/// Sends a batch of messages of lengths `lens`, and commits or aborts it. Returns the messages that
-/// count as sent.
+/// Sends a batch of messages of lengths `lens`, and commits or aborts it. Returns lengths and seeds
+/// of the messages that count as sent: none after an abort.
 fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
     let mut batch = sender.batch_deadline(Instant::now());
     let mut added = Vec::new();

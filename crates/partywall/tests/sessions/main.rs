@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of sessions between peers that keep the rules: streams, credit, both fronts, other
-//! protocols, and endings.
+//! Tests of sessions between peers that keep the rules: streams, credit, the interfaces `blocking`
+//! and `tokio`, other protocols, and the end of a session.
 
 #[cfg(feature = "tokio")]
 #[path = "../support_protocol/mod.rs"]
 mod support_protocol;
 
 mod blocking;
+mod byte_streams;
 mod corners;
 mod credit;
 mod fronts_alike;

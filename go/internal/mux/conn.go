@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+)
+
+// A Conn is a connection after its handshake, in which both sides agreed on a session.
+//
+// The methods that write are called one at a time, under the lock of the session. ReadRecord, and
+// what Room returns, wait without the lock, each in one goroutine at a time.
+type Conn interface {
+	session.Writer
+
+	// WriteMessage writes records of a message, and returns whether the message is complete. If
+	// not, there is no room now; the call is repeated later. After an error the connection has
+	// ended.
+	WriteMessage(m *Outgoing) (bool, error)
+
+	// Room returns a wait until there may be more room than the last write found, which failed.
+	// The error of the wait says why there will be none.
+	Room() func() error
+
+	// Unwritten returns a wait until everything that was written has left this process, or nil if
+	// it has. CloseWrite does not wait then.
+	Unwritten() func() error
+
+	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
+	// valid until the next call. A whole message comes with the record: DATA, or a BLOB, whose
+	// payload is its body then.
+	//
+	// The error is [io.EOF] if the peer has hung up and everything was read that it had committed.
+	ReadRecord() (layout.Header, []byte, session.Message, error)
+
+	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
+	CloseWrite() error
+
+	// Interrupt makes ReadRecord and the waits for room return with an error, now and later.
+	Interrupt()
+
+	// Close gives up the connection. No call is under way, and none follows.
+	Close()
+}
+
+// An Outgoing is a message that is being sent.
+type Outgoing struct {
+	Stream  uint32
+	Payload []byte
+
+	// Credit is what a BLOB of the stream may carry, if HasCredit. The connection clears HasCredit
+	// when a record has carried it.
+	Credit    uint64
+	HasCredit bool
+
+	// HasBegun says that the first record is written; Written counts the bytes that are, if the
+	// message goes in fragments. The connection sets both.
+	HasBegun bool
+	Written  int
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/ring"
+	"partywall.test/go/internal/sys"
+)
+
+// socketSender writes records to a socket (SPEC 8).
+//
+//	appended records ─▶ parts ── Commit ──▶ the socket takes all
+//	                                   └──▶ rest: a goroutine writes it, until then no room
+//
+// So at most what one Commit published waits in this process. No call of the sender blocks but
+// CommitAll and WaitRoom.
+type socketSender struct {
+	carrier    *socketCarrier
+	messageMax uint64
+	position   uint64
+	head       []byte   // headers and short payloads of the open batch
+	parts      [][]byte // of the open batch; slices of head, and payloads of the caller
+
+	memory    [][]byte // that of parts
+	committed uint64   // position behind the last batch that was sent
+	isPartial bool     // a part of the open batch was sent
+
+	// write and writable send the parts: now, or as soon as the socket takes any. They are made
+	// once, so that they allocate nothing.
+	write    func(uintptr)
+	writable func(uintptr) bool
+	sent     int // bytes that they have sent
+	failure  error
+
+	writing  chan struct{} // closed when the rest is written; nil if there is none
+	failed   atomic.Bool   // the socket takes nothing any more
+	isClosed bool          // CLOSE_WRITE was appended
+	late     alarm
+	over     chan struct{} // closed by interrupt
+	isOver   atomic.Bool
+}
+
+var _ Sender = (*socketSender)(nil)
+
+func newSocketSender(k *socketCarrier, messageMax uint64) *socketSender {
+	s := &socketSender{carrier: k, messageMax: messageMax, over: make(chan struct{})}
+	s.write = func(fd uintptr) { s.sent, s.failure = sys.SendParts(int(fd), s.parts...) }
+	s.writable = func(fd uintptr) bool {
+		s.write(fd)
+		return !errors.Is(s.failure, sys.ErrWouldBlock)
+	}
+	return s
+}
+
+// begin checks that the connection can send, and that the last Commit is written.
+func (s *socketSender) begin() error {
+	if err := s.carrier.check(); err != nil {
+		return err
+	}
+	switch {
+	case s.isClosed:
+		return ErrClosed
+	case s.writing == nil:
+	case isDone(s.writing):
+		s.writing = nil
+	default:
+		return ErrFull
+	}
+	if s.failed.Load() || s.carrier.isGone.Load() {
+		return ErrDisconnected
+	}
+	return nil
+}
+
+// TryMessage appends a message. The caller does not change the payload before Commit.
+func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	n := uint64(len(payload))
+	if n > s.messageMax {
+		return &TooLongError{Size: n, Max: s.messageMax}
+	}
+	if n <= dataMax {
+		s.add(layout.KindData, stream, payload)
+		return nil
+	}
+	var body [layout.BlobBytes]byte
+	s.add(layout.KindBlob, stream, layout.Blob{Length: n}.Append(body[:0]))
+	s.addPart(payload)
+	return nil
+}
+
+// TryRecord appends a record.
+func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	s.add(kind, stream, parts...)
+	return nil
+}
+
+// add appends a record whose payload is copied if it is short.
+func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
+	n := uint32(0)
+	for _, part := range parts {
+		n += uint32(len(part))
+	}
+	header := layout.Header{Position: s.position, Kind: kind, Len: n, Stream: stream}
+	s.position = header.Next()
+	start := len(s.head)
+	s.head = header.AppendHeader(s.head)
+	for _, part := range parts {
+		s.head = append(s.head, part...)
+	}
+	s.addPart(s.head[start:])
+}
+
+// addPart adds bytes that Commit sends.
+func (s *socketSender) addPart(part []byte) {
+	if len(part) == 0 {
+		return
+	}
+	s.parts = append(s.parts, part)
+	s.memory = s.parts
+}
+
+// RecordMax returns the longest payload of a record in bytes.
+func (*socketSender) RecordMax() uint64 { return dataMax }
+
+// CarriesCredit reports that no message does.
+func (*socketSender) CarriesCredit(int) bool { return false }
+
+// Reserve returns private memory.
+func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
+	if err := s.carrier.check(); err != nil {
+		return nil, err
+	}
+	if n > s.messageMax {
+		return nil, &TooLongError{Size: n, Max: s.messageMax}
+	}
+	return &Reservation{Bytes: make([]byte, n), block: ring.Block{}}, nil
+}
+
+// TryReserved appends the message that a reservation holds.
+func (s *socketSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
+	return s.TryMessage(stream, r.Bytes[:n], Credit{})
+}
+
+// Free does nothing: the memory is private.
+func (*socketSender) Free(*Reservation) {}
+
+// Commit writes what was appended. What the socket does not take now, a goroutine writes.
+func (s *socketSender) Commit() error {
+	if len(s.parts) == 0 {
+		return nil
+	}
+	if err := s.attempt(); err != nil {
+		return err
+	}
+	if len(s.parts) > 0 {
+		s.writeLater()
+	}
+	s.finish()
+	return nil
+}
+
+// CommitAll writes what was appended, and waits until the socket has taken it all. If the deadline
+// passes after a part, a goroutine writes the rest; if nothing went, nothing ever will.
+func (s *socketSender) CommitAll() error {
+	if len(s.parts) == 0 {
+		return nil
+	}
+	if err := s.attempt(); err != nil {
+		return err
+	}
+	if len(s.parts) > 0 {
+		if err := s.writeNow(); err != nil {
+			return err
+		}
+	}
+	s.finish()
+	return nil
+}
+
+// attempt sends what the socket takes now, and removes it from the parts.
+func (s *socketSender) attempt() error {
+	err := s.carrier.raw.Control(s.write)
+	switch {
+	case err == nil && s.failure == nil:
+		s.skip(s.sent)
+		return nil
+	case err == nil && errors.Is(s.failure, sys.ErrWouldBlock):
+		return nil
+	}
+	return s.lost(err)
+}
+
+// writeNow waits until the socket takes the parts.
+func (s *socketSender) writeNow() error {
+	for len(s.parts) > 0 {
+		if err := s.applyDeadline(); err != nil {
+			return s.lost(err)
+		}
+		err := s.carrier.raw.Write(s.writable)
+		switch {
+		case err == nil && s.failure == nil:
+			s.skip(s.sent)
+		case errors.Is(err, os.ErrDeadlineExceeded) && !s.isPartial:
+			s.forget()
+			s.position = s.committed
+			if s.isOver.Load() {
+				return ErrClosed
+			}
+			return ErrTimedOut
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.writeLater()
+			return nil
+		default:
+			return s.lost(err)
+		}
+	}
+	return nil
+}
+
+// applyDeadline sets the deadline of the socket to that of the sender, which may change meanwhile.
+func (s *socketSender) applyDeadline() error {
+	for {
+		limit := s.late.limit.Load()
+		var t time.Time
+		switch {
+		case s.isOver.Load():
+			limit, t = 1, time.Unix(1, 0)
+		case limit != 0:
+			t = time.Unix(0, limit)
+		}
+		if err := s.carrier.conn.SetWriteDeadline(t); err != nil {
+			return err
+		}
+		if limit == s.late.limit.Load() || s.isOver.Load() && limit == 1 {
+			return nil
+		}
+	}
+}
+
+// skip removes the first n bytes of the parts, which were sent.
+func (s *socketSender) skip(n int) {
+	s.isPartial = s.isPartial || n > 0
+	for len(s.parts) > 0 && n >= len(s.parts[0]) {
+		n -= len(s.parts[0])
+		s.parts = s.parts[1:]
+	}
+	if n > 0 {
+		s.parts[0] = s.parts[0][n:]
+	}
+}
+
+// lost ends the direction, because the socket takes nothing any more.
+func (s *socketSender) lost(err error) error {
+	s.forget()
+	s.failed.Store(true)
+	if err != nil || errors.Is(s.failure, sys.ErrHungUp) {
+		return ErrDisconnected
+	}
+	return s.carrier.fail(&SystemError{fmt.Errorf("sendmsg: %w", s.failure)})
+}
+
+// finish ends the batch, all of which was sent or will be.
+func (s *socketSender) finish() {
+	s.committed = s.position
+	if s.isClosed && s.writing == nil {
+		_ = s.carrier.conn.CloseWrite()
+	}
+	s.forget()
+}
+
+// forget drops the open batch, and keeps its memory.
+func (s *socketSender) forget() {
+	s.head = s.head[:0]
+	s.isPartial = false
+	clear(s.memory)
+	s.parts = s.memory[:0]
+}
+
+// writeLater copies what the socket did not take and starts a goroutine that writes it.
+func (s *socketSender) writeLater() {
+	var rest []byte
+	for _, part := range s.parts {
+		rest = append(rest, part...)
+	}
+	written := make(chan struct{})
+	s.writing = written
+	isLast := s.isClosed
+	go func() {
+		defer close(written)
+		if err := s.writeAll(rest); err != nil {
+			// After a part of a message nothing can follow (SPEC 8.2).
+			s.failed.Store(true)
+			_ = s.carrier.conn.CloseWrite()
+			return
+		}
+		if isLast {
+			_ = s.carrier.conn.CloseWrite()
+		}
+	}()
+}
+
+// writeAll writes whatever the deadline is: the message was accepted before it passed.
+func (s *socketSender) writeAll(rest []byte) error {
+	for {
+		n, err := s.carrier.conn.Write(rest)
+		rest = rest[n:]
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if err := s.carrier.conn.SetWriteDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
+}
+
+// Close appends CLOSE_WRITE, also after an interrupt. The direction is shut down behind it.
+func (s *socketSender) Close(stream uint32) error {
+	if broken := s.carrier.broken.Load(); broken != nil {
+		return *broken
+	}
+	if s.isClosed {
+		return ErrClosed
+	}
+	if s.writing != nil && !s.drain(lingerTime) {
+		s.failed.Store(true) // what is left of a message cannot be followed by an end
+	}
+	if s.failed.Load() {
+		return ErrDisconnected
+	}
+	s.writing = nil
+	s.add(layout.KindCloseWrite, stream)
+	s.isClosed = true
+	if err := s.Commit(); !errors.Is(err, ErrDisconnected) {
+		return err
+	}
+	return nil // a peer that is gone needs no end
+}
+
+// WaitRoom waits until the last Commit is written.
+func (s *socketSender) WaitRoom() error {
+	if s.writing == nil {
+		return nil
+	}
+	if !s.late.wait(s.writing, s.over) {
+		return ErrTimedOut
+	}
+	return nil
+}
+
+// SetDeadline sets the time at which CommitAll and WaitRoom fail.
+func (s *socketSender) SetDeadline(t time.Time) error {
+	s.late.set(t)
+	if s.carrier.isClosed.Load() {
+		return ErrClosed
+	}
+	return s.carrier.conn.SetWriteDeadline(t)
+}
+
+// IsLate reports whether the deadline has passed.
+func (s *socketSender) IsLate() bool { return hasPassed(&s.late.limit) }
+
+// interrupt makes WaitRoom return.
+func (s *socketSender) interrupt() {
+	if s.isOver.CompareAndSwap(false, true) {
+		close(s.over)
+		_ = s.carrier.conn.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// drain waits until all is written, at most for limit, and reports whether it is.
+func (s *socketSender) drain(limit time.Duration) bool {
+	if s.writing == nil || s.failed.Load() {
+		return !s.failed.Load()
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-s.writing:
+		return !s.failed.Load()
+	case <-timer.C:
+		return false
+	}
+}
+
+func isDone(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// dataMax is the longest message that goes as DATA, in bytes (SPEC 8.2).
+const dataMax = 16384 - layout.RecordHeaderBytes
