@@ -52,7 +52,7 @@ func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*S
 		if !errors.Is(err, session.ErrNoNumber) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +72,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 		if !errors.Is(err, session.ErrEmpty) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return nil, err
 		}
 	}
@@ -88,7 +88,7 @@ func (s *Session) Ping(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (s *Session) PeerGoAway(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (s *Session) Drained(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
 			return err
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Session) close(code uint32, reason string) {
 	var lingering deadline
 	lingering.set(time.Now().Add(s.linger))
 	isWritten := s.isWritten()
-	for !isWritten && s.wait(limit{deadline: &lingering}, &s.room) == nil {
+	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait()) == nil {
 		isWritten = s.isWritten()
 	}
 	if isWritten || s.conn.Unwritten() == nil {
@@ -300,11 +300,10 @@ func (s *Session) requestRoom(wait func() error) {
 }
 
 // wait waits for an event without the lock, which is held before and after.
-func (s *Session) wait(l limit, event *broadcast) error {
-	channel := event.wait()
+func (s *Session) wait(l limit, event <-chan struct{}) error {
 	s.mu.Unlock()
 	defer s.mu.Lock()
-	return l.wait(channel)
+	return l.wait(event)
 }
 
 // wake wakes those that wait for what has changed. The lock is held.
@@ -315,7 +314,7 @@ func (s *Session) wake(event session.Event) {
 				stream.readable.wake()
 			}
 			if event.Change&session.Writable != 0 {
-				stream.writable.wake()
+				stream.wakeSenders()
 			}
 		}
 	}
@@ -329,7 +328,7 @@ func (s *Session) wakeAll() {
 	for state := range s.state.Streams() {
 		if stream, isUsed := state.User.(*Stream); isUsed {
 			stream.readable.wake()
-			stream.writable.wake()
+			stream.wakeSenders()
 		}
 	}
 	s.changed.wake()

@@ -24,9 +24,12 @@ type Stream struct {
 	writeDeadline      deadline
 	readDeadline       deadline
 
+	readable, writable notice // for the holders of the turns
+
 	// The lock of the session guards what follows.
-	readable, writable broadcast
-	outgoing           *Outgoing // the message under way
+	stopped   broadcast // this side may send no more
+	outgoing  Outgoing  // the message under way
+	isSending bool      // there is one
 
 	isClosed atomic.Bool     // set under the lock of the session
 	rest     session.Message // what Read has not read of a message; the receiving turn guards it
@@ -59,7 +62,10 @@ func newTurn() turn {
 
 // newStream returns the stream of the state. The lock of the session is held.
 func newStream(s *Session, state *session.Stream) *Stream {
-	stream := &Stream{session: s, state: state, sending: newTurn(), receiving: newTurn()}
+	stream := &Stream{
+		session: s, state: state, sending: newTurn(), receiving: newTurn(),
+		readable: newNotice(), writable: newNotice(),
+	}
 	state.User = stream
 	return stream
 }
@@ -119,7 +125,7 @@ func (s *Stream) next(l limit) (session.Message, error) {
 		if !errors.Is(err, session.ErrEmpty) {
 			return m, err
 		}
-		if err := s.session.wait(l, &s.readable); err != nil {
+		if err := s.session.wait(l, s.readable); err != nil {
 			return session.Message{}, err
 		}
 	}
@@ -140,13 +146,14 @@ func (s *Stream) Send(ctx context.Context, payload []byte) error {
 func (s *Stream) send(l limit, payload []byte) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
-	s.outgoing = &Outgoing{Stream: s.state.Number(), Payload: payload}
-	defer func() { s.outgoing = nil }()
+	s.outgoing = Outgoing{Stream: s.state.Number(), Payload: payload}
+	s.isSending = true
+	defer s.forget()
 	for {
 		if s.isClosed.Load() {
 			return net.ErrClosed
 		}
-		isSent, event, err := s.trySend(s.outgoing)
+		isSent, event, err := s.trySend(&s.outgoing)
 		if err != nil || isSent {
 			return err
 		}
@@ -159,19 +166,19 @@ func (s *Stream) send(l limit, payload []byte) error {
 
 // trySend goes on with a message after what is pending. If the message is not sent then, it returns
 // the event to wait for. The lock is held.
-func (s *Stream) trySend(m *Outgoing) (bool, *broadcast, error) {
+func (s *Stream) trySend(m *Outgoing) (bool, <-chan struct{}, error) {
 	if err := s.state.SendErr(); err != nil {
 		return false, nil, err
 	}
 	if !s.session.flush() {
-		return false, &s.session.room, nil
+		return false, s.session.room.wait(), nil
 	}
 	hadBegun := m.HasBegun
 	if !hadBegun {
 		err := s.state.MayBegin(uint64(len(m.Payload)))
 		if errors.Is(err, session.ErrNoCredit) {
 			s.session.flush() // credit for the peer may be pending now
-			return false, &s.writable, nil
+			return false, s.writable, nil
 		}
 		if err != nil {
 			return false, nil, err
@@ -191,15 +198,25 @@ func (s *Stream) trySend(m *Outgoing) (bool, *broadcast, error) {
 		s.session.cutOff(err)
 		return false, nil, s.state.SendErr()
 	}
-	if !isDone {
-		s.session.requestRoom(s.session.conn.Room())
+	if isDone {
+		return true, nil, nil
 	}
-	return isDone, &s.session.room, nil
+	s.session.requestRoom(s.session.conn.Room())
+	return false, s.session.room.wait(), nil
+}
+
+// forget forgets the message under way. The lock is held.
+func (s *Stream) forget() { s.outgoing, s.isSending = Outgoing{}, false }
+
+// wakeSenders wakes whoever waits to send, or for the end of sending. The lock is held.
+func (s *Stream) wakeSenders() {
+	s.writable.wake()
+	s.stopped.wake()
 }
 
 // giveUp notes that the message under way will not be completed. The lock is held.
 func (s *Stream) giveUp() {
-	if s.outgoing != nil && s.outgoing.HasBegun {
+	if s.isSending && s.outgoing.HasBegun {
 		s.state.Abort()
 		s.session.flush()
 	}
@@ -321,7 +338,7 @@ func (s *Stream) change(change func()) {
 	change()
 	s.session.flush()
 	s.readable.wake()
-	s.writable.wake()
+	s.wakeSenders()
 	s.session.room.wake()
 }
 
@@ -330,7 +347,7 @@ func (s *Stream) Stopped(ctx context.Context) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
 	for s.state.SendErr() == nil {
-		if err := s.session.wait(limit{ctx: ctx}, &s.writable); err != nil {
+		if err := s.session.wait(limit{ctx: ctx}, s.stopped.wait()); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,19 @@ func (b *broadcast) wake() {
 	}
 }
 
+// A notice wakes the one goroutine that waits for an event, now or next. It must be made.
+type notice chan struct{}
+
+func newNotice() notice { return make(notice, 1) }
+
+// wake lets the goroutine look again. It may find nothing.
+func (n notice) wake() {
+	select {
+	case n <- struct{}{}:
+	default:
+	}
+}
+
 // A limit is how long a call waits: until a context is done, or a deadline has passed.
 type limit struct {
 	ctx      context.Context // nil: without
