@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"sync"
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
@@ -29,7 +30,8 @@ func NewChecker(limits layout.Limits, segments *layout.Segments) wire.Checker {
 func (c *Checker) Receive(h layout.Header, payload []byte) error {
 	switch h.Kind {
 	case layout.KindBlob:
-		return c.receiveBlob(payload)
+		c.body = append(c.body[:0], payload...)
+		return layout.CheckBlob(payload, c.limits, c.segments)
 	case layout.KindSegment, layout.KindSegmentRetire:
 	default:
 		return nil
@@ -45,21 +47,6 @@ func (c *Checker) Receive(h layout.Header, payload []byte) error {
 		return c.segments.Add(segment)
 	}
 	return c.segments.Retire(segment)
-}
-
-func (c *Checker) receiveBlob(payload []byte) error {
-	blob, err := layout.ParseBlob(payload)
-	if err != nil {
-		return err
-	}
-	c.body = append(c.body[:0], payload...)
-	if c.segments != nil {
-		return c.segments.CheckBlob(blob)
-	}
-	if blob.Length > c.limits.MessageMax {
-		return layout.ViolationMessageLength
-	}
-	return nil
 }
 
 // A wireConn is the [Conn] over shared memory or a socket.
@@ -124,9 +111,7 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	if !m.HasBegun && (isBlock || !isLong) {
 		credit := wire.Credit{IsThere: m.HasCredit && isBlock, Credited: m.Credit}
 		err := c.sender.TryMessage(m.Stream, m.Payload, credit)
-		var tooLong *wire.TooLongError
-		hasNoMemory := errors.As(err, &tooLong) || errors.Is(err, wire.ErrFull) && isBlock
-		if !hasNoMemory {
+		if err == nil || !isBlock || !isLackOfMemory(err) {
 			isWritten, err := c.commit(err)
 			m.HasBegun = isWritten
 			m.HasCredit = m.HasCredit && !(isWritten && isBlock)
@@ -136,29 +121,48 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	return c.writeFragments(m)
 }
 
+// isLackOfMemory reports whether a message found no memory outside of the ring, now or ever. It may
+// have found no room in the ring, too.
+func isLackOfMemory(err error) bool {
+	var tooLong *wire.TooLongError
+	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
+}
+
+// writeFragments writes fragments, and makes them visible some at a time.
 func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
-	partMax := int(c.sender.RecordMax()) - layout.FragmentPrefixBytes
-	for {
-		part := m.Payload[m.Written:min(len(m.Payload), m.Written+partMax)]
-		kind := layout.KindFragmentMid
-		var prefix []byte
-		switch {
-		case !m.HasBegun:
-			kind = layout.KindFragmentFirst
-			prefix = binary.LittleEndian.AppendUint64(nil, uint64(len(m.Payload)))
-		case m.Written+len(part) == len(m.Payload):
-			kind = layout.KindFragmentLast
+	for visible := m.Written; ; {
+		isLast, err := c.writeFragment(m)
+		if err != nil {
+			return c.commit(err)
 		}
-		isWritten, err := c.commit(c.sender.TryRecord(kind, m.Stream, prefix, part))
-		if !isWritten || err != nil {
-			return false, err
-		}
-		m.HasBegun = true
-		m.Written += len(part)
-		if kind == layout.KindFragmentLast {
-			return true, nil
+		if isLast || m.Written-visible >= fragmentsBytes {
+			if err := c.sender.Commit(); err != nil || isLast {
+				return isLast, err
+			}
+			visible = m.Written
 		}
 	}
+}
+
+// writeFragment appends the next fragment of a message, and returns whether it is the last.
+func (c *wireConn) writeFragment(m *Outgoing) (bool, error) {
+	rest := m.Payload[m.Written:]
+	part := rest[:min(len(rest), int(c.sender.RecordMax())-layout.FragmentPrefixBytes)]
+	kind := layout.KindFragmentMid
+	var prefix []byte
+	switch {
+	case !m.HasBegun:
+		kind = layout.KindFragmentFirst
+		prefix = binary.LittleEndian.AppendUint64(nil, uint64(len(m.Payload)))
+	case len(part) == len(rest):
+		kind = layout.KindFragmentLast
+	}
+	if err := c.sender.TryRecord(kind, m.Stream, prefix, part); err != nil {
+		return false, err
+	}
+	m.HasBegun = true
+	m.Written += len(part)
+	return kind == layout.KindFragmentLast, nil
 }
 
 // Room implements [Conn].
@@ -194,13 +198,15 @@ func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) 
 		c.receiver.Done()
 		return header, c.payload, session.Message{}
 	}
+	if r.Kind == layout.KindData {
+		bytes, owner := newPooled(r.Len)
+		c.receiver.CopyTo(bytes)
+		c.receiver.Done()
+		return header, bytes, session.Message{Bytes: bytes, Owner: owner}
+	}
 	taken := c.receiver.Take()
 	c.receiver.Done()
-	message := session.Message{Bytes: taken.Bytes(), Owner: (*borrowed)(taken)}
-	if r.Kind == layout.KindBlob {
-		return header, c.checker.body, message
-	}
-	return header, message.Bytes, message
+	return header, c.checker.body, session.Message{Bytes: taken.Bytes(), Owner: (*borrowed)(taken)}
 }
 
 // CloseWrite implements [Conn].
@@ -221,6 +227,23 @@ type borrowed wire.Message
 // Release implements [session.Owner].
 func (b *borrowed) Release(uint64) { (*wire.Message)(b).Release() }
 
+// A pooled is the memory of a message that was copied from a record, as [session.Owner].
+type pooled struct{ bytes []byte }
+
+// newPooled returns memory for a message of n bytes, and its owner.
+func newPooled(n int) ([]byte, *pooled) {
+	owner := pool.Get().(*pooled)
+	if cap(owner.bytes) < n {
+		owner.bytes = make([]byte, n)
+	}
+	return owner.bytes[:n], owner
+}
+
+// Release implements [session.Owner].
+func (p *pooled) Release(uint64) { pool.Put(p) }
+
+var pool = sync.Pool{New: func() any { return new(pooled) }}
+
 // Wire returns the message as one of package wire, which is released instead.
 func (m Message) Wire() *wire.Message {
 	if b, isBorrowed := m.Owner.(*borrowed); isBorrowed {
@@ -228,5 +251,9 @@ func (m Message) Wire() *wire.Message {
 	}
 	return wire.NewMessage(m.Bytes)
 }
+
+// fragmentsBytes is how many bytes of a message are appended before they are made visible: on a
+// socket, that is one system call.
+const fragmentsBytes = 64 << 10
 
 var _ Conn = (*wireConn)(nil)

@@ -17,6 +17,7 @@ use crate::transport::{
 };
 use partywall_layout::record_ring::{BlobBody, Kind, Position, WireHeader};
 use partywall_layout::{RecordHeader, Violation};
+use partywall_sys::socket::Family;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -481,6 +482,10 @@ impl TransportReceiver for SocketReceiver {
                 self.shared.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
         }
         Ok(self.died)
+    }
+
+    fn awaits_end(&self) -> bool {
+        self.has_streams && self.ended.is_none() && self.shared.socket.family() == Family::Tcp
     }
 
     fn close(&mut self) {
