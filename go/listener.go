@@ -93,7 +93,7 @@ func (l *Listener) serveSession(session *Session) {
 		}
 	}
 	session.GoAway(0)
-	// Streams that came before are refused as well. The context has ended, so nothing is waited for.
+	// Streams that came before are refused as well. The context has ended: nothing is waited for.
 	for {
 		stream, err := session.AcceptStream(l.ctx)
 		if err != nil {
