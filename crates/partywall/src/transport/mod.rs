@@ -34,6 +34,7 @@ pub(crate) use space::{
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
 use crate::stats::{ReceiverStats, SenderStats};
+use self::socket::PendingMove;
 use partywall_layout::stream::SESSION;
 use partywall_layout::{FallbackReason, Kind, RecordHeader, Violation};
 use partywall_wait::{Spinner, Wait};
@@ -61,6 +62,22 @@ impl fmt::Display for Transport {
             Self::SharedMemory => f.write_str("shm: shared memory"),
             Self::Socket(why) => write!(f, "socket: {why}"),
             Self::Protocol(description) => f.write_str(description),
+        }
+    }
+}
+
+/// The transport of a connection, which changes if the connection moves.
+#[derive(Clone, Debug)]
+pub(crate) enum LiveTransport {
+    Fixed(Transport),
+    Moving(Arc<PendingMove>),
+}
+
+impl LiveTransport {
+    pub(crate) fn get(&self) -> Transport {
+        match self {
+            Self::Fixed(transport) => *transport,
+            Self::Moving(pending) => pending.transport(),
         }
     }
 }
@@ -308,6 +325,7 @@ const fn is_of_sessions(record: &RecordHeader) -> bool {
     match record.kind {
         Kind::CloseWrite => record.stream != SESSION,
         Kind::Data | Kind::Blob | Kind::Segment | Kind::SegmentRetire | Kind::Pad => false,
+        Kind::Move | Kind::Switch => false,
         _ => true,
     }
 }

@@ -49,7 +49,7 @@ use partywall_layout::control::CONTROL_DOORBELL;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Doorbell, ForkGuard, PidFd, Socket};
+use partywall_sys::{Doorbell, EpollSet, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ pub(crate) struct SharedMemory {
     socket: Arc<Socket>,
     /// The pidfd of the peer's process. If the kernel or the namespace provides none, only the
     /// socket reports the peer's death.
-    process: Option<PidFd>,
+    process: Option<Arc<PidFd>>,
     doorbells: Doorbells,
     /// The wait point on which this side's receiver sleeps until there are records.
     records: WaitPoint,
@@ -135,7 +135,7 @@ pub(crate) enum Doorbells {
 pub(crate) struct ShmParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
-    pub process: Option<PidFd>,
+    pub process: Option<Arc<PidFd>>,
     pub guard: ForkGuard,
     pub limits: Limits,
     pub own: OwnRegion,
@@ -214,7 +214,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
 
 impl SharedMemory {
     fn sources(&self) -> EventSources<'_> {
-        EventSources { socket: &self.socket, process: self.process.as_ref() }
+        EventSources { socket: &self.socket, process: self.process.as_deref() }
     }
 
     fn records_descriptor(&self) -> BorrowedFd<'_> {
@@ -226,6 +226,19 @@ impl SharedMemory {
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
+    }
+
+    /// Lets an event loop that polls `set` see the sender's events: the connection began on a
+    /// socket.
+    pub(crate) fn adopt_space_set(&self, set: Option<Arc<EpollSet>>) {
+        if let Some(set) = set {
+            self.space.adopt(set, self.sources());
+        }
+    }
+
+    /// Ends the connection, because the peer broke a rule on the socket on which it began.
+    pub(crate) fn violated_elsewhere(&self, violation: Violation) {
+        let _ = self.violated(violation);
     }
 
     fn violated(&self, violation: Violation) -> Fault {
@@ -325,7 +338,7 @@ impl SharedMemory {
         let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
         let has_hung_up =
             poll::wait(&mut [hang_up], Some(Instant::now())).is_ok_and(|count| count > 0);
-        has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
+        has_hung_up || self.process.as_ref().is_some_and(|process| process.is_dead())
     }
 
     /// Handles the events that woke the sender or the receiver of this side. `other` is the wait
