@@ -175,6 +175,8 @@ mod tests {
             Descriptors = FallbackReason::Descriptors => "descriptors",
             Limits = FallbackReason::Limits => "limits",
             Map = FallbackReason::Map => "map",
+            NotMoved = FallbackReason::NotMoved => "not moved",
+            Abandoned = FallbackReason::Abandoned => "abandoned",
             Other = FallbackReason::Other(NEWER) => "of a newer peer",
         });
         table.assert_all_met(0..=u32::MAX);

@@ -117,9 +117,10 @@ func FuzzRing(f *testing.F) {
 // of headers are corrected, because a changed byte otherwise moves all that follows.
 func FuzzSocket(f *testing.F) {
 	addImages(f, "socket")
+	addImages(f, "move")
 	addImages(f, "session-socket")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, read := range []func(image) (string, error){readSocketImage, readSessionSocket} {
+		for _, read := range []func(image) (string, error){readSocketImage, readMoveImage, readSessionSocket} {
 			for _, direction := range [][]byte{b, withPositions(b)} {
 				_, err := read(image{bytes: direction})
 				checkViolation(t, err)

@@ -57,7 +57,7 @@ impl Reservation<'_> {
         // A reservation in private memory is sent by copying the memory: as a whole, or not at all.
         let attempt = |end: &mut AnySender, memory: &mut Option<Memory>| match memory {
             Some(Memory::Private(bytes)) => {
-                end.try_send(bytes)?;
+                end.try_send_reserved(bytes)?;
                 *memory = None;
                 Ok(())
             }

@@ -388,6 +388,14 @@ impl AnySender {
         }
     }
 
+    /// Sends a whole message from private memory that this sender reserved, or nothing of it.
+    pub(super) fn try_send_reserved(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        match self {
+            Self::Socket(end) => end.try_send(payload),
+            other => other.try_send(payload),
+        }
+    }
+
     /// Adds a message to the open batch.
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
@@ -520,10 +528,9 @@ impl AnySender {
     ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.commit(memory, progress),
-            Self::Socket(end) => match end.switch(0)? {
-                None => end.commit(memory, progress),
-                Some(end) => self.replace(end).commit(memory, progress),
-            },
+            // The memory was reserved from the socket, so it is sent there: shared memory may have
+            // other limits.
+            Self::Socket(end) => end.commit(memory, progress),
             Self::Protocol(end) => end.commit(memory, progress),
         }
     }

@@ -359,6 +359,10 @@ impl Pending {
     }
 
     fn on_hello(&mut self, hello: Hello) -> Result<Option<Established>, HandshakeError> {
+        let has_move = hello.features.get() & FEATURE_MOVE != 0
+            && (self.is_acceptor || self.begins_on_socket);
+        // An acceptor that sent MOVE may be running, so a connector refuses it by hanging up.
+        self.is_ready_sent |= has_move && !self.is_acceptor;
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());
             let advice = "is this the right address?";
@@ -376,8 +380,11 @@ impl Pending {
             self.reject(Refusal::Service, &format!("this listener offers {offers}"));
             return Err(HandshakeError::Service { peer: self.peer_name(), asked, offered });
         }
-        let may_move = self.begins_on_socket || self.is_acceptor && self.earlier.is_none();
-        terms::check(&hello, may_move).map_err(|violation| self.violation(violation))?;
+        terms::check(&hello).map_err(|violation| self.violation(violation))?;
+        if has_move {
+            let checked = terms::check_move(&hello, self.earlier.is_none());
+            checked.map_err(|violation| self.violation(violation))?;
+        }
         self.check_earlier(&hello)?;
         let claimed = self.claim(&hello.descriptors)?;
         let process = self.identify(claimed.pidfd)?.map(Arc::new);
@@ -395,7 +402,7 @@ impl Pending {
             is_shm_offered: false,
             accepted: Err(FallbackReason::Policy),
         };
-        if self.begins_on_socket || hello.features.get() & FEATURE_MOVE != 0 {
+        if self.begins_on_socket || has_move {
             return self.begin_on_socket(known);
         }
         self.known = Some(known);

@@ -65,15 +65,18 @@ pub(super) const fn begins_on_socket(config: &Config, service: u32, family: Fami
     is_free && may_move && matches!((config.begin, family), (Begin::Socket, Family::Unix))
 }
 
-/// Checks that the values in the peer's HELLO are possible (SPEC 2.3, 2.9). `may_move` is whether
-/// the HELLO may have the feature MOVE.
-
-pub(super) fn check(theirs: &Hello, may_move: bool) -> Result<(), Violation> {
-    let features = theirs.features.get();
-    let can_move = may_move && features & BOTH == BOTH;
-    if features & FEATURE_MOVE != 0 && !can_move {
-        return Err(Violation::Frame { what: "HELLO with MOVE", found: features });
+/// Checks the feature MOVE in the peer's HELLO (SPEC 2.9). `may_begin` is false for the second
+/// handshake of a connection.
+pub(super) fn check_move(theirs: &Hello, may_begin: bool) -> Result<(), Violation> {
+    let found = theirs.features.get();
+    if may_begin && found & BOTH == BOTH {
+        return Ok(());
     }
+    Err(Violation::Frame { what: "HELLO with MOVE", found })
+}
+
+/// Checks that the values in the peer's HELLO are possible (SPEC 2.3).
+pub(super) fn check(theirs: &Hello) -> Result<(), Violation> {
     let entries = theirs.peer_blocks_max.get();
     let can_share = theirs.features.get() & FEATURE_SHM != 0;
     let is_possible =

@@ -12,7 +12,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Admission, Channel, Config, ConnectError, HandshakeError, Listener, Transport, TransportPolicy,
+    Admission, Begin, Channel, Config, ConnectError, HandshakeError, Listener, Transport, TransportPolicy,
     TrustPolicy,
 };
 use partywall_layout::Geometry;
@@ -119,6 +119,7 @@ fn begin(script: &[Vec<&str>], place: &Directory) -> (JoinHandle<Ended>, Socket)
         config = match line[1..] {
             ["transport", "socket"] => config.transport(TransportPolicy::Socket),
             ["transport", "shm"] => config.transport(TransportPolicy::SharedMemory),
+            ["begin", "socket"] => config.begin(Begin::Socket),
             ["trust", "no"] => config.trust(TrustPolicy::Untrusted),
             ["map_max", bytes] => config.map_max(bytes.parse().unwrap()),
             ["admit", "no"] => config.admit(Admission::users([u32::MAX - 1])),

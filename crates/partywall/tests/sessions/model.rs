@@ -436,6 +436,11 @@ fn streams_over_a_unix_socket_are_queues() {
 }
 
 #[test]
+fn streams_from_a_unix_socket_to_the_shm_are_queues() {
+    runs(Kind::Moving);
+}
+
+#[test]
 fn streams_over_tcp_are_queues() {
     runs(Kind::Tcp);
 }
