@@ -470,7 +470,8 @@ mod tests {
         for number in 0..32 {
             let Some(kind) = Kind::from_number(number) else { continue };
             let word = word0(Position(640), kind);
-            let header = RecordHeader::of_words(Position(640), word, word1(5, 7), |_| true).unwrap();
+            let header =
+                RecordHeader::of_words(Position(640), word, word1(5, 7), |_| true).unwrap();
             assert_eq!((header.kind, header.len, header.stream), (kind, 5, 7));
             let is_of_move = matches!(kind, Kind::Move | Kind::Switch);
             for moves in [false, true] {

@@ -91,8 +91,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the descriptor is no Unix stream socket, or listens; `ENOTSOCK`, or `EBADF` for a
-    /// descriptor without a file (`O_PATH`).
+    /// `EINVAL` if the descriptor is no Unix stream socket, or listens; `ENOTSOCK`, or `EBADF` for
+    /// a descriptor without a file (`O_PATH`).
     pub fn adopt_pair(fd: OwnedFd) -> io::Result<Socket> {
         let is_unix = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
         let is_stream = sockopt::socket_type(&fd)? == SocketType::STREAM;
@@ -101,7 +101,7 @@ impl Socket {
         }
         // The peer may have turned the option off.
         sockopt::set_socket_passcred(&fd, true)?;
-        Ok(Socket::labelled(fd, Family::Unix, "the other end of a pair"))
+        Ok(Socket::labelled(fd, Family::Unix, "a socket pair"))
     }
 
     pub(crate) fn new(fd: OwnedFd, family: Family) -> Socket {

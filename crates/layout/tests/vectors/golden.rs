@@ -345,7 +345,12 @@ fn moves() -> Vec<Image> {
             "a direction that goes on in shared memory",
             switched,
         ),
-        of("move-close", "0 Move; 64 CloseWrite", "a direction that ends before it switches", closed),
+        of(
+            "move-close",
+            "0 Move; 64 CloseWrite",
+            "a direction that ends before it switches",
+            closed,
+        ),
     ]
 }
 

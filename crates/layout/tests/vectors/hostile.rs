@@ -343,7 +343,8 @@ fn sockets() -> Vec<Image> {
     vec![
         repeated,
         zero,
-        of("kind", 3, "kind 20, MOVE, which was not agreed on", &[]).with_bytes(&[word1(41, 0), word1(0, 0)]),
+        of("kind", 3, "kind 20, MOVE, which was not agreed on", &[])
+            .with_bytes(&[word1(41, 0), word1(0, 0)]),
         of("kind-21", 3, "kind 21, SWITCH, which was not agreed on", &[])
             .with_bytes(&[word1(43, 0), word1(0, 0)]),
         of("segment", 4, "a SEGMENT on a socket", &[(Kind::Segment, segment(1, 65_536))]),

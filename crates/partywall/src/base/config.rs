@@ -37,8 +37,8 @@ pub enum Begin {
     /// runs, once that pays: after 16 messages in both directions together, at a message longer
     /// than 16 KiB, or at a message 1 ms after the connection was opened.
     ///
-    /// Opening and closing such a connection takes half the time. It pays for connections that carry
-    /// few short messages.
+    /// Opening and closing such a connection takes half the time. It pays for connections that
+    /// carry few short messages.
     Socket,
 }
 

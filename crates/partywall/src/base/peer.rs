@@ -107,8 +107,8 @@ impl Peer {
     }
 }
 
-/// The identity of a peer whose trust is judged when it is first needed: that takes several reads of
-/// `/proc`.
+/// The identity of a peer whose trust is judged when it is first needed: that takes several reads
+/// of `/proc`.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerIdentity {
     credentials: Option<Credentials>,

@@ -109,9 +109,9 @@ impl Channel {
     /// Returns the transport of this channel. [`Transport::Socket`] contains the reason why memory
     /// is not shared.
     ///
-    /// The transport of a channel that began on the socket ([`Begin::Socket`](crate::Begin::Socket))
-    /// changes to [`Transport::SharedMemory`] once both sides have mapped memory. Each direction
-    /// then moves with its next message.
+    /// The transport of a channel that began on the socket
+    /// ([`Begin::Socket`](crate::Begin::Socket)) changes to [`Transport::SharedMemory`] once both
+    /// sides have mapped memory. Each direction then moves with its next message.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport.get()

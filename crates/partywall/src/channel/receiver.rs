@@ -299,7 +299,8 @@ impl AnyReceiver {
         }
     }
 
-    /// Continues in shared memory if the socket's receiver found that its direction has moved there.
+    /// Continues in shared memory if the socket's receiver found that its direction has moved
+    /// there.
     #[cold]
     fn find_switched(&mut self, may_wait: bool) -> Result<Found, Fault> {
         let Self::Socket(end) = self else { return Ok(Found::Nothing) };

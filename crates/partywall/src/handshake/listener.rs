@@ -92,7 +92,7 @@ const SILENCE_MIN: Duration = Duration::from_millis(100);
 struct Underway {
     pending: Pending,
     /// Whether the socket is in the epoll set of the listener.
-    is_watched: bool,
+    is_in_set: bool,
     deadline: Instant,
     spared_until: Instant,
 }
@@ -375,15 +375,15 @@ impl Listener {
                 self.pending.len() - 1
             });
             let spared_until = Instant::now() + SILENCE_MIN;
-            let is_watched = false;
-            self.pending[index] = Some(Underway { pending, is_watched, deadline, spared_until });
+            let is_in_set = false;
+            self.pending[index] = Some(Underway { pending, is_in_set, deadline, spared_until });
             self.under_way += 1;
-            // The first frames of a fast peer have arrived already. If the connection then begins on
-            // the socket, the handshake is complete, and the socket never joins the epoll set.
+            // The first frames of a fast peer have arrived already. If the connection then begins
+            // on the socket, the handshake is complete, and the socket never joins the epoll set.
             self.drive(index);
             let Some(Some(underway)) = self.pending.get_mut(index) else { continue };
             let events = EventFlags::IN | EventFlags::RDHUP;
-            underway.is_watched = true;
+            underway.is_in_set = true;
             if let Err(error) = self.set.add(&underway.pending, events, index as u64) {
                 self.finish(index);
                 return Err(AcceptError::Wait(error));
@@ -428,7 +428,7 @@ impl Listener {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
             // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
             // of `pending` would not remove the socket from the epoll set.
-            if underway.is_watched {
+            if underway.is_in_set {
                 let _ = self.set.remove(&underway.pending);
             }
             self.under_way -= 1;

@@ -9,11 +9,13 @@
 //! ```
 //!
 //! Bytes after the connector's READY belong to the transport: the machine asks for no byte after
-//! that frame. The same holds for the acceptor's HELLO if the connection begins on the socket. All earlier bytes may be read at once, because the peer then waits for an answer.
-//! The machine decides nothing: its caller admits or refuses the peer.
+//! that frame. The same holds for the acceptor's HELLO if the connection begins on the socket. All
+//! earlier bytes may be read at once, because the peer then waits for an answer. The machine
+//! decides nothing: its caller admits or refuses the peer.
 
 use partywall_layout::hello::{
-    self, FRAME_BYTES_MAX, Frame, HELLO_BYTES, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, READY_BYTES, Ready,
+    self, FRAME_BYTES_MAX, Frame, HELLO_BYTES, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES,
+    READY_BYTES, Ready,
 };
 use partywall_layout::{Refusal, Violation};
 

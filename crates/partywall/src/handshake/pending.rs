@@ -125,8 +125,8 @@ struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
-    /// Doorbells that replace the attached ones if the connector does not use them. An acceptor that
-    /// moves a connection makes them early: after READY it could not stay on the socket.
+    /// Doorbells that replace the attached ones if the connector does not use them. An acceptor
+    /// that moves a connection makes them early: after READY it could not stay on the socket.
     replacement: Option<(Doorbell, Doorbell)>,
 }
 
@@ -325,8 +325,8 @@ impl Pending {
         }
     }
 
-    /// Sends the first frames of a connector: HELLO and OFFER, or HELLO alone if the connection is to
-    /// begin on the socket.
+    /// Sends the first frames of a connector: HELLO and OFFER, or HELLO alone if the connection is
+    /// to begin on the socket.
     pub(super) fn open(&mut self) -> Result<(), HandshakeError> {
         if self.begins_on_socket { self.send_hello() } else { self.offer() }
     }
@@ -359,8 +359,8 @@ impl Pending {
     }
 
     fn on_hello(&mut self, hello: Hello) -> Result<Option<Established>, HandshakeError> {
-        let has_move = hello.features.get() & FEATURE_MOVE != 0
-            && (self.is_acceptor || self.begins_on_socket);
+        let has_move =
+            hello.features.get() & FEATURE_MOVE != 0 && (self.is_acceptor || self.begins_on_socket);
         // An acceptor that sent MOVE may be running, so a connector refuses it by hanging up.
         self.is_ready_sent |= has_move && !self.is_acceptor;
         if hello.nonce == self.own_hello.nonce {
@@ -422,8 +422,10 @@ impl Pending {
     /// the connection runs; else OFFER follows.
     fn begin_on_socket(&mut self, known: Known) -> Result<Option<Established>, HandshakeError> {
         let region_bytes = self.geometry.region_bytes;
-        let has_obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes).is_some();
-        let can_move = !has_obstacle && terms::can_move(&self.own_hello, &known.hello);
+        let obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes);
+        // The acceptor decides. A connector that then finds an obstacle never begins the move.
+        let can_move = terms::can_move(&self.own_hello, &known.hello)
+            && !(self.is_acceptor && obstacle.is_some());
         if self.is_acceptor {
             self.check_nothing_more()?;
             if can_move {
@@ -432,7 +434,7 @@ impl Pending {
             self.send_hello()?;
         }
         if can_move {
-            return self.assemble_on_socket(known).map(Some);
+            return self.assemble_on_socket(known, obstacle).map(Some);
         }
         self.known = Some(known);
         if !self.is_acceptor {
@@ -441,8 +443,13 @@ impl Pending {
         Ok(None)
     }
 
-    /// Builds a connection that begins on the socket, and may move from there.
-    fn assemble_on_socket(&mut self, known: Known) -> Result<Established, HandshakeError> {
+    /// Builds a connection that begins on the socket, and may move from there unless there is an
+    /// obstacle.
+    fn assemble_on_socket(
+        &mut self,
+        known: Known,
+        obstacle: Option<FallbackReason>,
+    ) -> Result<Established, HandshakeError> {
         self.check_nothing_more()?;
         let second = SecondHandshake {
             config: self.config.clone(),
@@ -457,8 +464,9 @@ impl Pending {
             peer: known.peer.clone(),
             pending: None,
         };
-        let pending = Arc::new(PendingMove::new(Box::new(second), !self.is_acceptor));
-        let transport = LiveTransport::Moving(Arc::clone(&pending));
+        let pending = PendingMove::new(Box::new(second), !self.is_acceptor, obstacle);
+        let pending = Arc::new(pending);
+        let transport = LiveTransport::Moving(Arc::clone(&pending) as _);
         Ok(self.established_on_socket(known, transport, Some(pending)))
     }
 
@@ -808,7 +816,9 @@ impl Pending {
         let own_attached =
             self.is_acceptor || self.offered.as_ref().is_ok_and(|own| own.doorbells_attached);
         let doorbells = match (claimed.records, claimed.room) {
-            (Some(records), Some(room)) if own_attached && known.peer.get().trust == Trust::Trusted => {
+            (Some(records), Some(room))
+                if own_attached && known.peer.get().trust == Trust::Trusted =>
+            {
                 Some((self.doorbell(records)?, self.doorbell(room)?))
             }
             // At least one side does not trust the other, so each notifies the other over the

@@ -24,7 +24,7 @@ pub(crate) mod shm;
 pub(crate) mod socket;
 mod space;
 
-pub(crate) use connection_state::ConnectionState;
+pub(crate) use connection_state::{ConnectionState, FormerTransport};
 pub(crate) use memory::{Assembly, Memory};
 pub(crate) use partywall_wait::has_passed;
 pub(crate) use space::{
@@ -34,7 +34,6 @@ pub(crate) use space::{
 use crate::error::{Closed, Fault, SendError, TooLarge, TrySendError};
 use crate::message::Message;
 use crate::stats::{ReceiverStats, SenderStats};
-use self::socket::PendingMove;
 use partywall_layout::stream::SESSION;
 use partywall_layout::{FallbackReason, Kind, RecordHeader, Violation};
 use partywall_wait::{Spinner, Wait};
@@ -70,7 +69,14 @@ impl fmt::Display for Transport {
 #[derive(Clone, Debug)]
 pub(crate) enum LiveTransport {
     Fixed(Transport),
-    Moving(Arc<PendingMove>),
+    Moving(Arc<dyn MovingTransport>),
+}
+
+/// A connection that may move from the socket to shared memory, as its users see it.
+pub(crate) trait MovingTransport: fmt::Debug + Send + Sync {
+    /// Returns the transport of the connection as it is now. A direction changes with its next
+    /// message.
+    fn transport(&self) -> Transport;
 }
 
 impl LiveTransport {

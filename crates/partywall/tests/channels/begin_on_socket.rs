@@ -2,8 +2,8 @@
 //! Tests of channels that begin on the socket and move to shared memory while they run (SPEC 8.5).
 //!
 //! ```text
-//!   connect ─▶ messages on the socket ─▶ MOVE, second handshake ─▶ SWITCH, each direction by itself
-//!              every message arrives once, whole and in order, whoever sends or only receives
+//!   connect ─▶ messages on the socket ─▶ MOVE, second handshake ─▶ SWITCH in each direction
+//!   every message arrives once, whole and in order, whoever sends or only receives
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
@@ -12,10 +12,7 @@ use partywall::{
     Begin, Channel, Config, FallbackReason, Receiver, Sender, Transport, TransportPolicy, Trust,
     TrustPolicy, TryRecvError,
 };
-use partywall_sys::process::{Process, open_descriptors};
-use partywall_testkit::{
-    Directory, Kind, Random, Watchdog, alone, number_of, pair, payload, soon, until,
-};
+use partywall_testkit::{Kind, Random, Watchdog, number_of, pair, payload, soon, until};
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::Duration;
@@ -115,16 +112,17 @@ fn sides_with_other_policies_agree_as_without_the_wish() {
 }
 
 #[test]
-fn acceptor_whose_peer_maps_too_little_stays_on_the_socket() {
+fn channel_whose_peer_maps_too_little_stays_on_the_socket() {
     let begins = Config::default().begin(Begin::Socket);
     let small = begins.clone().map_max(4096);
-    for (client, server) in [(&small, &begins), (&begins, &small)] {
+    let limits = Transport::Socket(FallbackReason::Limits);
+    // An acceptor does not know how large the connector's region would be.
+    for (client, server, known) in [(&small, &begins, limits), (&begins, &small, NOT_MOVED)] {
         let (mut client, mut server) = pair(&Kind::Moving.address(), client, server);
         for number in 0..64 {
             ping(&mut client, &mut server, number);
         }
-        let limits = Transport::Socket(FallbackReason::Limits);
-        assert_eq!((client.transport(), server.transport()), (limits, limits));
+        assert_eq!((client.transport(), server.transport()), (limits, known));
     }
 }
 
@@ -172,6 +170,68 @@ fn every_message_arrives_in_order_whatever_moment_the_directions_switch_at() {
         });
     }
 }
+
+/// Input: every order of sends and receives of the two sides, in which the move begins, continues,
+/// and ends in each direction. Expected: each receive finds the next message, or nothing if all
+/// were received.
+#[test]
+fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
+    let _watchdog = Watchdog::new("orders", Duration::from_secs(300));
+    let address = Kind::Moving.address();
+    let config = Kind::Moving.config();
+    let mut moved = [0; 2];
+    for order in 0..4_u32.pow(STEPS) {
+        let (mut client, mut server) = pair(&address, &config, &config);
+        for number in 0..16 {
+            client.send(&payload(number, 8)).unwrap();
+            assert_eq!(number_of(&server.recv_deadline(soon()).unwrap().unwrap()), number);
+        }
+        // The numbers of the messages that were sent and received in each direction.
+        let (mut there, mut back) = ((16, 16), (0, 0));
+        for step in 0..STEPS {
+            match order / 4_u32.pow(step) % 4 {
+                0 => push(&mut client, &mut there),
+                1 => take(&mut server, &mut there),
+                2 => push(&mut server, &mut back),
+                _ => take(&mut client, &mut back),
+            }
+        }
+        while there.0 > there.1 {
+            take(&mut server, &mut there);
+        }
+        while back.0 > back.1 {
+            take(&mut client, &mut back);
+        }
+        moved[0] += u32::from(client.transport() == Transport::SharedMemory);
+        moved[1] += u32::from(server.transport() == Transport::SharedMemory);
+        drop(client);
+        assert!(matches!(server.recv_deadline(soon()), Ok(None)), "order {order}");
+    }
+    assert!(moved.iter().all(|count| *count > 100), "some orders complete the move: {moved:?}");
+}
+
+/// Sends the next message of a direction.
+fn push(channel: &mut Channel, numbers: &mut (u64, u64)) {
+    channel.send(&payload(numbers.0, 20)).unwrap();
+    numbers.0 += 1;
+}
+
+/// Receives the next message of a direction, if one was sent.
+fn take(channel: &mut Channel, numbers: &mut (u64, u64)) {
+    match channel.try_recv() {
+        Ok(Some(message)) => {
+            assert_eq!(number_of(&message), numbers.1);
+            numbers.1 += 1;
+        }
+        other => {
+            assert!(matches!(other, Err(TryRecvError::Empty)), "{other:?}");
+            assert_eq!(numbers.0, numbers.1, "a sent message is not found");
+        }
+    }
+}
+
+/// Number of steps in each order.
+const STEPS: u32 = 7;
 
 #[test]
 fn ten_thousand_messages_of_all_lengths_arrive_in_both_directions() {
@@ -262,25 +322,4 @@ fn descriptors_for_event_loops_stay_the_same() {
         back.recv_deadline(soon()).unwrap().unwrap();
     }
     assert_eq!(numbers(&there, &receiver, &reply, &back), before);
-}
-
-#[test]
-fn moved_channel_holds_as_many_descriptors_as_one_that_shared_memory_at_once() {
-    let _alone = alone();
-    let place = Directory::new();
-    let mut counts = Vec::new();
-    for (name, begin) in [("warm", Begin::Socket), ("socket", Begin::Socket), ("shm", Begin::SharedMemory)]
-    {
-        let before = open_descriptors(Process::Own).unwrap().len();
-        let config = Config::default().begin(begin);
-        let (mut client, mut server) = pair(&place.address(name), &config, &config);
-        for number in 0..64 {
-            ping(&mut client, &mut server, number);
-        }
-        assert_eq!(client.transport(), Transport::SharedMemory);
-        counts.push(open_descriptors(Process::Own).unwrap().len() - before);
-        drop((client, server));
-        assert_eq!(open_descriptors(Process::Own).unwrap().len(), before, "{name}");
-    }
-    assert_eq!(counts[1], counts[2], "the first socket is closed");
 }

@@ -14,7 +14,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Begin, Channel, Config, Listener, Receiver, RecvError, SendError, Sender, Transport, TransportPolicy,
+    Begin, Channel, Config, Listener, Receiver, RecvError, SendError, Sender, Transport,
+    TransportPolicy,
 };
 use partywall_testkit::{
     Directory, Footprint, Random, Second, Watchdog, number_of, payload, within,
@@ -70,8 +71,7 @@ fn child() {
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
     }
-    let channel =
-        partywall::connect_with(partywall_testkit::argument("address"), &config).unwrap();
+    let channel = partywall::connect_with(partywall_testkit::argument("address"), &config).unwrap();
     let (mut sender, mut receiver) = channel.split();
     let reading = std::thread::spawn(move || {
         while let Ok(Some(message)) = receiver.recv() {

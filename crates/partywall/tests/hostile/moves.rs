@@ -11,7 +11,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Begin, Channel, Config, Fault, FallbackReason, Listener, RecvError, SendError, Transport,
+    Begin, Channel, Config, FallbackReason, Fault, Listener, RecvError, SendError, Transport,
     TrustPolicy,
 };
 use partywall_layout::hello::{
@@ -23,7 +23,7 @@ use partywall_sys::process::{Process, open_descriptors};
 use partywall_sys::{Doorbell, Socket};
 use partywall_testkit::hostile::channel::{BOTH, Wire, hello, region, small_geometry};
 use partywall_testkit::hostile::home::pipe;
-use partywall_testkit::{Directory, alone, soon, until};
+use partywall_testkit::{Directory, alone, soon, together, until};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -31,7 +31,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A hostile connector whose connection began on the socket.
-struct Mover {
+struct MovingFoe {
     wire: Wire,
     hello: Hello,
     position: Position,
@@ -40,7 +40,7 @@ struct Mover {
     _place: Directory,
 }
 
-impl Mover {
+impl MovingFoe {
     fn meet() -> Self {
         Self::meet_with(&Config::default())
     }
@@ -113,7 +113,9 @@ impl Mover {
         let sent = self.victim.send(b"after the violation");
         assert!(matches!(sent, Err(SendError::Fault(_) | SendError::Closed(_))), "{sent:?}");
         // The foe sees the end.
-        until("the socket is shut down", || self.wire.socket.read(&mut [0; 64], true).is_ok_and(|count| count == 0));
+        until("the socket is shut down", || {
+            self.wire.socket.read(&mut [0; 64], true).is_ok_and(|count| count == 0)
+        });
     }
 }
 
@@ -123,7 +125,8 @@ const BODY: u32 = 7;
 
 #[test]
 fn move_needs_one_end_of_a_pair() {
-    let mut none = Mover::meet();
+    let _together = together();
+    let mut none = MovingFoe::meet();
     none.record(Kind::Move, &[], &[]);
     none.is_violation(FRAME);
     let place = Directory::new();
@@ -138,15 +141,15 @@ fn move_needs_one_end_of_a_pair() {
         connected.into(),
     ];
     for descriptor in others {
-        let mut foe = Mover::meet();
+        let mut foe = MovingFoe::meet();
         foe.record(Kind::Move, &[], &[descriptor.as_fd()]);
         foe.is_violation(FRAME);
     }
     let doorbell = Doorbell::new().unwrap();
-    let mut foe = Mover::meet();
+    let mut foe = MovingFoe::meet();
     foe.record(Kind::Move, &[], &[doorbell.as_fd()]);
     foe.is_violation(FRAME);
-    let mut two = Mover::meet();
+    let mut two = MovingFoe::meet();
     let (one, other) = Socket::pair().unwrap();
     two.record(Kind::Move, &[], &[one.as_fd(), other.as_fd()]);
     two.is_violation(FRAME);
@@ -154,29 +157,30 @@ fn move_needs_one_end_of_a_pair() {
 
 #[test]
 fn records_of_the_move_out_of_order_are_refused() {
-    let mut early = Mover::meet();
+    let _together = together();
+    let mut early = MovingFoe::meet();
     early.record(Kind::Switch, &[], &[]);
     early.is_violation(UNEXPECTED);
 
-    let mut again = Mover::meet();
+    let mut again = MovingFoe::meet();
     let _pair = again.begin();
     again.goes_on();
     let _second = again.begin();
     again.is_violation(UNEXPECTED);
 
-    let mut before_offer = Mover::meet();
+    let mut before_offer = MovingFoe::meet();
     let _pair = before_offer.begin();
     before_offer.record(Kind::Switch, &[], &[]);
     before_offer.is_violation(UNEXPECTED);
 
-    let mut before_ready = Mover::meet();
+    let mut before_ready = MovingFoe::meet();
     let pair = before_ready.begin();
     before_ready.offer(&pair, &before_ready.second_hello());
     before_ready.goes_on();
     before_ready.record(Kind::Switch, &[], &[]);
     before_ready.is_violation(UNEXPECTED);
 
-    let mut payload = Mover::meet();
+    let mut payload = MovingFoe::meet();
     let (_ours, theirs) = Socket::pair().unwrap();
     payload.record(Kind::Move, b"x", &[theirs.as_fd()]);
     payload.is_violation(BODY);
@@ -184,7 +188,8 @@ fn records_of_the_move_out_of_order_are_refused() {
 
 #[test]
 fn descriptors_with_other_records_are_bounded() {
-    let mut foe = Mover::meet();
+    let _together = together();
+    let mut foe = MovingFoe::meet();
     let doorbell = Doorbell::new().unwrap();
     foe.record(Kind::Data, b"one", &[doorbell.as_fd()]);
     assert_eq!(foe.victim.recv_deadline(soon()).unwrap().unwrap(), b"one");
@@ -194,15 +199,16 @@ fn descriptors_with_other_records_are_bounded() {
 
 #[test]
 fn foe_that_stops_within_the_move_delays_no_message() {
+    let _together = together();
     // The foe never writes on the pair.
-    let mut silent = Mover::meet();
+    let mut silent = MovingFoe::meet();
     let pair = silent.begin();
     silent.stays(FallbackReason::NotMoved);
     drop(pair);
     silent.stays(FallbackReason::Abandoned);
 
     // The foe sends HELLO alone, and a part of OFFER.
-    let mut half = Mover::meet();
+    let mut half = MovingFoe::meet();
     let pair = half.begin();
     let frames = [half.second_hello().as_bytes(), &Offer::socket(1).as_bytes()[..20]].concat();
     assert!(pair.send(&frames, &[]));
@@ -211,7 +217,7 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     half.stays(FallbackReason::Abandoned);
 
     // The foe gets the victim's region, and never sends READY.
-    let mut unready = Mover::meet();
+    let mut unready = MovingFoe::meet();
     let pair = unready.begin();
     unready.offer(&pair, &unready.second_hello());
     unready.goes_on();
@@ -225,7 +231,8 @@ fn foe_that_stops_within_the_move_delays_no_message() {
 
 #[test]
 fn foe_that_gives_the_move_up_leaves_the_connection_on_the_socket() {
-    let mut refusing = Mover::meet();
+    let _together = together();
+    let mut refusing = MovingFoe::meet();
     let pair = refusing.begin();
     let frames = [refusing.second_hello().as_bytes(), Offer::socket(4).as_bytes()].concat();
     assert!(pair.send(&frames, &[]));
@@ -236,7 +243,7 @@ fn foe_that_gives_the_move_up_leaves_the_connection_on_the_socket() {
     assert!(pair.send(Ready::new(TRANSPORT_SOCKET, 4).as_bytes(), &[]));
     refusing.stays(FallbackReason::Memory);
 
-    let mut late = Mover::meet();
+    let mut late = MovingFoe::meet();
     let pair = late.begin();
     late.offer(&pair, &late.second_hello());
     late.goes_on();
@@ -249,13 +256,14 @@ fn foe_that_gives_the_move_up_leaves_the_connection_on_the_socket() {
 
 #[test]
 fn second_handshake_repeats_the_first_hello() {
+    let _together = together();
     let other_nonce = |hello: Hello| Hello { nonce: [9; 16], ..hello };
     let with_move = |hello: Hello| Hello { features: U64::new(BOTH | FEATURE_MOVE), ..hello };
     let other_service = |hello: Hello| Hello { service: 9.into(), ..hello };
     let changes: [(fn(Hello) -> Hello, bool); 3] =
         [(other_nonce, true), (with_move, true), (other_service, false)];
     for (change, is_violation) in changes {
-        let mut foe = Mover::meet();
+        let mut foe = MovingFoe::meet();
         let pair = foe.begin();
         foe.offer(&pair, &change(foe.second_hello()));
         if is_violation {
@@ -268,6 +276,7 @@ fn second_handshake_repeats_the_first_hello() {
 
 #[test]
 fn hostile_region_of_the_move_is_refused() {
+    let _together = together();
     let geometry = small_geometry();
     let nonce = hello(BOTH).nonce;
     let regions = [
@@ -276,7 +285,7 @@ fn hostile_region_of_the_move_is_refused() {
         (region(&geometry, nonce, ROLE_CONNECTOR), geometry.region_bytes * 2),
     ];
     for (memory, size) in regions {
-        let mut foe = Mover::meet();
+        let mut foe = MovingFoe::meet();
         let pair = foe.begin();
         let offer = Offer::shm(size, REGION_ALONE);
         let frames = [foe.second_hello().as_bytes(), offer.as_bytes()].concat();
@@ -287,7 +296,7 @@ fn hostile_region_of_the_move_is_refused() {
 }
 
 /// Runs the second handshake up to the end. Returns the pair, which is the control socket then.
-fn moved(foe: &mut Mover) -> Wire {
+fn moved(foe: &mut MovingFoe) -> Wire {
     let pair = foe.begin();
     foe.offer(&pair, &foe.second_hello());
     foe.goes_on();
@@ -300,7 +309,8 @@ fn moved(foe: &mut Mover) -> Wire {
 
 #[test]
 fn bytes_after_switch_are_refused() {
-    let mut foe = Mover::meet();
+    let _together = together();
+    let mut foe = MovingFoe::meet();
     let _pair = moved(&mut foe);
     let position = foe.position;
     let switch = RecordHeader { position, kind: Kind::Switch, len: 0, stream: 0 };
@@ -312,14 +322,43 @@ fn bytes_after_switch_are_refused() {
 }
 
 #[test]
+fn violation_in_the_ring_ends_the_direction_on_the_socket_too() {
+    let _together = together();
+    let mut foe = MovingFoe::meet();
+    let pair = foe.begin();
+    let geometry = small_geometry();
+    let mut memory = region(&geometry, foe.hello.nonce, ROLE_CONNECTOR);
+    // The foe's ring begins with a word that no record has.
+    let place = geometry.ring_offset as usize;
+    memory.write(place, &7_u64.to_le_bytes());
+    let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
+    let frames = [foe.second_hello().as_bytes(), offer.as_bytes()].concat();
+    assert!(pair.send(&frames, &[memory.as_fd()]));
+    foe.goes_on();
+    for _ in 0..3 {
+        let _frame = pair.receive();
+    }
+    assert!(pair.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
+    foe.record(Kind::Switch, &[], &[]);
+    let error = foe.victim.recv_deadline(soon());
+    assert!(matches!(error, Err(RecvError::Fault(Fault::Violation { .. }))), "{error:?}");
+    let sent = foe.victim.send(b"on the socket");
+    assert!(matches!(sent, Err(SendError::Fault(_))), "{sent:?}");
+    until("the socket is shut down", || {
+        foe.wire.socket.read(&mut [0; 256], true).is_ok_and(|count| count == 0)
+    });
+}
+
+#[test]
 fn foe_that_hangs_up_after_the_move_is_noticed() {
+    let _together = together();
     for switches in [false, true] {
-        let mut foe = Mover::meet_with(&Config::default().trust(TrustPolicy::Untrusted));
+        let mut foe = MovingFoe::meet_with(&Config::default().trust(TrustPolicy::Untrusted));
         let pair = moved(&mut foe);
         if switches {
             foe.record(Kind::Switch, &[], &[]);
         }
-        let Mover { wire, mut victim, .. } = foe;
+        let MovingFoe { wire, mut victim, .. } = foe;
         drop((wire, pair));
         let end = victim.recv_deadline(soon());
         assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
@@ -329,6 +368,7 @@ fn foe_that_hangs_up_after_the_move_is_noticed() {
 
 #[test]
 fn acceptor_may_not_send_move() {
+    let _together = together();
     let place = Directory::new();
     let listener =
         partywall_sys::Listener::listen_unix_path(place.path("acceptor"), 0o600, 8).unwrap();
@@ -361,7 +401,7 @@ fn acceptor_may_not_send_move() {
 #[test]
 fn nothing_of_a_hostile_move_stays_open() {
     let _alone = alone();
-    let steps: [fn(&mut Mover); 4] = [
+    let steps: [fn(&mut MovingFoe); 4] = [
         |foe| drop(foe.begin()),
         |foe| {
             let pair = foe.begin();
@@ -377,7 +417,7 @@ fn nothing_of_a_hostile_move_stays_open() {
     let mut before = None;
     for round in 0..3 {
         for step in &steps {
-            let mut foe = Mover::meet();
+            let mut foe = MovingFoe::meet();
             step(&mut foe);
             let _ = foe.victim.try_recv();
             drop(foe);

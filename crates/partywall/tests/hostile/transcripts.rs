@@ -12,8 +12,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Admission, Begin, Channel, Config, ConnectError, HandshakeError, Listener, Transport, TransportPolicy,
-    TrustPolicy,
+    Admission, Begin, Channel, Config, ConnectError, HandshakeError, Listener, Transport,
+    TransportPolicy, TrustPolicy,
 };
 use partywall_layout::Geometry;
 use partywall_layout::hello::{FRAME_BYTES_MAX, Frame, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR};

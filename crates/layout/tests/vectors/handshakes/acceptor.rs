@@ -98,7 +98,7 @@ fn moves() -> Vec<Script> {
     let asking = hello_with(BOTH | FEATURE_MOVE, 0);
     let asked = |name: &str, about| begin(name, about).send_hello(&asking);
     let small = Hello { map_max: U64::new(4096), ..asking };
-    let half = |name: &str, about, features| {
+    let lacking = |name: &str, about, features| {
         begin(name, about).send_hello(&hello_with(features | FEATURE_MOVE, 0)).fails(209, 4)
     };
     vec![
@@ -134,8 +134,8 @@ fn moves() -> Vec<Script> {
             .send_ready(&ready_socket(6))
             .socket(6),
         asked("move-admission", "admission comes first").set("admit", "no").fails(206, 2),
-        half("move-without-socket", "MOVE needs SOCKET", FEATURE_SHM),
-        half("move-without-shm", "MOVE needs SHM", FEATURE_SOCKET),
+        lacking("move-without-socket", "MOVE needs SOCKET", FEATURE_SHM),
+        lacking("move-without-shm", "MOVE needs SHM", FEATURE_SOCKET),
         asked("move-offer", "OFFER follows a HELLO with MOVE before it was answered")
             .line("together")
             .send_region(false)

@@ -74,7 +74,7 @@ fn moves() -> Vec<Script> {
         let script = Script::connector(name, about).set("begin", "socket");
         script.receive_hello(BOTH | FEATURE_MOVE, 0)
     };
-    let half = hello_with(FEATURE_SHM | FEATURE_MOVE, 0);
+    let lacking = hello_with(FEATURE_SHM | FEATURE_MOVE, 0);
     vec![
         asking("move", "a connection that begins on the socket: no OFFER and no READY")
             .send_hello(&hello_with(BOTH | FEATURE_MOVE, 0))
@@ -93,8 +93,8 @@ fn moves() -> Vec<Script> {
             .send_ready(&ready_socket(1))
             .receive_ready(&ready_socket(1))
             .socket(1),
-        asking("move-half", "MOVE of an acceptor without SOCKET")
-            .send_hello(&half)
+        asking("move-without-socket", "MOVE of an acceptor without SOCKET")
+            .send_hello(&lacking)
             .fails(209, 0),
         asking("move-refused", "the acceptor refuses").send_reject(2).fails(205, 0),
     ]

@@ -41,7 +41,7 @@ pub(crate) use wait_point::Side;
 use crate::config::Config;
 use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
-use crate::transport::{ConnectionState, ProgressSnapshot, SpaceWaiter};
+use crate::transport::{ConnectionState, FormerTransport, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
 use identity::OwnIdentity;
 use partywall_layout::Violation;
@@ -53,7 +53,7 @@ use partywall_sys::{Doorbell, EpollSet, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use wait_point::{EventSources, WaitPoint, Woken};
 
@@ -85,6 +85,8 @@ pub(crate) struct SharedMemory {
     identity: Mutex<OwnIdentity>,
     /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
+    /// The socket on which the connection began, if it moved.
+    origin: OnceLock<Weak<dyn FormerTransport>>,
     /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
     /// shuttle check it.
     #[cfg(shuttle)]
@@ -204,6 +206,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         limits,
         identity: Mutex::new(identity),
         ends_open: Mutex::new(2),
+        origin: OnceLock::new(),
         peer_region: control,
         #[cfg(shuttle)]
         reserved: std::sync::atomic::AtomicI64::new(0),
@@ -236,6 +239,11 @@ impl SharedMemory {
         }
     }
 
+    /// Notes the socket on which the connection began, and on which one direction may still be.
+    pub(crate) fn began_on(&self, origin: Weak<dyn FormerTransport>) {
+        let _ = self.origin.set(origin);
+    }
+
     /// Ends the connection, because the peer broke a rule on the socket on which it began.
     pub(crate) fn violated_elsewhere(&self, violation: Violation) {
         let _ = self.violated(violation);
@@ -243,6 +251,9 @@ impl SharedMemory {
 
     fn violated(&self, violation: Violation) -> Fault {
         let fault = self.connection_state.violated(violation, &self.socket);
+        if let Some(origin) = self.origin.get().and_then(Weak::upgrade) {
+            origin.violated_elsewhere(violation);
+        }
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
         // one more operation on peer memory, and checks that memory as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);

@@ -30,7 +30,7 @@ pub(crate) use sender::SocketSender;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::peer::Peer;
-use crate::transport::{ConnectionState, SpaceWaiter, has_passed};
+use crate::transport::{ConnectionState, FormerTransport, SpaceWaiter, has_passed};
 use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
@@ -191,6 +191,12 @@ impl SocketShared {
                 Err(_) => return,
             }
         }
+    }
+}
+
+impl FormerTransport for SocketShared {
+    fn violated_elsewhere(&self, violation: Violation) {
+        let _ = self.connection_state.violated(violation, &self.socket);
     }
 }
 

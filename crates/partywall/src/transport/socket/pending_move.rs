@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   connector  not begun ── pays: make a pair, send MOVE ─┐
-//!                                                         ├─▶ under way ── handshake done ─▶ shared
-//!   acceptor   not begun ── MOVE received ────────────────┘        └─ failed ─▶ stays
+//!   acceptor   not begun ── MOVE received ────────────────┴─▶ under way ── done ─▶ shared
+//!                                                                  └─ failed ─▶ stays
 //!
 //!   shared: the sender writes SWITCH as its last record on the socket, and takes its end
 //!           the receiver reads SWITCH, and takes its end
@@ -19,9 +19,8 @@
 //! its position here when it does, and takes it back before it writes. A receiver that finds the
 //! position may send MOVE itself: a side that only receives moves, too.
 
-use crate::transport::Transport;
 use crate::transport::shm::{SharedMemory, ShmReceiver, ShmSender};
-use crate::transport::{TransportReceiver, TransportSender};
+use crate::transport::{MovingTransport, Transport, TransportReceiver, TransportSender};
 use partywall_layout::{FallbackReason, Kind, Position, RecordHeader, Violation};
 use partywall_sys::Socket;
 use std::fmt;
@@ -89,10 +88,16 @@ enum Phase {
 }
 
 impl PendingMove {
-    pub(crate) fn new(handshake: Box<dyn MoveHandshake>, is_connector: bool) -> Self {
+    /// Prepares a move that `handshake` will perform. With an obstacle the connection stays on the
+    /// socket.
+    pub(crate) fn new(
+        handshake: Box<dyn MoveHandshake>,
+        is_connector: bool,
+        obstacle: Option<FallbackReason>,
+    ) -> Self {
         let state = State {
-            phase: Phase::NotBegun,
-            handshake: Some(handshake),
+            phase: obstacle.map_or(Phase::NotBegun, Phase::Stays),
+            handshake: obstacle.is_none().then_some(handshake),
             boundary: None,
             unsent: None,
             messages: 0,
@@ -103,16 +108,6 @@ impl PendingMove {
         };
         let (state, shm) = (Mutex::new(state), OnceLock::new());
         Self { is_connector, opened: Instant::now(), state, shm }
-    }
-
-    /// Returns the transport of the connection as it is now. A direction changes with its next
-    /// message.
-    pub(crate) fn transport(&self) -> Transport {
-        match self.lock().phase {
-            Phase::NotBegun | Phase::UnderWay => Transport::Socket(FallbackReason::NotMoved),
-            Phase::Shared => Transport::SharedMemory,
-            Phase::Stays(reason) => Transport::Socket(reason),
-        }
     }
 
     /// Whether this side awaits MOVE.
@@ -211,9 +206,7 @@ impl PendingMove {
                 }
             }
             // The kernel dropped the descriptor: the connector's pair hangs up.
-            (None, _) if is_truncated => {
-                state.fail(MoveFailed::Stays(FallbackReason::Descriptors))
-            }
+            (None, _) if is_truncated => state.fail(MoveFailed::Stays(FallbackReason::Descriptors)),
             _ => Err(Violation::Frame { what: "descriptors of MOVE", found }),
         }
     }
@@ -321,6 +314,16 @@ impl PendingMove {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MovingTransport for PendingMove {
+    fn transport(&self) -> Transport {
+        match self.lock().phase {
+            Phase::NotBegun | Phase::UnderWay => Transport::Socket(FallbackReason::NotMoved),
+            Phase::Shared => Transport::SharedMemory,
+            Phase::Stays(reason) => Transport::Socket(reason),
+        }
     }
 }
 

@@ -151,14 +151,20 @@ impl SocketReceiver {
     pub(crate) fn take_switched(&mut self) -> Option<ShmReceiver> {
         let mut receiver = *self.switched.take()?;
         receiver.continue_from(&self.stats, self.has_streams);
+        let origin = Arc::downgrade(&self.shared);
+        receiver.shared().began_on(origin);
         receiver.adopt_records_set(self.shared.hand_over_records_set());
         self.shared.depart();
         Some(receiver)
     }
 
-    /// Handles a record of the move (SPEC 8.5).
+    /// Handles a record of the move (SPEC 8.5), and parses what follows MOVE.
     #[cold]
-    fn on_move(&mut self, record: &RecordHeader, bytes_after: usize) -> Result<(), Violation> {
+    fn on_move(
+        &mut self,
+        record: &RecordHeader,
+        bytes_after: usize,
+    ) -> Result<Option<Found>, Violation> {
         let (position, kind) = (record.position.0, record.kind as u8);
         let Some(pending) = self.pending_move.clone() else {
             return Err(Violation::Unexpected { position, kind });
@@ -167,7 +173,9 @@ impl SocketReceiver {
         self.position = self.position.plus(record.footprint());
         if record.kind == Kind::Move {
             self.awaits_move = false;
-            return pending.received(record, std::mem::take(&mut self.arrived), self.is_truncated);
+            let descriptors = std::mem::take(&mut self.arrived);
+            pending.received(record, descriptors, self.is_truncated)?;
+            return self.parse();
         }
         if bytes_after > 0 {
             // No record follows SWITCH on the socket.
@@ -176,7 +184,7 @@ impl SocketReceiver {
         }
         self.switched = Some(pending.switch_receiver(record)?);
         self.pending_move = None;
-        Ok(())
+        Ok(Some(Found::Nothing))
     }
 
     /// Advances the move of the connection after a message was found.
@@ -307,8 +315,7 @@ impl SocketReceiver {
             Kind::Blob => self.begin_large(&record),
             Kind::Move | Kind::Switch => {
                 let bytes_after = after.len();
-                self.on_move(&record, bytes_after)?;
-                if self.switched.is_some() { Ok(Some(Found::Nothing)) } else { self.parse() }
+                self.on_move(&record, bytes_after)
             }
             Kind::CloseWrite if record.len > 0 => {
                 let (position, found) = (self.position.0, record.len.into());

@@ -149,6 +149,8 @@ impl SocketSender {
         let mut sender = *pending.take_sender()?;
         self.pending_move = None;
         sender.continue_from(&self.stats, self.stream, self.has_streams);
+        let origin = Arc::downgrade(&self.shared);
+        sender.shared().began_on(origin);
         if let Some(space) = &self.space {
             space.switch(&self.shared, sender.shared());
         }

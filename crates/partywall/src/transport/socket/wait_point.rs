@@ -115,16 +115,12 @@ impl WaitPoint {
     }
 
     /// The epoll set that an event loop polls. It is made if need be; `None` if it cannot be made.
-    pub(super) fn set(
-        &self,
-        socket: &Socket,
-        process: Option<&PidFd>,
-    ) -> Option<&Arc<EpollSet>> {
+    pub(super) fn set(&self, socket: &Socket, process: Option<&PidFd>) -> Option<&Arc<EpollSet>> {
         self.set.get_or_init(|| self.make_set(socket, process).ok().map(Arc::new)).as_ref()
     }
 
-    /// The descriptor that an event loop polls: the epoll set. If the set cannot be made, the socket
-    /// is returned in its place, and [`check_descriptor`](Self::check_descriptor) fails.
+    /// The descriptor that an event loop polls: the epoll set. If the set cannot be made, the
+    /// socket is returned in its place, and [`check_descriptor`](Self::check_descriptor) fails.
     pub(super) fn descriptor<'a>(
         &'a self,
         socket: &'a Socket,
@@ -133,8 +129,8 @@ impl WaitPoint {
         self.set(socket, process).map_or(socket.as_fd(), AsFd::as_fd)
     }
 
-    /// Fails if an event loop polls the socket in place of an epoll set, because the socket does not
-    /// show the death of a peer whose forked child keeps it open.
+    /// Fails if an event loop polls the socket in place of an epoll set, because the socket does
+    /// not show the death of a peer whose forked child keeps it open.
     pub(super) fn check_descriptor(&self) -> io::Result<()> {
         match self.set.get() {
             Some(None) => Err(io::Error::other("no descriptor left for a set to poll")),

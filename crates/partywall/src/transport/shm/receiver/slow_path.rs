@@ -3,7 +3,7 @@
 //! interface of the transport.
 
 use super::super::segments::{Held, SegmentError};
-use super::super::{Sleeping, word};
+use super::super::{SharedMemory, Sleeping, word};
 use super::{BYTES, Declared, MESSAGES, ShmReceiver};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
@@ -23,6 +23,11 @@ use std::time::Instant;
 use zerocopy::FromBytes;
 
 impl ShmReceiver {
+    /// The shared part of the connection.
+    pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
+        &self.shm
+    }
+
     /// Continues the direction of a receiver on a socket, whose counters are `stats`.
     pub(crate) fn continue_from(&mut self, stats: &ReceiverStats, has_streams: bool) {
         (self.messages, self.bytes) = (stats.messages, stats.bytes);
