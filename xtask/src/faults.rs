@@ -141,6 +141,12 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: all favoured threads share one flag. Effect: a thread that leaves the lock late clears
     // the flag of another thread, which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
+    // Fault: a sender on a socket writes at the position that it knew before the receiver sent MOVE.
+    // Effect: the peer refuses the next record.
+    fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
+    // Fault: the second handshake of a connection accepts any HELLO. Effect: another process takes a
+    // connection over.
+    fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: a driver does not check for a waiter that has not called `wake_driver` yet. Effect:
     // the driver polls for ever, and never wakes that waiter.
     fault(

@@ -330,7 +330,7 @@ fn violation_in_the_ring_ends_the_direction_on_the_socket_too() {
     let mut memory = region(&geometry, foe.hello.nonce, ROLE_CONNECTOR);
     // The foe's ring begins with a word that no record has.
     let place = geometry.ring_offset as usize;
-    memory.write(place, &7_u64.to_le_bytes());
+    memory.as_mut_slice()[place..][..8].copy_from_slice(&7_u64.to_le_bytes());
     let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
     let frames = [foe.second_hello().as_bytes(), offer.as_bytes()].concat();
     assert!(pair.send(&frames, &[memory.as_fd()]));

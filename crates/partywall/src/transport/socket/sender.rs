@@ -18,7 +18,7 @@ use crate::transport::{
     Memory, NotSent, Progress, SpaceWaiter, TransportSender, has_passed, waiting_failed,
 };
 use partywall_layout::record_ring::{BlobBody, HEADER_BYTES, Kind, footprint};
-use partywall_layout::{Position, RecordHeader};
+use partywall_layout::{Position, RecordHeader, seeded_fault};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -169,7 +169,7 @@ impl SocketSender {
 
     /// Takes the position of the next record back, before this sender writes.
     fn leave_boundary(&mut self) {
-        if std::mem::take(&mut self.is_at_boundary) {
+        if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
             let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
             self.position = taken.unwrap_or(self.position);
         }
