@@ -104,7 +104,7 @@ impl MovingFoe {
     }
 
     /// The connection ends by a violation with this number.
-    fn is_violation(mut self, number: u32) {
+    fn ends_by(mut self, number: u32) {
         let error = self.victim.recv_deadline(soon());
         let Err(RecvError::Fault(Fault::Violation { violation, .. })) = &error else {
             panic!("{error:?}")
@@ -128,7 +128,7 @@ fn move_needs_one_end_of_a_pair() {
     let _together = together();
     let mut none = MovingFoe::meet();
     none.record(Kind::Move, &[], &[]);
-    none.is_violation(FRAME);
+    none.ends_by(FRAME);
     let place = Directory::new();
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let connected = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
@@ -143,16 +143,16 @@ fn move_needs_one_end_of_a_pair() {
     for descriptor in others {
         let mut foe = MovingFoe::meet();
         foe.record(Kind::Move, &[], &[descriptor.as_fd()]);
-        foe.is_violation(FRAME);
+        foe.ends_by(FRAME);
     }
     let doorbell = Doorbell::new().unwrap();
     let mut foe = MovingFoe::meet();
     foe.record(Kind::Move, &[], &[doorbell.as_fd()]);
-    foe.is_violation(FRAME);
+    foe.ends_by(FRAME);
     let mut two = MovingFoe::meet();
     let (one, other) = Socket::pair().unwrap();
     two.record(Kind::Move, &[], &[one.as_fd(), other.as_fd()]);
-    two.is_violation(FRAME);
+    two.ends_by(FRAME);
 }
 
 #[test]
@@ -160,30 +160,30 @@ fn records_of_the_move_out_of_order_are_refused() {
     let _together = together();
     let mut early = MovingFoe::meet();
     early.record(Kind::Switch, &[], &[]);
-    early.is_violation(UNEXPECTED);
+    early.ends_by(UNEXPECTED);
 
     let mut again = MovingFoe::meet();
     let _pair = again.begin();
     again.goes_on();
     let _second = again.begin();
-    again.is_violation(UNEXPECTED);
+    again.ends_by(UNEXPECTED);
 
     let mut before_offer = MovingFoe::meet();
     let _pair = before_offer.begin();
     before_offer.record(Kind::Switch, &[], &[]);
-    before_offer.is_violation(UNEXPECTED);
+    before_offer.ends_by(UNEXPECTED);
 
     let mut before_ready = MovingFoe::meet();
     let pair = before_ready.begin();
     before_ready.offer(&pair, &before_ready.second_hello());
     before_ready.goes_on();
     before_ready.record(Kind::Switch, &[], &[]);
-    before_ready.is_violation(UNEXPECTED);
+    before_ready.ends_by(UNEXPECTED);
 
     let mut payload = MovingFoe::meet();
     let (_ours, theirs) = Socket::pair().unwrap();
     payload.record(Kind::Move, b"x", &[theirs.as_fd()]);
-    payload.is_violation(BODY);
+    payload.ends_by(BODY);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn descriptors_with_other_records_are_bounded() {
     foe.record(Kind::Data, b"one", &[doorbell.as_fd()]);
     assert_eq!(foe.victim.recv_deadline(soon()).unwrap().unwrap(), b"one");
     foe.record(Kind::Data, b"two", &[doorbell.as_fd()]);
-    foe.is_violation(FRAME);
+    foe.ends_by(FRAME);
 }
 
 #[test]
@@ -260,14 +260,15 @@ fn second_handshake_repeats_the_first_hello() {
     let other_nonce = |hello: Hello| Hello { nonce: [9; 16], ..hello };
     let with_move = |hello: Hello| Hello { features: U64::new(BOTH | FEATURE_MOVE), ..hello };
     let other_service = |hello: Hello| Hello { service: 9.into(), ..hello };
-    let changes: [(fn(Hello) -> Hello, bool); 3] =
-        [(other_nonce, true), (with_move, true), (other_service, false)];
-    for (change, is_violation) in changes {
+    let second = MovingFoe::meet().second_hello();
+    let changed =
+        [(other_nonce(second), true), (with_move(second), true), (other_service(second), false)];
+    for (hello, is_violation) in changed {
         let mut foe = MovingFoe::meet();
         let pair = foe.begin();
-        foe.offer(&pair, &change(foe.second_hello()));
+        foe.offer(&pair, &hello);
         if is_violation {
-            foe.is_violation(FRAME);
+            foe.ends_by(FRAME);
         } else {
             foe.stays(FallbackReason::Abandoned);
         }
@@ -318,7 +319,7 @@ fn bytes_after_switch_are_refused() {
     let after = RecordHeader { position: next, kind: Kind::Data, len: 0, stream: 0 };
     let bytes = [switch.to_wire().as_bytes(), after.to_wire().as_bytes()].concat();
     assert!(foe.wire.send(&bytes, &[]));
-    foe.is_violation(UNEXPECTED);
+    foe.ends_by(UNEXPECTED);
 }
 
 #[test]

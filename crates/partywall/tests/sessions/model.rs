@@ -365,7 +365,9 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 }
 
 async fn one_run(kind: Kind, seed: u64) {
-    let (config, size_max, lets_go) = config(seed, kind.config(), kind.is_shared_memory());
+    // Limits of memory hold from the move on.
+    let shares_memory = kind.is_shared_memory() || kind == Kind::Moving;
+    let (config, size_max, lets_go) = config(seed, kind.config(), shares_memory);
     let (client, server) = session_pair_with(kind, &config, &config).await;
     let is_cut = seed % 8 == 7;
     let world = Arc::new(World { seed, size_max, lets_go, is_cut, streams: Mutex::default() });
