@@ -113,7 +113,8 @@ func defaultPrefix() string {
 	return fmt.Sprintf("/dev/shm/conformance-go-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// config returns the library's default settings changed as the command line's options say.
+// config returns shmipc-go's default settings, with the values that the options of the command line
+// set.
 func (o *options) config() *shmipc.Config {
 	config := shmipc.DefaultConfig()
 	config.ShareMemoryPathPrefix = o.prefix
@@ -153,7 +154,8 @@ func (o *options) planSizes() []uint64 {
 	return sizes
 }
 
-// removeLeftovers removes files of shared memory with this prefix that the library has left.
+// removeLeftovers removes the files of shared memory that shmipc-go has left. The option --prefix
+// gave all of them one prefix.
 func removeLeftovers(prefix string) {
 	names, _ := filepath.Glob(prefix + "*")
 	for _, name := range names {
@@ -197,8 +199,8 @@ func (r *report) fail(err error) {
 	})
 }
 
-// OnEmitSessionMetrics is called by the library at the end of each session, with the metrics of
-// that session. Together with Flush it makes the report a Monitor of the library.
+// OnEmitSessionMetrics is called by shmipc-go at the end of each session, with the metrics of that
+// session. Together with Flush it implements the library's interface Monitor.
 func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, stability shmipc.StabilityMetrics,
 	memory shmipc.ShareMemoryMetrics, _ *shmipc.Session) {
 	r.with(func(r *report) {
@@ -216,7 +218,7 @@ func (r *report) OnEmitSessionMetrics(performance shmipc.PerformanceMetrics, sta
 	})
 }
 
-// Flush is the other method of the library's interface Monitor; the report writes nothing until the
+// Flush is the other method of shmipc-go's interface Monitor; the report writes nothing until the
 // end of the run, so there is nothing to flush.
 func (r *report) Flush() error { return nil }
 

@@ -60,8 +60,8 @@ func run(o *options) int {
 }
 
 func (c *client) drive() {
-	// Once a message uses the socket, the library opens no new stream on the session, so all streams
-	// are opened before the first message.
+	// shmipc-go sends a message over the socket if shared memory has no room for it. From then on
+	// it opens no new stream on that session, so all streams are opened before the first message.
 	var first []*shmipc.Stream
 	for index := 0; index <= c.options.streams; index++ {
 		stream, err := c.sessions.GetStream()
@@ -91,8 +91,8 @@ func (c *client) drive() {
 	}
 }
 
-// lane runs one of the concurrent users of the client's stream pool. It takes a stream, sends
-// requests, puts the stream back, and so on.
+// lane runs one of the concurrent users of the client's stream pool. In mode echo it repeats three
+// steps: it takes a stream, sends requests, and puts the stream back.
 func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	p := &plan{seed: seed, sizes: c.options.planSizes(), requests: c.options.count}
 	switch c.options.mode {
@@ -136,9 +136,9 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// For each lane, the number of "renew" requests that had arrived when the lane leased its
-	// stream. It is the largest uint64 if the lane has ended, so that "renewed" does not wait for
-	// the lane.
+	// For each lane (a concurrent user of the stream pool), the number of "renew" requests that had
+	// arrived when the lane leased its stream. It is the largest uint64 if the lane has ended, so
+	// that "renewed" does not wait for the lane.
 	lanes []uint64
 }
 
@@ -155,7 +155,7 @@ func (l *leases) renew() {
 	l.printIfRenewed()
 }
 
-// begin records that a lane leased a stream after as many "renew" requests as request says.
+// begin records that the lane leased a stream when `request` requests of "renew" had arrived.
 func (l *leases) begin(lane int, request uint64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -175,8 +175,8 @@ func (l *leases) printIfRenewed() {
 	}
 }
 
-// echo sends the requests of a plan and checks the server's answers. It sends up to a configured
-// number of requests before it waits for the answer of the first.
+// echo sends a plan (the message that announces requests) and its requests, and checks the server's
+// answers. It sends up to --pipeline requests before it waits for the answer of the first.
 func (c *client) echo(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -223,8 +223,8 @@ func sendAhead(stream *shmipc.Stream, p *plan, room chan<- struct{}, stop <-chan
 	return nil
 }
 
-// receive reads and checks all answers. If message boundaries are ignored, a piece may hold the end
-// of one answer and others as a whole.
+// receive reads and checks all answers. With --ignore-boundaries it reads pieces of the sizes in
+// oddPieces, so one piece may hold the end of an answer and the whole next answers.
 func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) error {
 	if !c.options.ignoreBoundaries {
 		for index := uint64(0); index < p.requests; index++ {
@@ -238,8 +238,9 @@ func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) e
 	}
 	index, inRequest, expected := uint64(0), 0, newPattern(p.seed, 0)
 	for turn := 0; index < p.requests; turn++ {
-		// Buffered bytes are read without waiting. Without buffered bytes, the read waits for at most the
-		// rest of this answer.
+		// ReadBytes blocks until it has as many bytes as it is asked for. The server may send no
+		// more than the rest of this answer, so a read beyond the buffered bytes asks for at most
+		// that rest.
 		want := oddPieces[turn%len(oddPieces)]
 		if want > stream.BufferReader().Len() {
 			want = min(want, p.size(index)-inRequest)

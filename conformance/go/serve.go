@@ -145,8 +145,8 @@ func (s *server) answer(stream *shmipc.Stream) error {
 	}
 }
 
-// orderly returns nil instead of an error if the error only says that a stream or session ended
-// between two plans, which is no fault.
+// orderly returns nil for an error that only says that a stream or session ended before a next
+// plan. A plan is the message that announces requests, so such an end is no fault.
 func orderly(err error) error {
 	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
 		return nil
@@ -176,8 +176,8 @@ func (s *server) count(size int) {
 	s.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload receives the requests of a plan, and counts whether all arrived before the end of the
-// stream.
+// upload receives the requests that a plan announces, and counts the upload as whole, or as cut if
+// the stream ended before the last request.
 func (s *server) upload(stream *shmipc.Stream, p *plan) {
 	for index := uint64(0); index < p.requests; index++ {
 		if _, err := readRequest(stream, p, index, pieceBytes, nil); err != nil {

@@ -92,7 +92,8 @@ func readPlan(stream *shmipc.Stream) (*plan, error) {
 	return read, nil
 }
 
-// pattern makes or checks the bytes of one request.
+// pattern makes or checks the bytes of one request, which follow from the plan's seed and the
+// request's number.
 type pattern struct {
 	state uint64
 	word  [8]byte
@@ -141,7 +142,8 @@ func (p *pattern) check(got []byte) int {
 	return -1
 }
 
-// requestBytes fills a buffer with request `index` of the plan.
+// requestBytes fills a buffer with the bytes of request `index` of the plan p, the message that
+// announces the requests.
 func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	size := p.size(index)
 	if cap(buffer) < size {
@@ -152,8 +154,8 @@ func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	return buffer
 }
 
-// readRequest reads exactly request `index` in pieces, and checks it. If the caller gives a buffer,
-// the request is returned in it.
+// readRequest reads exactly request `index`, in pieces of at most `piece` bytes, and checks it. If
+// `keep` is not nil, the request is appended to it and returned.
 func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep []byte) ([]byte, error) {
 	expected := newPattern(p.seed, index)
 	size := p.size(index)

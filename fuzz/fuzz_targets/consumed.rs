@@ -21,10 +21,11 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The value that the peer's `consumed` word has now. The target needs the value to judge a
-    /// violation that the producer reports.
+    /// The value that the peer's `consumed` word has now. The fuzz target needs it to check that a
+    /// violation which the producer reports is one.
     consumed: u64,
-    /// The highest value of the peer's `consumed` word that the producer may have accepted.
+    /// The highest value of the peer's `consumed` word so far that was valid when the producer
+    /// could load it.
     believed: u64,
 }
 
@@ -76,7 +77,8 @@ impl World {
     fn append(&mut self, len: usize) -> bool {
         let size = self.producer.size();
         let len = len % (size.payload_max() as usize + 1);
-        // The producer's caller has to respect this limit on the bytes of an open batch.
+        // The producer leaves it to its caller to keep an open batch within `batch_max` bytes. So
+        // the batch is published before a record that would exceed it.
         if self.producer.open_bytes() + footprint(len as u64) > size.batch_max() {
             self.producer.publish();
         }
@@ -93,8 +95,8 @@ impl World {
         }
     }
 
-    /// Records in `believed` the value of the peer's `consumed` word, if the value is valid. The
-    /// target calls this method before the producer may load the word.
+    /// Records in `believed` the value of the peer's `consumed` word, if the value is valid. It is
+    /// called before each operation in which the producer may load the word.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {
@@ -102,8 +104,8 @@ impl World {
         }
     }
 
-    /// Checks that the peer's `consumed` word does break a rule, after the producer reported a
-    /// violation.
+    /// Checks a violation that the producer reported: the peer's `consumed` word must really break
+    /// a rule.
     fn is_true(&self, code: u32) -> bool {
         assert_eq!(code, 8);
         let published = self.producer.published().0;

@@ -41,13 +41,14 @@ fuzz_target!(|input: &[u8]| {
     assert!(start.elapsed() < TIME_MAX, "it took {:?}", start.elapsed());
 });
 
-/// Bytes that go in one message, and the number of descriptors that they bring to a listener.
+/// Bytes that the fuzz target sends in one write, and the number of descriptors that it sends with
+/// them if the receiver is a listener.
 struct Piece {
     bytes: Vec<u8>,
     descriptors: usize,
 }
 
-/// The bytes that the target sends, divided into one piece for each write.
+/// The fuzzed bytes that are sent in place of a handshake, divided into one piece for each write.
 fn pieces(choice: u8, input: &[u8]) -> Vec<Piece> {
     let (bytes, lengths) = if choice & 2 == 0 {
         input.split_at(input.len() - input.len() / 8)
@@ -67,8 +68,8 @@ fn pieces(choice: u8, input: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// Valid frames of which `patches` changes a few bytes. Each change is an offset of two bytes and a
-/// value.
+/// The frames of a valid handshake, of which `patches` changes a few bytes. Each change is an
+/// offset of two bytes and a value.
 fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     let transport = 1 + u32::from(choice >> 2 & 1);
     let features = u64::from(choice >> 4 & 3);
@@ -88,7 +89,7 @@ fn patched(choice: u8, patches: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Runs a real listener against a client that sends the pieces.
+/// Runs a real listener against a client that sends the fuzzed bytes in the given pieces.
 fn accept(pieces: &[Piece], hangs_up: bool) {
     thread_local! {
         static LISTENER: RefCell<Listener> = RefCell::new(
@@ -122,7 +123,8 @@ fn accept(pieces: &[Piece], hangs_up: bool) {
     });
 }
 
-/// Descriptors that a peer may send: some fit a place in a list, none is a valid region.
+/// Descriptors that a peer may send: a pidfd, a memfd and an eventfd. A frame can list each of
+/// these kinds, but the memfd is no valid region.
 fn descriptors() -> Vec<OwnedFd> {
     let process = PidFd::of_self().expect("a pidfd");
     let doorbell = Doorbell::new().expect("an eventfd");
@@ -131,7 +133,7 @@ fn descriptors() -> Vec<OwnedFd> {
     borrowed.map(|fd| fd.try_clone_to_owned().expect("a descriptor")).into()
 }
 
-/// Runs a real connector against a server that sends the pieces.
+/// Runs a real connector against a server that sends the fuzzed bytes in the given pieces.
 fn connect(pieces: Vec<Piece>) {
     thread_local! {
         static SERVER: SyncSender<Vec<Piece>> = serve();
@@ -150,7 +152,8 @@ fn connect(pieces: Vec<Piece>) {
     }
 }
 
-/// Uses a channel whose handshake was made of fuzzed bytes. Its peer cannot respond.
+/// Sends and receives on a channel whose peer sent fuzzed bytes as its handshake, and sends nothing
+/// more.
 fn use_it(mut channel: Channel) {
     let _ = channel.try_send(b"hello?");
     for _ in 0..300 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connector whose connection began on the socket sends anything: on the socket, and on the pair of
-//! the move. The results are messages, a violation, or the end (SPEC 8.5).
+//! A connector whose connection began on the socket sends anything: on the socket, and on the pair
+//! of the move. The results are messages, a violation, or the end (SPEC 8.5).
 //!
 //! ```text
 //!  step:   action (1) | length (1) | as many bytes as the length says
-//!  The peer sends      0 raw bytes on the socket    1 a DATA record    2 MOVE with one end of a pair
-//!                      3 raw bytes on the pair      4 HELLO and OFFER on the pair     5 READY there
-//!                      6 SWITCH                     7 a record of any kind
-//!  The honest side     8 receives                   9 sends
+//!  The peer sends      0 raw bytes on the socket   1 a DATA record   2 MOVE, one end of a pair
+//!                      3 raw bytes on the pair     4 HELLO and OFFER on the pair
+//!                      5 READY on the pair         6 SWITCH          7 a record of any kind
+//!  The honest side     8 receives                  9 sends
 //! ```
 #![no_main]
 

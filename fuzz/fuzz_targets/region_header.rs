@@ -47,7 +47,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Reads `bytes` as an identity: as they are, and as the texts and words behind a valid header.
+/// Reads `bytes` as a region's identity, the fields that name its owner. First the bytes replace
+/// the whole header; then they fill only the identity's fields of an otherwise valid header.
 fn identity(bytes: &[u8]) {
     if let Ok(identity) = RegionIdentity::read(bytes) {
         assert_printable(&identity);

@@ -26,12 +26,11 @@ struct World {
     reserved: Vec<Block>,
     out: Vec<u64>,
     reclaimer: Reclaimer,
-    /// The memory of the peer's release ring. The next field counts the entries that the peer has
+    /// The memory of the peer's release ring; `written` counts the entries that the peer has
     /// written.
     entries: OwnMem,
     written: u64,
-    /// The memory of the peer's control page. The next field is the value of the `released` word in
-    /// it.
+    /// The memory of the peer's control page; `released` is the value of the `released` word in it.
     control: OwnMem,
     released: u64,
 }
@@ -105,8 +104,8 @@ impl World {
     }
 
     fn reclaim(&mut self) -> bool {
-        // The loop reclaims at most as many blocks as are in flight. If the peer claimed to have
-        // released more, that would be a violation.
+        // The loop reclaims at most as many blocks as are in flight, because an id of any other
+        // block is a violation, after which it returns.
         for _ in 0..=ENTRIES {
             let before = self.slab.in_flight();
             match self.reclaimer.next(before) {

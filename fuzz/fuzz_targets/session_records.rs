@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A peer in either role sends any stream records after an honest handshake over a socket. The
-//! results are streams, messages, a violation, or the end (SPEC 11). Never does the honest side
+//! results are streams, messages, a violation, or the end (SPEC 11). Never does the side under test
 //! panic, hang, or use ever more memory.
 //!
 //! ```text
 //!  input:  a byte that chooses the peer's role | steps
 //!  step:   what | stream | length (2 bytes) | as many bytes as the length says
-//!  what:   a kind of record that the peer sends, or an operation of the honest side
+//!  what:   a kind of record that the peer sends, or an operation of the side under test
 //! ```
 #![no_main]
 
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the duration of each operation of the honest side.
+/// Upper bound of the duration of each operation of the side under test.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const STREAMS_MAX: u32 = 8;
 const STEPS_MAX: usize = 200;
@@ -49,8 +49,8 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     world.hand.socket.shutdown_write().ok();
-    // The honest side has all bytes of the peer, and no more follow. So the session must end, with
-    // or without an error.
+    // The side under test has all bytes of the peer, and no more follow. So the session must end,
+    // with or without an error.
     let end = world.session.closed(Some(Instant::now() + TIME_MAX));
     assert!(end.is_ok(), "still waiting after the peer hung up");
     world.take();
@@ -101,18 +101,18 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The write may fail, because the honest side may have closed the connection already.
+        // The write may fail, because the side under test may have closed the connection already.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// The honest side accepts all streams that the peer opened, and receives all messages that
+    /// The side under test accepts all streams that the peer opened, and receives all messages that
     /// arrived.
     fn take(&mut self) {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // Drops the streams that have ended. Otherwise streams with reused numbers would accumulate
-        // in the list.
+        // Drops the streams that have ended. Otherwise streams whose numbers are reused would
+        // accumulate in `streams`.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

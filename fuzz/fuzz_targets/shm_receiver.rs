@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! After an honest handshake a peer writes anything into its region and to the control socket,
-//! while the honest side sends and receives (SPEC 3 to 7).
+//! while the side under test sends and receives (SPEC 3 to 7).
 //!
 //! ```text
 //!  input:  trust | steps
@@ -9,11 +9,12 @@
 //!    stores a word    in its control page, ring, release ring or header
 //!    writes a record  DATA, BLOB, FRAGMENT, SEGMENT, …
 //!    sends            bytes or a segment's descriptor on the control socket
-//!  The honest side
+//!  The side under test
 //!    receives, sends, reserves, sends a batch, arms itself to sleep, or trims its memory
 //! ```
 //!
-//! The region does not change while the honest side reads a message, as `Trust::Trusted` assumes.
+//! The region does not change while the side under test reads a message, as `Trust::Trusted`
+//! assumes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -118,8 +119,8 @@ impl World {
         u64::from_le_bytes(word)
     }
 
-    /// Raises one of the four words of the peer's control page on which the honest side acts, by a
-    /// small step.
+    /// Raises one of the four words of the peer's control page on which the side under test acts.
+    /// The step is small.
     fn control(&mut self, value: u32, bytes: &[u8]) {
         let offset = CONTROL_OFFSET + u64::from(value % 4) * 128;
         let step = bytes.first().map_or(1, |byte| u64::from(*byte));
@@ -191,8 +192,8 @@ impl World {
         let Ok(memory) = OwnMap::create("by-hand", bytes as usize) else { return };
         let mut frame = ControlSegment::new(number).as_bytes().to_vec();
         if value & 0x80 != 0 {
-            // The frame that announces the segment gets any type, number of descriptors and length,
-            // and then any bytes up to that length.
+            // The frame that announces the segment gets any type, number of descriptors and length
+            // from the input, and then any bytes up to that length.
             frame[..4].copy_from_slice(&(value >> 8 ^ 0x0008_0102).to_le_bytes());
             frame.resize(usize::from(frame[2]).clamp(1, 80), 0xee);
         }
@@ -273,8 +274,8 @@ impl World {
         }
     }
 
-    /// Checks that the channel of the honest side ends after the peer has closed the connection,
-    /// whatever the peer did before.
+    /// Checks that the channel of the side under test ends after the peer has closed the
+    /// connection, whatever the peer did before.
     fn end(&mut self) {
         for _ in 0..10_000 {
             match self.channel.try_recv() {

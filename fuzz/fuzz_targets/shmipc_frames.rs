@@ -38,8 +38,8 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // Some of these messages are long enough for the parser to read them directly into
-                // the message.
+                // Some of these messages are so long that the parser reads their bytes directly
+                // into the message instead of its buffer.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);

@@ -45,8 +45,8 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Checks the recognition of the protocol. Once it has a result, further bytes do not change the
-/// result; after eight bytes there is a result.
+/// Checks the function that recognises from the first bytes whether a connection speaks shmipc.
+/// Once it has a result, further bytes do not change it; after eight bytes it has one.
 fn recognise(stream: &[u8]) {
     let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {

@@ -50,7 +50,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Pairs of names with which inputs may begin: valid ones, and known attacks.
+/// Pairs of names (of a queue's and a buffer's shared memory) with which inputs may begin: valid
+/// ones, and known attacks.
 const SEEDS: [(&[u8], &[u8]); 8] = [
     (b"", b""),
     (&[DIRECTORY, FILE], &[DIRECTORY, SUB, FILE]),
@@ -110,7 +111,8 @@ fn name(begin: &[u8], words: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The two names as a shmipc server decoded them; `None` if the server refused them.
+/// The names of the queue's and the buffer's shared memory as a shmipc server decoded them; `None`
+/// if the server refused them.
 fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     let (kind, version) = match choice & 3 {
         0 => (Kind::ShmByPath, 2),
@@ -152,8 +154,9 @@ fn serve(queue: &[u8], buffer: &[u8], choice: u8) -> Option<(String, String)> {
     names
 }
 
-/// Whether the rules for names allow the two names. This is a second implementation of the rules;
-/// the target compares its result with that of the server.
+/// Whether the rules for names allow these names of a queue's and a buffer's shared memory. This is
+/// a second implementation of the rules; the fuzz target compares its result with that of the
+/// server.
 fn may_be_names(queue: &[u8], buffer: &[u8]) -> bool {
     let may_be_name = |name: &[u8]| {
         !name.is_empty()
@@ -209,5 +212,5 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
 /// A path with more parts than the limit allows.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
-/// Upper bound of the size of a region in bytes.
+/// Upper bound of the size of a file that a shmipc server may map as shared memory, in bytes.
 const BYTES_MAX: u64 = 1 << 20;

@@ -6,7 +6,7 @@
 //!  step:   action (1) | length (2) | as many bytes as the length says
 //!  The peer sends      0 raw bytes    1 a DATA record    2 a BLOB record
 //!                      3 a record of any kind            6 the record that ends its direction
-//!  The honest side     4 receives     5 sends
+//!  The side under test 4 receives     5 sends
 //! ```
 #![no_main]
 
@@ -45,8 +45,8 @@ fuzz_target!(|input: &[u8]| {
     }
     world.hand.socket.shutdown_write().ok();
     world.receive();
-    // The honest side has read all bytes of the peer, and no more follow. So the channel must be
-    // over, with or without a fault.
+    // The side under test has read all bytes of the peer, and no more follow. So the channel must
+    // be over, with or without a fault.
     assert!(world.is_over, "still waiting after the peer hung up");
 });
 
@@ -85,8 +85,8 @@ impl World {
             segment: U32::new(0),
             zero: U32::new(0),
             offset: U64::new(0),
-            // The length that the BLOB announces is correct, or more than the peer will send, or
-            // beyond the limit.
+            // The length that this BLOB record announces for its bytes is correct, or more than the
+            // peer will send, or beyond the limit.
             length: U64::new(if length >= 512 { (length as u64) << 3 } else { bytes.len() as u64 }),
         };
         self.record(Kind::Blob, size_of::<BlobBody>(), body.as_bytes());
@@ -94,11 +94,11 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The write may fail, because the honest side may have closed the connection already.
+        // The write may fail, because the side under test may have closed the connection already.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// The honest side receives all messages that have arrived.
+    /// The side under test receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
         while !self.is_over && empty < 3 {

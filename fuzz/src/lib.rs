@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer made by hand: it sends the handshake frame by frame, and after it whatever the fuzzer
+//! The fuzzer's peer: it makes the handshake frame by frame, and then sends whatever the fuzzer
 //! chooses.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!    ──▶ channel                               socket, and its region if memory is shared
 //! ```
 //!
-//! One thread drives both sides, so that a finding is reproducible.
+//! One thread runs both sides, so that a finding is reproducible.
 #![forbid(unsafe_code)]
 
 mod session;
@@ -38,7 +38,7 @@ pub const SEGMENTS_MAX: u32 = 2;
 /// Size of the ring of either side, in bytes.
 pub const RING_BYTES: u64 = 4096;
 
-/// The configuration of the honest side, with small limits.
+/// The configuration of the side under test, with small limits.
 #[must_use]
 pub fn config() -> Config {
     Config::default()
@@ -56,30 +56,32 @@ pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
 }
 
-/// A peer whose side of the connection the fuzzer controls.
+/// The fuzzer's end of a connection: it has completed the handshake, and then sends and writes
+/// whatever the fuzzer chooses.
 pub struct ByHand {
     /// The control socket of shared memory, or the socket that carries the records.
     pub socket: Socket,
-    /// The region that the fuzzer writes and the honest side maps; `None` if a socket carries the
-    /// records.
+    /// The region that the fuzzer writes and the side under test maps; `None` if a socket carries
+    /// the records.
     pub region: Option<(OwnMap, Geometry)>,
 }
 
-/// A listener of the honest side, for [`connect_shm`] or [`connect_socket`].
+/// A listener of the side under test, for [`connect_shm`] or [`connect_socket`].
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);
     Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
-/// Connects a peer made by hand to `listener`, and agrees on the socket as the transport.
+/// Connects the fuzzer's peer to `listener`, and agrees on the socket as the transport.
 #[must_use]
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);
     send_hello(&socket, FEATURE_SOCKET);
     let reason = FallbackReason::Policy.number();
     send(&socket, Offer::socket(reason).as_bytes(), &[]);
-    // The call returns no channel yet, but it drives the handshake on the listener's side.
+    // `try_accept` returns no channel yet, but lets the listener read the HELLO and OFFER and
+    // answer them.
     assert!(listener.try_accept().is_err());
     receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
@@ -87,7 +89,7 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects a peer made by hand to `listener`. The connection begins on the socket, and may move.
+/// Connects the fuzzer's peer to `listener`. The connection begins on the socket, and may move.
 #[must_use]
 pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket) {
     let socket = reach(name);
@@ -97,7 +99,7 @@ pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket)
     (channel, socket)
 }
 
-/// A region of a connector made by hand, and its size in bytes.
+/// The region of a connector that the fuzzer writes, and its size in bytes.
 #[must_use]
 pub fn region_by_hand() -> (OwnMap, u64) {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
@@ -108,7 +110,7 @@ pub fn region_by_hand() -> (OwnMap, u64) {
     (region, geometry.region_bytes)
 }
 
-/// Connects a peer made by hand to `listener`, and agrees on shared memory as the transport.
+/// Connects the fuzzer's peer to `listener`, and agrees on shared memory as the transport.
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
@@ -123,7 +125,8 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     send_hello(&socket, FEATURE_SHM);
     let offer = Offer::shm(geometry.region_bytes, kinds);
     send(&socket, offer.as_bytes(), &descriptors[..kinds.len()]);
-    // The call returns no channel yet, but it drives the handshake on the listener's side.
+    // `try_accept` returns no channel yet, but lets the listener read the HELLO and OFFER and
+    // answer them.
     assert!(listener.try_accept().is_err());
     let theirs = receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     let theirs = Offer::read_from_bytes(&theirs[HELLO_BYTES..][..OFFER_BYTES]).expect("its length");
@@ -135,7 +138,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
-/// The HELLO of a peer made by hand.
+/// The HELLO of the fuzzer's peer.
 #[must_use]
 pub fn hello(features: u64) -> Hello {
     Hello {
@@ -149,7 +152,7 @@ pub fn hello(features: u64) -> Hello {
     }
 }
 
-/// Connects to the listener of this process with this name.
+/// Connects to the listener of this process that has the abstract address of `name`.
 pub fn reach(name: &str) -> Socket {
     let address = address(name);
     let name = address.strip_prefix("unix:@").expect("made above");

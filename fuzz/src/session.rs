@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session over a socket whose peer is made by hand, in either role.
+//! A session over a socket between the side under test, in either role, and the fuzzer's peer,
+//! which makes the handshake frame by frame.
 //!
-//! The honest side has a thread of its own, so a finding may not reproduce at once.
+//! The side under test has a thread of its own, so a finding may not reproduce at once.
 
 use crate::{address, hello, receive, send};
 use partywall::Config;
@@ -20,17 +21,18 @@ use zerocopy::little_endian::{U32, U64};
 
 /// Upper bound of the duration of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// The window that the peer grants to the honest side, in bytes.
+/// The window that the peer grants to the side under test, in bytes.
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// A peer of a session, whose socket the fuzzer controls.
+/// The fuzzer's end of a session: it has completed the handshake, and then sends whatever records
+/// the fuzzer chooses.
 pub struct SessionByHand {
     /// The socket that carries the records.
     pub socket: Socket,
 }
 
-/// Makes a session whose honest side accepts; the peer opens streams with odd numbers.
+/// Makes a session whose side under test accepts; the peer opens streams with odd numbers.
 #[must_use]
 pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
     const NAME: &str = "session-accept";
@@ -43,8 +45,8 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
         });
         let socket = crate::reach(NAME);
         send_offer(&socket);
-        // The honest side answers only while `accept_deadline` drives it, and READY must not be
-        // sent before that answer.
+        // The side under test reads and answers the handshake only inside `accept_deadline`. The
+        // peer must receive that answer before it sends READY.
         let answered = Instant::now() + Duration::from_millis(1);
         assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
@@ -54,7 +56,7 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// Makes a session whose honest side connects; the peer opens streams with even numbers.
+/// Makes a session whose side under test connects; the peer opens streams with even numbers.
 #[must_use]
 pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     const NAME: &str = "session-connect";
@@ -65,7 +67,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
-    // This first use of `LISTENER` binds the listener, before the honest side connects to it.
+    // This first use of `LISTENER` binds the listener, before the side under test connects to it.
     LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
-//! build is described once. A seeded fault (`faults.rs`) leaves out the lines behind its guard, an
-//! `if`. Guards exist only under `--cfg partywall_faults`. That flag reaches the compiler through a
-//! workspace wrapper, not through `RUSTFLAGS`, which would change dependencies, too: `tests()` and
-//! `guarded()` share these.
+//! build is described once. A seeded fault (`faults.rs`) breaks the code on purpose, to show that a
+//! test notices it: it leaves out the lines behind its guard, an `if`. Guards exist only under
+//! `--cfg partywall_faults`. That flag reaches the compiler through a workspace wrapper, not
+//! through `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share
+//! these.
 //!
 //! The tests of links have guards in every stage, and so have the models. The stage `faults` runs
 //! the executables that have passed in an earlier stage. All other tests, those of the command
@@ -26,15 +27,16 @@ use std::path::PathBuf;
 
 use crate::command::Step;
 
-/// The build of the tests of all packages, with all features. Choosing fewer packages or features
-/// would build the dependencies again with other features.
+/// The build of the tests of all packages, with all features. With fewer packages or features,
+/// cargo would build the dependencies again with other features.
 pub fn tests() -> Step {
     Step::cargo("test --workspace --all-features")
 }
 
-/// The build of those packages of [`tests`] whose tests notice faults, with the guards. The caller
-/// adds the targets. The package of the command `partywall` is included, although its tests notice
-/// no fault: without the package the dependencies would have fewer features.
+/// The build of those packages of [`tests`] whose tests notice seeded faults, with the guards of
+/// these faults. The caller adds the test targets. The package of the command `partywall` is
+/// included, although its tests notice no fault: without the package the dependencies would have
+/// fewer features.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
@@ -44,7 +46,8 @@ pub fn guarded() -> Result<Step, String> {
     with_guards(tests().args(&unused).args("--exclude xtask"))
 }
 
-/// The build of the ring's models, with loom's atomics.
+/// The build of the models of `partywall-ring`: tests in which loom explores the orders of threads.
+/// It has loom's atomics.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
@@ -55,7 +58,8 @@ pub fn models() -> Result<Step, String> {
     )
 }
 
-/// The build of the models of sessions, with shuttle's locks.
+/// The build of the models of sessions: unit tests in which shuttle chooses the order of threads.
+/// It has shuttle's locks.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
@@ -70,12 +74,13 @@ pub fn on_shuttle(arguments: &str) -> Step {
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 
-/// The build `step` with the guards of seeded faults. While its tests run, no fault is chosen.
+/// The build `step` with the guards of seeded faults. The variable [`FAULT`] is empty, so no fault
+/// is active while its tests run.
 fn with_guards(step: Step) -> Result<Step, String> {
     Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?).variable(FAULT, ""))
 }
 
-/// Name of the environment variable that chooses a seeded fault.
+/// Name of the environment variable that activates one seeded fault.
 pub const FAULT: &str = "PARTYWALL_FAULT";
 
 /// Writes the script through which cargo calls the compiler for workspace members, and returns the

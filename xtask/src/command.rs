@@ -97,7 +97,8 @@ impl Step {
         let mut outcome = Ok(());
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|_| format!("`{self}` did not print text"));
-            // The rest is read as well, so that the command is not stopped by a full pipe.
+            // After an error the rest of the output is read as well, because the command would
+            // block on a full pipe.
             outcome = outcome.and_then(|()| each(&line?));
         }
         let status = child.wait().map_err(|error| format!("`{self}`: {error}"))?;
@@ -160,7 +161,7 @@ pub fn plain_output() -> bool {
     env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }
 
-/// `word` with the quotes that a POSIX shell needs.
+/// Returns `word` with the quotes that a POSIX shell needs to read it as one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

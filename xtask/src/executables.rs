@@ -124,7 +124,7 @@ impl Executable {
         ["src/main.rs", "src/bin"].iter().any(|path| Path::new(&self.directory).join(path).exists())
     }
 
-    /// Name of the directory of the executable's package, without the path above it.
+    /// Name of the directory of the executable's package, such as `ring` for `crates/ring`.
     pub fn package(&self) -> &str {
         self.directory.rsplit('/').next().unwrap_or_default()
     }
@@ -136,7 +136,7 @@ impl Executable {
     }
 
     /// The command that runs the executable, in the directory where cargo would run it. The command
-    /// chooses no seeded fault, whatever the environment of this process says.
+    /// activates no seeded fault, whatever the environment of this process says.
     pub fn step(&self) -> Step {
         Step::new(&self.path)
             .directory(&self.directory)
@@ -187,12 +187,14 @@ pub fn each<T: Send>(
     })
 }
 
-/// Items that worker threads process, a few at the same time, while more items arrive.
+/// Items, such as test executables, that worker threads process, a few at the same time, while
+/// other items are still added.
 struct Queue<T> {
     state: Mutex<State<T>>,
-    /// Notified after each change of the state.
+    /// Condition variable that is notified after each change of `state`.
     changed: Condvar,
-    /// Number of items that are processed at the same time once no more arrive.
+    /// Number of items that are processed at the same time once all have been added. Before that,
+    /// [`WHILE_COMPILING`] applies.
     at_once: usize,
 }
 
@@ -200,7 +202,7 @@ struct State<T> {
     waiting: VecDeque<T>,
     /// Number of items that a worker is processing.
     running: usize,
-    /// Whether all items have arrived.
+    /// Whether all items have been added.
     is_complete: bool,
     failures: Vec<String>,
 }
@@ -212,7 +214,7 @@ impl<T: Send> Queue<T> {
         Self { state: Mutex::new(state), changed: Condvar::new(), at_once }
     }
 
-    /// Adds an item: before the waiting ones if it is `urgent`, else behind them.
+    /// Adds an item: before the items that wait if it is `urgent`, else after them.
     fn push(&self, item: T, urgent: bool) {
         let mut state = self.lock();
         if urgent {
@@ -250,8 +252,8 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Waits until an item may be processed, and returns it; `None` when all are processed, or one
-    /// has failed.
+    /// Waits until a worker thread may process another item, and returns the item. Returns `None`
+    /// when no items are left, or one has failed.
     fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -281,7 +283,8 @@ impl<T: Send> Queue<T> {
 }
 
 /// Number of executables that run at the same time while cargo compiles others. Cargo alone keeps
-/// two cores busy; an executable that waits for a second process leaves it most of the time.
+/// two cores busy. Most executables wait for a second process most of the time, so one of them
+/// takes little from cargo.
 const WHILE_COMPILING: usize = 1;
 
 /// The string under `key` in a JSON object. The function does not understand strings with escapes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seeded faults: takes one rule at a time out of the code, and requires that a test fails. The
-//! stage `faults` and `cargo xtask torture --faults` run them.
+//! Seeded faults: takes the code that keeps a rule out of the program, one rule at a time, and
+//! requires that a test fails. The stage `faults` and `cargo xtask torture --faults` run them.
 //!
 //! ```text
 //! crates/ring/src/…:   if !seeded_fault("no_zero_next_slot") {
@@ -32,9 +32,9 @@ use crate::builds::{self, FAULT};
 use crate::command::Step;
 use crate::executables::{self, Executable, LIBRARY};
 
-/// A seeded fault: one rule that can be taken out of the code.
+/// A seeded fault: code that keeps a rule, and that a variable can take out of a test build.
 pub struct Fault {
-    /// Name of the fault: the argument of its guards, `seeded_fault("…")`.
+    /// Name of the fault: the argument of its guards, the `if`s in the code, `seeded_fault("…")`.
     pub name: &'static str,
     /// The tests that must notice the fault, each of them on its own.
     pub caught_by: &'static [CaughtBy],
@@ -46,14 +46,16 @@ pub enum CaughtBy {
     Test(Place),
     /// A unit test, or a module of unit tests.
     Unit(Place),
-    /// A loom model, or a module of loom models (partywall-ring only).
+    /// A loom model, a test in which loom explores the orders of threads, or a module of such tests
+    /// (partywall-ring only).
     Model(Place),
-    /// A unit test that runs under shuttle, or a module of such tests (partywall only).
+    /// A unit test in which shuttle chooses the order of threads, or a module of such tests
+    /// (partywall only).
     Shuttle(Place),
-    /// The test executable `torture`, which kills ends of links and then judges whether the links
-    /// kept their promises. `cargo xtask torture --faults` requires that it notices the fault
-    /// within two minutes. The stage `faults` leaves it out, because finding a race may take most
-    /// of that time.
+    /// The test executable `torture`, which kills the processes at the ends of links and then
+    /// judges whether the links kept their promises. `cargo xtask torture --faults` requires that
+    /// it notices the fault within two minutes. The stage `faults` leaves it out, because finding a
+    /// race may take most of that time.
     Torture(Place),
 }
 
@@ -103,52 +105,54 @@ impl CaughtBy {
         matches!(self, Self::Model(_) | Self::Shuttle(_))
     }
 
-    /// Whether the tests can run on this processor. The test `kill_sweep` executes an end of a link
-    /// instruction by instruction, which it can do on x86-64 only.
+    /// Whether the tests can run on this processor. The test `kill_sweep` executes the process at
+    /// one end of a link instruction by instruction, which it can do on x86-64 only.
     fn is_here(&self) -> bool {
         cfg!(target_arch = "x86_64") || self.place().executable != "kill_sweep"
     }
 }
 
-/// All seeded faults that can be chosen. The comment above each row states the fault and its
-/// effect.
+/// All seeded faults. The comment above each row states the fault and its effect.
 pub const REGISTRY: &[Fault] = &[
-    // Fault: a record is published without a 0 in the slot after it. Effect: old payload in that
-    // slot may read as a record.
+    // Fault: a record is published in a ring without a 0 in the slot after it. Effect: old payload
+    // in that slot may read as a record.
     fault("no_zero_next_slot", &[test("ring", "ring", "forged_words")]),
-    // Fault: the first word of a batch is stored at once. Effect: the consumer reads batches that
-    // the producer has not published, or has aborted.
+    // Fault: the first word of a batch of records is stored when the record is written, not when
+    // the batch is published. Effect: the consumer reads batches that the producer has not
+    // published, or has aborted.
     fault("early_first_word", &[test("ring", "ring", "forged_words"), model("ring")]),
     // Fault: a block has the same id each time it is allocated. Effect: a peer that releases a
     // block twice frees a later message in the block.
     fault("same_generation", &[test("ring", "ring", "double_release")]),
-    // Faults: the release or the acquire of a word is missing. Effect: the word is visible before
-    // the bytes that it publishes.
+    // Faults: the store of a word lacks its memory order release, or the load its acquire. Effect:
+    // the word is visible before the bytes that it publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
-    // Faults: one of the two full fences of parking is missing: that of the thread that goes to
-    // sleep, or that of the thread that wakes it. Effect: a wake-up is lost, because the two
-    // threads overlook each other's store.
+    // Faults: one of the two full memory fences around a thread's sleep is missing: that of the
+    // thread that goes to sleep, or that of the thread that wakes it. Effect: a wake-up is lost,
+    // because the two threads overlook each other's store.
     fault("no_sleeper_fence", &[model("parking")]),
     fault("no_waker_fence", &[model("parking")]),
-    // Fault: the favoured thread of a biased lock checks that the lock favours it before its flag
-    // is visible. Effect: two threads hold the lock.
+    // Fault: the favoured thread of a biased lock checks that the lock favours it before its flag,
+    // which says that it holds the lock, is visible. Effect: two threads hold the lock.
     fault("no_light_barrier", &[model("bias")]),
-    // Faults: the thread that revokes the bias of a lock skips the heavy barrier, or does not wait
-    // for the favoured thread's flag. Effect: two threads hold the lock.
+    // Faults: the thread that revokes the bias of a lock does not wait for the favoured thread's
+    // flag, or skips the heavy barrier. That is a system call that acts as a memory barrier in all
+    // threads. Effect: two threads hold the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
-    // Fault: all favoured threads share one flag. Effect: a thread that leaves the lock late clears
-    // the flag of another thread, which still holds the lock.
+    // Fault: all threads that a biased lock favours share one flag, which says that the thread
+    // holds the lock. Effect: a thread that leaves the lock late clears the flag of another thread,
+    // which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
-    // Fault: a sender on a socket writes at the position that it knew before the receiver sent MOVE.
-    // Effect: the peer refuses the next record.
+    // Fault: a sender on a socket writes at the position that it knew before its receiver sent
+    // MOVE. Effect: the peer refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
-    // Fault: the second handshake of a connection accepts any HELLO. Effect: another process takes a
-    // connection over.
+    // Fault: the second handshake of a connection accepts any HELLO. Effect: another process takes
+    // a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
-    // Fault: a driver does not check for a waiter that has not called `wake_driver` yet. Effect:
-    // the driver polls for ever, and never wakes that waiter.
+    // Fault: the driver of a session overlooks a thread that waits for space and has not called
+    // `wake_driver` yet. Effect: the driver polls for ever, and never wakes that thread.
     fault(
         "no_look_for_uncalled",
         &[
@@ -156,110 +160,119 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
-    // Fault: a process that gets the lock of a link does not check whether another owner has
+    // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[test("link", "owner", "")]),
-    // Fault: a lock that a dead owner's child keeps counts as a sign that the owner lives. Effect:
-    // no other process can become owner of the link.
+    // Fault: the lock of a link file that a dead owner's child keeps counts as a sign that the
+    // owner lives. Effect: no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
     // Fault: a new owner changes the link file before its owner record is on the disk. Effect:
     // after a power loss, the file still says that the previous owner closed it, although it has
     // newer records.
     fault("link_owner_not_synced", &[POWER_LOSS]),
-    // Fault: an owner uses a link file that was last written before a reboot without examining its
+    // Fault: a process that becomes owner of a link file from before a reboot does not examine its
     // content. Effect: the owner accepts content of which a power loss destroyed a part.
     fault("link_other_boot_believed", &[POWER_LOSS]),
-    // Fault: the records of an open batch of a link are whole before the batch is published.
-    // Effect: after a power loss a record of a dropped batch passes for a published one.
+    // Fault: each record of a link's batch gets its first word at once, so it is whole before the
+    // batch is published. Effect: after a power loss a record of a dropped batch passes for a
+    // published one.
     fault("early_batch_words", &[POWER_LOSS]),
-    // Fault: the owner after one that adopted a file of another boot does not tell its application.
-    // Effect: if the owner before was killed, no application learns that messages may be lost.
+    // Fault: an owner adopted a link file of another boot, and the next owner does not report that
+    // to its application. Effect: if the first owner was killed before it reported the adoption, no
+    // application learns that messages may be lost.
     fault("link_adoption_forgotten", &[POWER_LOSS]),
-    // Fault: the seal of an image (its checksum and sequence number) is stored before its body.
-    // Effect: a kill between the two stores leaves neither image valid.
+    // Fault: an update of a record in the link file stores the seal (checksum and sequence number)
+    // before the body. Effect: a kill between the two stores leaves neither the old nor the new
+    // record valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
-    // Fault: the `since` word of a slot, which counts what was consumed after the slot's record, is
-    // zeroed only after the new record is in force. Effect: when the new record takes effect, the
-    // slot still has the `since` word of another record.
+    // Fault: a new consumed record is stored in a slot, and only afterwards the slot's `since` word
+    // is set to 0. That word counts the bytes consumed after the slot's record. Effect: for a
+    // moment, the new record has the `since` word of the old one.
     fault("link_since_later", &[unit("link", "store::slots::tests")]),
-    // Fault: a reader of the link file reads a `since` word together with the consumed records, not
-    // after them. Effect: the word may belong to the record that was in the slot before.
+    // Fault: a reader of the link file copies a slot's record and its `since` word together, and
+    // does not read the word again afterwards. The word counts the bytes consumed after that
+    // record. Effect: the word may belong to the record that was in the slot before.
     fault("link_since_early", &[unit("link", "store::slots::tests")]),
-    // Fault: a reader of the link file does not read the seal of a consumed record again after its
-    // `since` word. Effect: the word may belong to the next record in the slot.
+    // Fault: a reader of the link file does not check the seal of a consumed record again after it
+    // has read the slot's `since` word. Effect: the word may belong to the next record in the slot.
     fault("link_seal_once", &[unit("link", "store::slots::tests")]),
-    // Fault: a newest image that is damaged is taken for one whose update was interrupted. Effect:
-    // the owner continues with the older image instead of reporting the damage.
+    // Fault: a reader of the link file takes a damaged newest record for one whose update was
+    // interrupted. Effect: the owner continues with the older record instead of reporting the
+    // damage.
     fault("link_rot_is_unfinished", &[test("layout", "layout", "link_files")]),
-    // Fault: a half-written record stays where the next stream begins. Effect: the next owner takes
-    // it for a damaged record of the new stream.
+    // Fault: after a kill, a half-written record stays in the ring of a link where the next stream
+    // begins. Effect: the next owner takes it for a damaged record of the new stream.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: where the next stream begins, the ring may still have a whole record of the former
-    // stream. The new owner takes that record for damage.
+    // Fault: a new owner does not recognise a whole record of the former stream. It may lie in the
+    // ring of a link where the next stream begins. Effect: the owner takes that record for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: an owner that recovers a stream does not compare the bytes of a BLOB with their
-    // checksum. Effect: the owner does not notice damaged bytes.
+    // Fault: a new owner that reads the records in a link file does not compare the bytes of a BLOB
+    // with their checksum. Effect: the owner does not notice damaged bytes.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: the first record of a ring is a compact record. Effect: the peer refuses the record,
-    // and so does the next owner.
+    // Fault: the first record of a link's stream is a compact record (a short form without an
+    // acknowledgement). Effect: the peer refuses the record, and so does the next owner.
     fault("link_compact_first", &[test("link", "files", "compact_records"), SIMULATION]),
-    // Fault: a reply is sent as a compact record, which acknowledges no request. Effect: an owner
-    // that is killed after sending the reply answers the request twice.
+    // Fault: a reply on a link is sent as a compact record, a short form that cannot acknowledge
+    // the request. Effect: an owner that is killed after sending the reply answers the request
+    // twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // Fault: an end of a link accepts an answer to ATTACH that belongs to another connection.
-    // Effect: late bytes decide how a stream resumes.
+    // Fault: an end of a link accepts an answer to its ATTACH (the frame that begins a connection)
+    // without checking that it belongs to this connection. Effect: late bytes of an earlier
+    // connection decide where a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
-    // Fault: an acknowledgement is not stored. Effect: the next owner receives messages that were
-    // consumed already.
+    // Fault: a receiver on a link does not always store what it has acknowledged in its link file.
+    // Effect: the next owner receives messages that were consumed already.
     fault("link_consumed_now_and_then", &[TORTURE]),
-    // Fault: messages are acknowledged on arrival. Effect: a receiver that is killed before it
-    // consumes a message loses that message.
+    // Fault: a receiver on a link acknowledges messages on arrival. Effect: a receiver that is
+    // killed before it consumes a message loses that message.
     fault("link_ack_of_received", &[SIMULATION, TORTURE]),
-    // Fault: acknowledgements wait for messages in the other direction. Effect: the sender keeps
-    // consumed messages for ever.
+    // Fault: the acknowledgements of a link are sent only with messages in the other direction.
+    // Effect: the sender keeps consumed messages for ever.
     fault("link_ack_waits", &[TORTURE]),
-    // Fault: a connection resumes after messages that the receiver has not received. Effect: the
-    // connection skips these messages.
+    // Fault: a new connection of a link continues at the end of the sender's ring, after messages
+    // that the receiver has not received. Effect: the connection skips these messages.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Fault: ring space is reused before the base (the position of the oldest record that is kept)
-    // is stored. Effect: the next owner finds the middle of a record at the base.
+    // Fault: ring space of a link is reused before the base (the position of the oldest record that
+    // is kept) is stored. Effect: the next owner finds the middle of a record at the base.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
-    // Fault: an end does not store the acknowledgements that its replies carry. Effect: the next
-    // owner answers requests twice.
+    // Fault: an end of a link does not store the acknowledgements of requests that its replies
+    // carry. Effect: the next owner answers requests twice.
     fault("link_reply_commits_nothing", &[SIMULATION, TORTURE]),
-    // Fault: a request is consumed before its answer is sent. Effect: an owner that is killed
-    // between the two steps never answers.
+    // Fault: a request on a link is stored as consumed before its answer is sent. Effect: an owner
+    // that is killed between the two steps never answers.
     fault("link_reply_in_two_steps", &[SWEEP, TORTURE]),
-    // Fault: a receiver does not drop a record that it has received before. Effect: the application
-    // receives the message twice.
+    // Fault: a receiver on a link does not drop a record that it has received before. Effect: the
+    // application receives the message twice.
     fault("link_known_taken_again", &[TORTURE]),
-    // Fault: the records of a batch are published one by one. Effect: half of the batch survives a
-    // kill.
+    // Fault: a link publishes the records of a batch one by one. Effect: half of the batch survives
+    // a kill.
     fault("link_batch_one_by_one", &[SWEEP, TORTURE]),
-    // Fault: what both ends agreed in ATTACH and ATTACHED is not stored in the link file before
-    // records flow. Effect: the next owner continues with what held before the agreement.
+    // Fault: the agreement of both ends of a link (the frames ATTACH and ATTACHED) is not stored in
+    // the link file before records flow. Effect: the next owner continues from the state before the
+    // agreement.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Fault: the ends decide that a stream resumes at another position, but the inbox, which holds
-    // received messages, keeps those that arrived before. Effect: the application receives these
-    // messages twice.
+    // Fault: the ends of a link decide that a stream continues at another position, but the inbox,
+    // which holds received messages, keeps those that arrived before. Effect: the application
+    // receives these messages twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
-    // Fault: each connection has the connection number of the connection before it. Effect: the
+    // Fault: each connection of a link has the same number as the connection before it. Effect: the
     // server never recognises a new connection as newer than the old one.
     fault("link_connection_number_kept", &[TORTURE]),
-    // Fault: at a new epoch, the remaining messages of the former epoch are dropped without a
-    // report. Effect: the application does not learn of the loss.
+    // Fault: when a new epoch of a link begins, in which both directions start anew, the remaining
+    // messages are dropped without a report. Effect: the application does not learn of the loss.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
-    // Fault: messages that are delivered again reset the delivery counts of the messages after
-    // them.
+    // Fault: messages of a link that are delivered again reset the delivery counts of the messages
+    // after them. Effect: a later message that has crashed its readers looks as if it had never
+    // been delivered.
     fault("link_attempts_fall", &[SIMULATION, TORTURE]),
-    // Fault: a delivery is counted only after the application has read the message. Effect: a
-    // message that kills its readers looks new to each owner.
+    // Fault: a link counts a delivery only after the application has read the message. Effect: a
+    // message that crashes its readers looks new to each owner.
     fault("link_read_before_noted", &[test("link", "links", "read_in_place")]),
-    // Fault: a message is consumed although the application panicked while it read the message.
-    // Effect: no application receives the message again.
+    // Fault: a link takes a message as consumed although the application panicked while it read the
+    // message. Effect: no application receives the message again.
     fault("link_panic_consumes", &[test("link", "links", "read_in_place")]),
-    // Fault: a send reports success although its message is not published. Effect: the message is
-    // lost.
+    // Fault: a send on a link reports success although its message is not published. Effect: the
+    // message is lost.
     fault("link_unpublished_now_and_then", &[TORTURE]),
     // Fault: an ended session waits for ring space for ever. Effect: its driver never ends if the
     // peer never reads.
@@ -271,20 +284,39 @@ pub const REGISTRY: &[Fault] = &[
         )],
     ),
     // Fault: a sender that waits for space reads the counters of freed space after its failed
-    // attempt, not before it. Effect: the sender overlooks space that was freed between the two
-    // steps.
+    // attempt to send, not before it. Effect: the sender overlooks space that was freed between the
+    // two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
-    // Fault: a driver does not wait until the sender of OPEN has registered the stream. Effect: the
-    // peer's answer finds no stream.
+    // Reservations without a lifetime, and views without a guard.
+    fault(
+        "no_notification_of_given_back",
+        &[test(
+            "partywall",
+            "channels",
+            "owned_reservations::memory_given_back_around_arming_is_not_missed",
+        )],
+    ),
+    fault(
+        "no_look_for_given_back",
+        &[test(
+            "partywall",
+            "channels",
+            "owned_reservations::memory_given_back_around_arming_is_not_missed",
+        )],
+    ),
+    fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
+    // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
+    // the stream. Effect: the peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
-    // Fault: the credit that a message carries is computed before the outbox is locked. Effect:
-    // another thread may send newer credit first.
+    // Fault: the credit that a message carries is computed before the lock of the session's sending
+    // side (the outbox) is taken. Effect: another thread may send newer credit first.
     fault(
         "credit_before_lock",
         &[shuttle("races::credit_of_messages_is_never_older_than_reported")],
     ),
-    // Fault: after taking the lock, a sender does not check again that its stream is open. Effect:
-    // its message may follow END, and so enter the next stream with the same number.
+    // Fault: after taking the lock of the session's sending side, a sender does not check again
+    // that its stream is open. Effect: its message may follow the record END of its stream, and so
+    // belong to the next stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
     // Faults: after opening a stream, or after beginning to wait for space, a thread does not check
     // again whether the session has ended. Effect: the stream is never notified of the end.
@@ -300,12 +332,12 @@ const POWER_LOSS: CaughtBy = unit("link", "link_state::shm::power_loss");
 /// Unit tests that simulate two ends of a link, and the network between them, in one thread.
 const SIMULATION: CaughtBy = unit("link", "link_state::simulation");
 
-/// The test in which an end of a link dies within each operation, such as a send. The stage `test`
-/// runs its short form, which checks a sample of the instructions.
+/// The test in which the process at one end of a link dies at each instruction of each operation,
+/// such as a send. The stage `test` runs its short form, a sample of the instructions.
 const SWEEP: CaughtBy = test("link", "kill_sweep", "");
 
-/// The test executable `torture`: it kills ends of links, and judges whether the links kept their
-/// promises.
+/// The test executable `torture`: it kills the processes at the ends of links, and judges whether
+/// the links kept their promises, such as to lose no message.
 const TORTURE: CaughtBy =
     CaughtBy::Torture(Place { package: "link", executable: "torture", path: "" });
 
@@ -342,8 +374,8 @@ pub fn main(tests_have_passed: bool, models_have_passed: bool) -> Result<(), Str
     run(|by| !matches!(by, CaughtBy::Torture(_)), has_passed, FAULTS_AT_ONCE)
 }
 
-/// The command that builds, with guards, and runs all tests of the crate `link`, and the other
-/// tests that notice faults. The stages `test` and `faults` share this build.
+/// The command that builds, with guards, and runs all tests of the crate `link`, and the tests of
+/// other crates that notice seeded faults. The stages `test` and `faults` share this build.
 ///
 /// # Errors
 /// If the directories of the crate's tests cannot be read, or the compiler's wrapper cannot be
@@ -360,8 +392,8 @@ pub fn tortured() -> Result<(), String> {
     run(|by| matches!(by, CaughtBy::Torture(_)), |_| false, 1)
 }
 
-/// One run: the tests to run, the command that runs them, and the fault to choose. The fault is
-/// `None` if the run shows that the tests pass without a fault.
+/// One run: the tests to run, the command that runs them, and the name of the fault that is active.
+/// The fault is `None` if the run shows that the tests pass without a fault.
 type Run = (&'static CaughtBy, Step, Option<&'static str>);
 
 fn run(
@@ -398,7 +430,7 @@ fn run(
     })
 }
 
-/// Requires that the tests of `by` pass while no fault is chosen. Otherwise their failure would not
+/// Requires that the tests of `by` pass while no fault is active. Otherwise their failure would not
 /// show that they notice the fault.
 fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
     let step = match by {
@@ -421,7 +453,8 @@ fn pass_without(by: &CaughtBy, step: &Step) -> Result<(), String> {
 }
 
 fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
-    // A test that kills at random instants may miss the instant at which the fault has an effect.
+    // A test that kills at random instants may miss the instant at which the fault has an effect,
+    // so it may run several times.
     let runs = if RANDOM.contains(&by.place().path) { CHANCES } else { 1 };
     let mut verdict = Ok(());
     for _ in 0..runs {
@@ -436,8 +469,8 @@ fn check(by: &CaughtBy, step: &Step) -> Result<(), String> {
     verdict
 }
 
-/// Decides whether the outcome of a test run shows that the fault was noticed. `status` is `None`
-/// if a signal ended the run.
+/// Decides whether the outcome of a test run with an active fault shows that a test of `by` noticed
+/// the fault. `status` is `None` if a signal ended the run.
 fn judge(by: &CaughtBy, status: Option<i32>, output: &str) -> Result<(), String> {
     match status {
         Some(0) => return Err("the tests pass, so nothing tests the rule it takes out".to_owned()),
@@ -515,7 +548,8 @@ fn roots(directory: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The command that runs only those tests of an executable that must notice the fault.
+/// The command that runs, of the executable, only the tests that `by` names, which must notice the
+/// fault.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {
         CaughtBy::Torture(_) => executable
@@ -527,14 +561,15 @@ fn chosen(executable: Step, by: &CaughtBy) -> Step {
     }
 }
 
-/// Name of the test of the executable `torture` that kills ends of links.
+/// Name of the test of the executable `torture` that kills the processes at the ends of links.
 pub const KILLS: &str = "no_kill";
-/// Number of test runs at the same time. A few of the tests use two threads, most use one.
+/// Number of test runs with a fault, or without one, at the same time. A few of the tests use two
+/// threads, most use one.
 const FAULTS_AT_ONCE: usize = 2;
 /// Tests that kill a process at random instants. Of the test runs, with 150 kills each, one in
-/// about fifty misses a window of nanoseconds.
+/// about fifty has no kill within the few nanoseconds in which the fault matters.
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
-/// How often a test of [`RANDOM`] may run until it notices the fault.
+/// Maximum number of runs in which a test of [`RANDOM`] must notice the fault.
 const CHANCES: u32 = 3;
 /// Exit status of a process that has called `abort`, if a shell or `timeout` reports it.
 const ABORTED: i32 = 128 + 6;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::command::Step;
 
-/// How long each fuzz target runs by default, in minutes.
+/// Time in minutes for which each fuzz target runs by default.
 pub const MINUTES_DEFAULT: u64 = 10;
 
 /// Runs the fuzz targets that the arguments name; without names, runs all of them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `cargo xtask path`: measures with callgrind in which source files the code lies that sends or
-//! receives a message of 48 bytes. A message enters a file if code of that file is executed for it.
+//! receives a message of 48 bytes. These files are the path of a message. A message enters a file
+//! if code of that file is executed for it.
 //!
 //! ```text
 //! xtask/probe ──▶ callgrind, on inside measured_send or measured_receive ──▶ one dump a message
@@ -70,8 +71,9 @@ pub fn check(tree: &Tree) -> Result<(), String> {
     ))
 }
 
-/// The files in a table, each with the directions in which messages enter it. Counts of
-/// instructions are left out, because they may differ by compiler.
+/// Returns the files in a table of ARCHITECTURE.md, each with the directions (sending, receiving)
+/// in which messages enter it. Counts of instructions are left out, because they may differ by
+/// compiler.
 fn rows(table: &str) -> Vec<(String, Vec<bool>)> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
@@ -90,7 +92,7 @@ fn tables(tree: &Tree) -> Result<String, String> {
     Ok(text)
 }
 
-/// The text of ARCHITECTURE.md with `tables` between the page's two markers.
+/// Returns the text of ARCHITECTURE.md with `tables` between the page's two markers.
 fn page(tree: &Tree, tables: &str) -> Result<String, String> {
     let text = &tree.get(PAGE).ok_or(format!("there is no {PAGE}"))?.text;
     let parts =
@@ -128,8 +130,8 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// A program of `xtask/probe` whose messages are measured, and the bounds of their path: number of
-/// files, and number of code lines in these files.
+/// A program of `xtask/probe` whose messages are measured, and the bounds of their path (the files
+/// whose code sends or receives a message): the number of files, and of code lines in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probe {
     title: &'static str,
@@ -159,12 +161,12 @@ impl Probe {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     instructions: u64,
-    /// Number of messages that entered the file.
+    /// Number of measured messages for which code of the file was executed.
     messages: u64,
 }
 
-/// The measured files of this repository, each with its share in sending and its share in
-/// receiving.
+/// The measured files of this repository, each with its counts of instructions and messages in
+/// sending and in receiving.
 #[derive(Debug, Default)]
 struct Measured {
     files: BTreeMap<String, [Share; 2]>,
@@ -186,7 +188,8 @@ impl Measured {
         self.files.keys().map(String::as_str).filter(|file| !is_on_path(file)).collect()
     }
 
-    /// Adds the counts of one dump, which is about one message, to those of the given direction.
+    /// Adds the counts of one dump of callgrind, which covers one message, to those of the given
+    /// direction.
     fn add(&mut self, direction: usize, dump: &str) {
         for (file, instructions) in instructions_by_file(dump) {
             let share = &mut self.files.entry(file).or_default()[direction];
@@ -196,7 +199,8 @@ impl Measured {
     }
 }
 
-/// Builds the probe, and runs it under callgrind once for each direction.
+/// Builds the program `probe`, and runs it under callgrind twice: to count sending, and to count
+/// receiving.
 fn measure(probe: Probe, is_unoptimised: bool) -> Result<Measured, String> {
     let profile = if is_unoptimised { "dev" } else { "release" };
     let build = |step: Step| {
@@ -248,7 +252,7 @@ fn measure(probe: Probe, is_unoptimised: bool) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// The number of instructions in each file of this repository, from one dump.
+/// The number of instructions in each file of this repository, from one dump of callgrind.
 fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     let (mut file, mut is_of_callee) = (None, false);
@@ -261,8 +265,9 @@ fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
         } else if line.starts_with("calls=") {
             is_of_callee = true;
         } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
-            // The line after `calls=` states the cost of the called function with all its callees.
-            // That cost is counted where the callees' own lines stand.
+            // In a dump of callgrind, the line after `calls=` states the cost of the called
+            // function with all its callees. That cost is counted where the callees' own lines
+            // stand.
             if std::mem::take(&mut is_of_callee) {
                 continue;
             }
@@ -339,7 +344,8 @@ const PROBES: [Probe; 2] = [
         title: "The same on a link over shared memory",
         program: "link_probe",
         files_max: 14,
-        // For links, only the number of files is bounded, not the number of code lines.
+        // For the path of a link's message, only the number of files is bounded, not the number of
+        // code lines.
         code_lines_max: usize::MAX,
     },
 ];

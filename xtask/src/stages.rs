@@ -204,7 +204,8 @@ fn deny_warnings(arguments: &str) -> Step {
 fn doc(_: &[&str]) -> Result<Done, String> {
     passed(&[
         builds::tests().args("--doc"),
-        // With `--examples`, dependencies have the features that the stage `clippy` has checked.
+        // With `--examples`, the dependencies have the same features as in the stage `clippy`,
+        // whose results cargo reuses.
         deny_warnings("doc --no-deps --workspace --all-features --lib --examples"),
         // The command `partywall` has the library's name. So its pages are written to another
         // directory, where they do not overwrite those of the library. Both runs use the same
@@ -227,8 +228,8 @@ fn loom(_: &[&str]) -> Result<Done, String> {
     side_by_side(&[step], BUSY_AT_ONCE)
 }
 
-/// Runs the models of sessions, with threads in orders that shuttle chooses. If there is no model,
-/// the stage fails.
+/// Runs the models of sessions: unit tests in which shuttle chooses the order of threads. If there
+/// is no such test, the stage fails.
 fn shuttle(_: &[&str]) -> Result<Done, String> {
     passed(&[builds::orders()?.args("--no-run")])?;
     let step = builds::orders()?.arg(SHUTTLE_MODELS);
@@ -242,7 +243,7 @@ fn names_a_test(listed: &Output) -> bool {
     String::from_utf8_lossy(&listed.stdout).contains(": test")
 }
 
-/// Path of the module with the models of sessions.
+/// Path of the module with the models of sessions, the tests that run under shuttle.
 const SHUTTLE_MODELS: &str = "session::interleavings::";
 
 /// Runs the seeded faults (`faults.rs`): takes each registered rule out of the code, one at a time,
@@ -302,7 +303,8 @@ fn go(_: &[&str]) -> Result<Done, String> {
 /// The directory of the Go module.
 const GO_MODULE: &str = "go";
 
-/// A command of Go in its module. The module needs no C.
+/// A command `go` that runs in the directory of the Go module, without cgo: the module needs no C
+/// compiler.
 fn go_command(arguments: &str) -> Step {
     Step::new("go").args(arguments).directory(GO_MODULE).variable("CGO_ENABLED", "0")
 }

@@ -77,7 +77,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The findings of all rules in `tree`.
+/// Applies all rules to `tree`, and returns their findings.
 fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask torture`: tests of links in which ends are killed and connections are cut. They run
-//! longer than the stage `test` allows, and on request with seeded faults.
+//! `cargo xtask torture`: tests of links in which processes at the ends are killed and connections
+//! are cut. They run longer than the stage `test` allows. With `--faults` they run with seeded
+//! faults, which break the code on purpose.
 //!
 //! ```text
 //!   torture                  20,000 kills of the ends of links, then the measured figures
@@ -23,9 +24,8 @@ use crate::faults;
 
 /// Runs the torture that the arguments choose.
 ///
-/// # Errors
-/// If the arguments are wrong, or an end violated a promise of links; the message says how to
-/// repeat the run.
+/// # Errors If the arguments are wrong, or a link broke a promise, such as to lose no message; the
+/// message says how to repeat the run.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = parse(arguments)?;
     let mut step = match chosen.what {
@@ -70,7 +70,7 @@ struct Chosen {
     minutes: Option<u64>,
 }
 
-/// The part of the torture that the arguments choose.
+/// The kind of test that the arguments of `cargo xtask torture` choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Kills,
@@ -117,10 +117,12 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
     Ok(chosen)
 }
 
-/// Number of kills that a release must survive without a broken promise; the default of `--kills`.
+/// Number of kills that the links of a release must survive without a broken promise, such as to
+/// lose no message. It is the default of `--kills`.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Number of processes that the sweep really kills in each operation. For all other instructions of
-/// the operation, the sweep only judges the content of the link file.
+/// Number of processes that `torture --sweep` really kills in each operation, such as a send. For
+/// all other instructions of the operation, it only judges the content of the link file at that
+/// instruction.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

@@ -20,7 +20,7 @@ pub struct File {
     pub text: String,
     /// Whether the owner of the file may execute it.
     pub executable: bool,
-    /// The text split into code and comments, for Rust files.
+    /// The text split into code and comments, if the file is a Rust file.
     pub source: Option<Source>,
 }
 
@@ -39,8 +39,8 @@ impl Tree {
     pub fn read() -> Result<Self, String> {
         let mut tree = Tree { files: Vec::new(), names: BTreeSet::new() };
         for path in paths()? {
-            // A file that was deleted, but is still in git's index, is not part of the tree any
-            // more.
+            // If the file cannot be found, it was deleted but is still in git's index. Such a file
+            // is not part of the tree.
             let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
             if !metadata.is_file() {
                 continue;

@@ -65,7 +65,7 @@ fn generate(set: &Set, check: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the generator of the golden vectors exists.
+/// Whether the layout crate has the example `vectors`, the generator of the golden vectors.
 pub fn exist() -> bool {
     Path::new(EXAMPLE).exists()
 }
@@ -128,8 +128,8 @@ fn write(committed: &str, fresh: &Contents, differences: &[Difference]) -> io::R
     Ok(())
 }
 
-/// Content of all files below the directory `root`, by path relative to it; empty if there is no
-/// such directory.
+/// Returns the content of all files below the directory `root`, by path relative to it; empty if
+/// there is no such directory.
 fn contents(root: &Path) -> io::Result<Contents> {
     let mut all = Contents::new();
     let mut open = vec![root.to_path_buf()];
@@ -155,7 +155,7 @@ fn contents(root: &Path) -> io::Result<Contents> {
 const EXAMPLE: &str = "crates/layout/examples/vectors.rs";
 const FRESH: &str = "target/vectors";
 
-/// A directory of the specification that belongs to the generator.
+/// A directory of the specification whose files the example `vectors` makes.
 struct Set {
     committed: &'static str,
     /// The generator's argument that makes it write this directory; `None` for the directory that

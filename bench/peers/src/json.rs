@@ -53,7 +53,7 @@ impl Line {
     /// all rounds of `outcome` together. The result is `None` if no round succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
-        let metric = Metric::headline(cell.scenario);
+        let metric = Metric::headline(cell);
         let counts = counts_over_socket(cell.transport);
         Some(Self {
             line: json::Line::of(outcome, outcomes)?,

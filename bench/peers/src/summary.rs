@@ -121,7 +121,7 @@ fn label(cell: Cell) -> String {
 }
 
 fn ratios(outcome: &Outcome, outcomes: &[Outcome]) -> [String; 2] {
-    let metric = Metric::headline(outcome.cell.scenario);
+    let metric = Metric::headline(outcome.cell);
     let uds = Cell { transport: TransportName::UDS, wait: None, ..outcome.cell };
     let uds = find(outcomes, uds).filter(|uds| uds.cell != outcome.cell);
     [reference_of(outcome, outcomes), uds]

@@ -52,9 +52,9 @@ pub struct Exchange {
 /// The ends of both programs of an exchange: exit code, report and stderr of each.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How the client's program ended.
+    /// Exit code, report and stderr of the client's program.
     pub client: Ended,
-    /// How the server's program ended.
+    /// Exit code, report and stderr of the server's program.
     pub server: Ended,
 }
 
@@ -87,7 +87,8 @@ impl Exchange {
         self.directory.path().join("socket")
     }
 
-    /// Prefix of the names of all shared memory that the two programs of this exchange create.
+    /// The prefix with which the names begin of all shared memory that the two programs of this
+    /// exchange create.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

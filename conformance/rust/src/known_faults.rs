@@ -11,9 +11,9 @@ use super::roster::Peer;
 /// A known fault of a published shmipc library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The sender's close goes through the ring while its earlier data is still in the socket. A
-    /// receiver that acts on the close before it reads the socket loses the data. At a server, data
-    /// that arrives after the close opens a new stream.
+    /// A sender puts data into the socket if shared memory has no room, and its later close into
+    /// the ring. A receiver that acts on the close before it reads the socket loses the data. At a
+    /// server, data that arrives after the close opens a new stream.
     CloseOvertakesFallback,
     /// A server changes the mode of its client's files, so that every user can write to the files.
     FilesOpenToEverybody,

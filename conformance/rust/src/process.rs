@@ -24,7 +24,7 @@ pub struct Process {
     what: String,
 }
 
-/// The end of a program: its exit code, its report and its output on stderr.
+/// The results of a program that has ended: exit code, report and stderr.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The exit code of the program; `None` if a signal ended it.

@@ -24,7 +24,7 @@ pub enum Peer {
     Ours,
 }
 
-/// All implementations that take part. A new one needs only a row in this table.
+/// All implementations that take part. A new one needs only an entry in this array.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
@@ -68,8 +68,9 @@ pub fn present() -> Vec<Peer> {
     ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
 }
 
-/// Pairs of a server and a client, in all combinations. Pairs of two published peers are left out
-/// unless `CONFORMANCE_ALL_PAIRS` is set, because they do not change, and their faults are known.
+/// Pairs of a server and a client in all combinations. Pairs without `partywall-shmipc` are left
+/// out unless `CONFORMANCE_ALL_PAIRS` is set: the published libraries do not change, and their
+/// faults are known.
 pub fn pairs() -> Vec<(Peer, Peer)> {
     let present = present();
     let ours = present.contains(&Peer::Ours) && std::env::var_os("CONFORMANCE_ALL_PAIRS").is_none();

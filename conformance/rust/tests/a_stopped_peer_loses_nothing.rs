@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A published peer is stopped while `partywall-shmipc` sends to it. Once there is no room, the
-//! sender waits or returns an error, as configured. After the peer continues, every sent message
-//! arrives, and none twice.
+//! A server of shmipc-go or shmipc-rs is stopped while `partywall-shmipc` sends to it. Once the
+//! queue or the memory is full, the sender waits or returns an error, as configured. After the peer
+//! continues, every sent message arrives, and none twice.
 //!
 //! ```text
 //!   ours    plan: n requests ─ 0 ─ 1 ─ … ─ k-1 ─ k ✗ ─────────── k ─ … ─ n-1 ─ end
@@ -49,8 +49,8 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
             ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);
         }
         drop((stream, teller));
-        // The server ends the session. If the client hung up while the server still processes the
-        // notification of its answer, the server would report an error.
+        // The server ends the session. If the client closed it first, the server could still be
+        // processing the wake-up that concerns its last answer, and would report an error.
         server.end_stdin();
         let ended = server.finish(TIMEOUT)?;
         drop(session);
@@ -91,8 +91,8 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
     })
 }
 
-/// Calls `run` for each published peer and transport: once with requests that fill the ring, and
-/// once with requests that fill the memory.
+/// Calls `run` for shmipc-go and shmipc-rs as servers, and each transport: once with requests that
+/// fill the ring, and once with requests that fill the memory.
 fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()> {
     for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
         for transport in Transport::ALL {
@@ -100,8 +100,8 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
                 .into_iter()
                 .chain([(BackPressure::Block, 60_000), (BackPressure::Error, 60_000)])
             {
-                // Only the published peer runs as a program of the exchange; the sender under test
-                // is in this process.
+                // Only the server runs as a program of the exchange. The client, which is the
+                // sender under test, runs in this process.
                 let exchange = Exchange::new((peer, peer), transport)?;
                 let plan =
                     Plan { mode: Mode::Upload, seed: 7, requests: 400, sizes: vec![size, 5] };
@@ -132,7 +132,8 @@ fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config).context("settings")?))
 }
 
-/// Stops the peer, sends requests until there is no room, continues the peer, and sends the rest.
+/// Stops the server, sends requests until its ring or memory is full, continues the server, and
+/// sends the rest.
 fn send_past_a_stop(
     stream: &mut Stream,
     plan: &Plan,
@@ -170,7 +171,8 @@ fn request(plan: &Plan, index: u64) -> Vec<u8> {
     bytes
 }
 
-/// Asks the server for the number of complete uploads, and of uploads that were cut.
+/// Asks the server for the number of complete uploads, and of uploads that ended before their last
+/// request.
 fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     let plan = Plan { mode: Mode::Report, seed: 0, requests: 0, sizes: vec![1] };
     send_until_accepted(teller, &plan.encode())?;
@@ -180,8 +182,8 @@ fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
 
-/// Sends a request again until the peer has made room. Without room a send returns an error, at
-/// once or after a wait, depending on the configured policy.
+/// Sends a request again until the server has freed space for it. Until then each send returns an
+/// error, at once or after a wait, as the sender's policy `BackPressure` says.
 fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     let deadline = soon();
     loop {
@@ -194,7 +196,7 @@ fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
 }
 
 /// Waits until SIGSTOP has stopped all threads of a process, as `/proc` shows; until then a thread
-/// may still receive.
+/// may still receive requests.
 fn await_stop(process: u32) -> Result<()> {
     let deadline = soon();
     loop {
@@ -212,7 +214,8 @@ fn await_stop(process: u32) -> Result<()> {
     }
 }
 
-/// Checks that the peer found every byte of every request, in order, and nothing else.
+/// Checks by the server's report that it received every byte of every request, in order, and
+/// nothing else.
 fn content(ended: &Ended, plan: &Plan) -> Result<()> {
     let report = ended.report.as_ref().with_context(|| format!("no report: {ended:?}"))?;
     let is_right = ended.code == Some(0) && report.failed == 0 && report.uploads_cut == 0;
@@ -230,7 +233,8 @@ const QUEUE_CAP: u32 = 64;
 /// Size in bytes below which requests fill the queue of 64 elements before they fill the slices of
 /// the region.
 const SMALL: usize = 1000;
-/// Options that give a client of a published peer the same region as `ours`.
+/// Options that give a program of shmipc-go or shmipc-rs the same region as the function `ours`
+/// gives the sender.
 const REGION: &str = "--buffer-cap 1048576 --slices 4096:50,65536:50 --queue-cap 64";
 /// Deadline of each send of the sender under test: under the policy `Block`, the send waits this
 /// long for room, and then fails.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every server echoes the messages of every client over every transport: each byte of each answer
-//! is right.
+//! Tests that every server echoes the messages of every client over every transport: each byte of
+//! each answer is right. Servers and clients are shmipc-go, shmipc-rs and `partywall-shmipc`.
 //!
 //! The sizes are around the capacities of the default slices (8,172, 32,748 and 131,052 bytes), and
 //! far above.
@@ -52,8 +52,8 @@ fn requests_ahead_of_answers_and_reads_that_ignore_boundaries() -> Result<()> {
     with_all(&format!("--sizes 64,8173,5,70000,1 --streams 4 --count 500 {ahead}"), 2000)
 }
 
-/// Input: a region whose queue has a capacity that is no power of two, and whose slice classes are
-/// not the defaults. Expected: each server echoes all requests correctly.
+/// Input: a region whose queue has a capacity that is no power of two, and whose slices have other
+/// sizes than the defaults. Expected: each server echoes all requests correctly.
 #[test]
 fn a_region_of_unusual_shape() -> Result<()> {
     let region = "--queue-cap 48 --slices 4096:40,100000:60 --buffer-cap 67108864";

@@ -2,9 +2,9 @@
 //! Tests data that is sent over the socket because the region of shared memory is too small, and a
 //! sender that closes the stream right after sending.
 //!
-//! All data must arrive before the end of the stream, in both directions. Pairs of two published
-//! peers are known to lose data. Their exchange is performed all the same, and only this loss is
-//! accepted.
+//! All data must arrive before the end of the stream, in both directions. Pairs of shmipc-go and
+//! shmipc-rs are known to lose data. Their exchange is performed all the same, and only this loss
+//! is accepted.
 
 use anyhow::{Context, Result, ensure};
 use conformance::exchange::{Exchange, Transport};

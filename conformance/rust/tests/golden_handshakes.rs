@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshakes in `spec/shmipc` equal those of the published peers with each other, and of each
-//! of them with `partywall-shmipc`.
+//! The handshakes in `spec/shmipc` equal those of shmipc-go and shmipc-rs with each other, and of
+//! each of them with `partywall-shmipc`.
 //!
 //! With `CONFORMANCE_RECORD=1` the test writes the files instead of comparing them.
 
@@ -39,8 +39,8 @@ fn record(transport: Transport, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Compares the handshakes of `partywall-shmipc` with the recording: in either role, against either
-/// published peer, and against itself.
+/// Compares the handshakes of `partywall-shmipc` with the recording: as server and as client,
+/// against shmipc-go, shmipc-rs and itself.
 fn compare_with_ours(transport: Transport, name: &str) -> Result<()> {
     let peers = present().into_iter().filter(|&peer| peer != Peer::Ours);
     let pairs = peers.flat_map(|peer| [(peer, (peer, Peer::Ours)), (peer, (Peer::Ours, peer))]);

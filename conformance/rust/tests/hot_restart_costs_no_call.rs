@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server hands its clients over to its successor during calls, and no call fails.
+//! Tests hot restart: a server hands its clients over to its successor during calls, and no call
+//! fails.
 //!
 //! ```text
 //! old      serve ──────── hot-restart 7 ── "restarted" ──────────────────────── end of stdin
@@ -91,15 +92,16 @@ fn restart(exchange: &Exchange) -> Result<()> {
     Ok(())
 }
 
-/// Asks the client to lease each of its streams anew, and waits until it reports that it has. After
-/// that, no call uses a stream from before this request.
+/// Asks the client to take each of its streams anew from the stream pool, and waits until it prints
+/// "renewed". After that, no call uses a stream that was taken before.
 fn renew(client: &mut Process) -> Result<()> {
     client.command("renew")?;
     client.wait_for_line("renewed", TIMEOUT)?;
     Ok(())
 }
 
-/// Numbers of the client's sessions and of its concurrent streams, as in its options.
+/// Number of the client's sessions, as in its options. `LANES` is the number of its concurrent
+/// streams.
 const SESSIONS: u64 = 2;
 const LANES: u64 = 8;
 /// Number of streams that shmipc-go takes of one session before it takes streams of the next

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests the shared memory of `partywall-shmipc` while a published peer echoes its messages. The
-//! memfds are sealed, the files have mode 0600, and the names contain a random token. All
+//! Tests the shared memory of `partywall-shmipc` while shmipc-go or shmipc-rs echoes its messages.
+//! The memfds are sealed, the files have mode 0600, and the names contain a random token. All
 //! descriptors are close-on-exec, so a program that the process starts would inherit none.
 //!
 //! ```text
@@ -38,8 +38,8 @@ fn what_our_client_makes_is_sealed_or_for_our_user_alone() -> Result<()> {
     Ok(())
 }
 
-/// Runs two clients with one prefix and two sessions each, and inspects the shared memory that they
-/// create.
+/// Runs two clients, and inspects the shared memory that they create. Each has two sessions, and
+/// the names of the memory of both begin with the prefix of the exchange.
 fn clients_make(exchange: &Exchange) -> Result<()> {
     let (mut server, address) = exchange.serve("")?;
     let traffic = format!("{TRAFFIC} --until-stdin-ends");
@@ -98,9 +98,9 @@ fn server_keeps(exchange: &Exchange) -> Result<()> {
 
 /// Shared memory that a process has open, as `/proc` shows it.
 struct Shared {
-    /// Path of the memory's descriptor in `/proc`.
+    /// Path in `/proc`, `/proc/PID/fd/N`, of the process's descriptor of the memory.
     link: PathBuf,
-    /// Name of the memory, as `/proc` shows it.
+    /// Name of the file or memfd that holds the memory, as `/proc` shows it.
     name: String,
 }
 
@@ -127,8 +127,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The random token in the memory's name, which stands before the process id. Names with a
-    /// token cannot be guessed by other processes.
+    /// The random token in the memory's name, which stands before the process id. Other processes
+    /// cannot guess a name with a token.
     fn token(&self, process: u32) -> Result<String> {
         let (before, _) =
             self.name.split_once(&format!("_{process}_")).context("a name without a process")?;
@@ -153,8 +153,8 @@ fn shared(process: &Process, prefix: &str) -> Result<Vec<Shared>> {
     Ok(all)
 }
 
-/// Checks that each descriptor, except those that the process inherited from this test, is closed
-/// by exec.
+/// Checks that each descriptor, except those that the process inherited from this test, has the
+/// flag close-on-exec.
 fn nothing_is_inherited(process: &Process) -> Result<()> {
     let inherited = open_across_execution("self")?.0;
     let (open, closed) = open_across_execution(&process.id().to_string())?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line of `partywall bench`.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,6 +56,9 @@ pub struct Arguments {
     /// themselves
     #[arg(long, conflicts_with = "pin")]
     pub one_process: bool,
+    /// Calls in flight at once, for `grpc` and `http`, such as 1,64
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = parse_streams)]
+    pub in_flight: Vec<usize>,
     /// Messages on each connection of `connect`, such as 1,100,10k: they go one way, from the
     /// client, and the server answers the last [default: 1]
     #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = parse_messages)]
@@ -84,7 +88,7 @@ pub struct Arguments {
     /// bench-report]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Exit with code 2 if a target is missed
+    /// Exit with code 11 if a target is missed
     #[arg(long)]
     pub strict: bool,
 }
@@ -102,6 +106,12 @@ pub enum Choice {
     Oversubscribe,
     /// Many streams of one session at once, on tokio: the cost per operation
     Parallel,
+    /// Calls of gRPC with tonic, over streams and over a Unix socket: one and many in flight, and
+    /// one way
+    Grpc,
+    /// Requests of HTTP/1.1 with hyper, over streams and over a Unix socket: one and many in
+    /// flight, and one way
+    Http,
     /// Links, which store messages in files: ping, throughput and both ways at once, compared with
     /// channels and sockets
     Link,
@@ -111,24 +121,53 @@ pub enum Choice {
     Targets,
 }
 
+/// An error in the usage of a command: its flags contradict each other. The exit code tells it from
+/// a failure.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
 impl Arguments {
     /// Rejects flags that the scenario would ignore.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), UsageError> {
+        self.contradiction().map_or(Ok(()), |why| Err(UsageError(why)))
+    }
+
+    fn contradiction(&self) -> Option<String> {
         let is_parallel = self.scenario == Some(Choice::Parallel) && !self.targets;
         if !is_parallel && (self.streams.is_some() || self.unread > 0 || self.one_process) {
-            return Err("--streams, --unread and --one-process belong to `bench parallel`".into());
+            return Some("--streams, --unread and --one-process belong to `bench parallel`".into());
         }
         let is_connect = self.scenario == Some(Choice::Connect) && !self.targets;
         if !is_connect && (self.fresh || !self.messages.is_empty()) {
-            return Err("--fresh and --messages belong to `bench connect`".into());
+            return Some("--fresh and --messages belong to `bench connect`".into());
+        }
+        let is_of_frameworks =
+            matches!(self.scenario, Some(Choice::Grpc | Choice::Http)) && !self.targets;
+        if !is_of_frameworks && !self.in_flight.is_empty() {
+            return Some("--in-flight belongs to `bench grpc` and `bench http`".into());
+        }
+        if is_of_frameworks && !cfg!(feature = "frameworks") {
+            return Some(
+                "this program was built without tonic and hyper; build it with \
+                        `cargo build --release --features frameworks`"
+                    .into(),
+            );
         }
         if self.unread >= self.streams() {
             let (unread, streams) = (self.unread, self.streams());
-            return Err(format!(
+            return Some(format!(
                 "--unread {unread} of {streams} streams leaves none to measure; choose fewer"
             ));
         }
-        Ok(())
+        None
     }
 
     /// The number of all streams, whether they are read or not.
@@ -218,6 +257,8 @@ Examples:
   partywall bench rate --rate 100,10k --json   one JSON object per line
   partywall bench parallel --size 64,1m        199 streams of one session at once, on tokio
   partywall bench parallel --unread 1          the rate of 198 streams while one is never read
+  partywall bench grpc --size 64,1m --in-flight 1,64
+                                               calls of tonic, over streams and a Unix socket
   partywall bench connect --fresh --messages 1,100,10k
                                                the first connection of a process, and what it carries
   partywall bench targets                      the project's targets, each with PASS or MISS";
@@ -259,7 +300,7 @@ mod tests {
             "connect --fresh",
             "connect --messages 1,100,10k",
         ] {
-            assert_eq!(parse(good).unwrap().check(), Ok(()), "{good}");
+            parse(good).unwrap().check().unwrap_or_else(|why| panic!("{good}: {why}"));
         }
         for bad in [
             "ping --streams 2",
@@ -269,10 +310,24 @@ mod tests {
             "ping --fresh",
             "--messages 100",
             "connect --targets --fresh",
+            "parallel --in-flight 64",
+            "grpc --targets --in-flight 64",
         ] {
             assert!(parse(bad).unwrap().check().is_err(), "{bad}");
         }
         assert!(parse("parallel --one-process --pin 0,1").is_err());
+    }
+
+    #[test]
+    fn scenarios_of_frameworks_are_rejected_by_a_build_without_them() {
+        for line in ["grpc --in-flight 1,64", "http"] {
+            assert_eq!(
+                parse(line).unwrap().check().is_ok(),
+                cfg!(feature = "frameworks"),
+                "{line}"
+            );
+        }
+        assert!(parse("grpc --in-flight 0").is_err());
     }
 
     #[test]

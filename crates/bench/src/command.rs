@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use crate::arguments::{Arguments, Choice};
 use crate::harness::pattern::Touch;
@@ -33,7 +33,7 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
 /// Measures the combinations of scenario, transport and size that the arguments select, and prints
 /// the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    arguments.check().map_err(|why| anyhow!(why))?;
+    arguments.check()?;
     plan::default_pairs(); // before a thread is pinned
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
     let report_directory = report_directory(arguments, choice);
@@ -110,7 +110,7 @@ fn announce(directory: &Path) {
 }
 
 /// The exit code of `bench --strict` if a target was missed.
-const EXIT_MISSED: u8 = 2;
+const EXIT_MISSED: u8 = 11;
 
 /// The description of `partywall bench` for the harness: its name, the subcommand that starts its
 /// second process, and the transports that it can measure.

@@ -9,6 +9,7 @@
 //!                     │
 //!                 scenario/      ping throughput duplex rate oversubscribe parallel connect idle
 //!                     │
+//!                 framework/     grpc http    over byte streams, with feature `frameworks`
 //!                 transport/     shm link uds tcp pipe baseline-spin baseline-eventfd
 //!                     │
 //!                 harness/       parent ◄─ control pipe ─► child     the program, started twice
@@ -27,6 +28,8 @@ mod arguments;
 mod command;
 pub mod figure;
 pub mod former_names;
+#[cfg(feature = "frameworks")]
+mod framework;
 pub mod harness;
 pub mod machine;
 pub mod outcome;
@@ -38,7 +41,7 @@ pub mod scenario;
 pub mod table;
 pub mod transport;
 
-pub use arguments::Arguments;
+pub use arguments::{Arguments, UsageError};
 pub use command::{ChildArguments, run, run_child};
 
 /// The version of the package, and the commit from which it was built.

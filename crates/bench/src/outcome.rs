@@ -49,13 +49,19 @@ impl Metric {
         }
     }
 
-    /// The metric by which the report compares transports in `scenario`.
-    pub const fn headline(scenario: Scenario) -> Self {
-        match scenario {
+    /// The metric by which the report compares transports in `cell`. With several calls in flight
+    /// a latency is mostly the time of the others.
+    pub const fn headline(cell: Cell) -> Self {
+        match cell.scenario {
+            Scenario::Grpc | Scenario::Http if cell.streams == 1 => Self::P50,
             Scenario::Throughput
             | Scenario::Duplex
             | Scenario::Oversubscribe
-            | Scenario::Parallel => Self::NsPerOp,
+            | Scenario::Parallel
+            | Scenario::Grpc
+            | Scenario::GrpcStream
+            | Scenario::Http
+            | Scenario::HttpStream => Self::NsPerOp,
             Scenario::Ping | Scenario::Rate | Scenario::Connect | Scenario::Idle => Self::P50,
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::arguments::{Arguments, Choice, STREAMS};
+use crate::arguments::{Arguments, Choice, STREAMS, UsageError};
 use crate::harness::cell::{Cell, Processes, Scenario, TransportName, WaitName};
 use crate::table::{TRANSPORTS, Transports};
 
@@ -128,19 +128,7 @@ impl Plan {
                     duration.unwrap_or(ms(150)),
                 );
             }
-            Choice::Throughput => {
-                let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
-                let time = duration.unwrap_or(ms(200));
-                plan.add_all(Scenario::Throughput, &sizes, &[], arguments, time);
-                if wants(arguments, TransportName::BASELINE_SPIN) {
-                    for &size in &sizes {
-                        plan.add(
-                            Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, size),
-                            time,
-                        );
-                    }
-                }
-            }
+            Choice::Throughput => plan.add_throughput(arguments, duration.unwrap_or(ms(200))),
             Choice::Rate => {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(2000));
@@ -161,6 +149,8 @@ impl Plan {
                 let time = duration.unwrap_or(ms(300));
                 plan.add_all(Scenario::Parallel, &sizes, &[], arguments, time);
             }
+            Choice::Grpc => plan.add_framework(Scenario::Grpc, Scenario::GrpcStream, arguments),
+            Choice::Http => plan.add_framework(Scenario::Http, Scenario::HttpStream, arguments),
             Choice::Link => plan.add_links(arguments, duration.unwrap_or(ms(300))),
             Choice::Connect => {
                 let sizes = or(&arguments.size, &[TINY]);
@@ -178,9 +168,9 @@ impl Plan {
             step.cell.touch = arguments.touch;
         }
         if plan.steps.is_empty() {
-            bail!(
-                "this scenario runs on none of the chosen transports; see --help for --transport"
-            );
+            let why =
+                "this scenario runs on none of the chosen transports; see --help for --transport";
+            return Err(UsageError(why.to_owned()).into());
         }
         Ok(plan)
     }
@@ -204,6 +194,27 @@ impl Plan {
                 self.add_variants(cell, arguments, duration);
             }
         }
+    }
+
+    /// Adds `throughput` for each size, and the round trips of the baseline, with which the report
+    /// compares.
+    fn add_throughput(&mut self, arguments: &Arguments, time: Duration) {
+        let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
+        self.add_all(Scenario::Throughput, &sizes, &[], arguments, time);
+        if wants(arguments, TransportName::BASELINE_SPIN) {
+            for &size in &sizes {
+                self.add(Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, size), time);
+            }
+        }
+    }
+
+    /// Adds the calls of a framework for each size and each number in flight, and its stream, which
+    /// is one call.
+    fn add_framework(&mut self, unary: Scenario, stream: Scenario, arguments: &Arguments) {
+        let time = arguments.duration.unwrap_or(ms(200));
+        let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
+        self.add_all(unary, &sizes, &[], arguments, time);
+        self.add_all(stream, &sizes, &[], arguments, time);
     }
 
     /// Adds `ping`, `throughput` and `duplex` over links, and over the transports with which links
@@ -260,9 +271,16 @@ impl Plan {
                 }
             }
             Scenario::Idle => self.add(cell.with_streams(IDLE_CHANNELS), duration),
-            Scenario::Ping | Scenario::Throughput | Scenario::Duplex => {
-                self.add(cell, duration);
+            Scenario::Grpc | Scenario::Http => {
+                for in_flight in or(&arguments.in_flight, &IN_FLIGHT) {
+                    self.add(cell.with_streams(in_flight), duration);
+                }
             }
+            Scenario::Ping
+            | Scenario::Throughput
+            | Scenario::Duplex
+            | Scenario::GrpcStream
+            | Scenario::HttpStream => self.add(cell, duration),
         }
     }
 }
@@ -294,7 +312,13 @@ const fn waits_worth_trying(scenario: Scenario) -> &'static [WaitName] {
         Scenario::Throughput | Scenario::Duplex | Scenario::Oversubscribe => {
             &[WaitName::Adaptive, WaitName::Park]
         }
-        Scenario::Parallel | Scenario::Connect | Scenario::Idle => &[WaitName::Adaptive],
+        Scenario::Parallel
+        | Scenario::Connect
+        | Scenario::Idle
+        | Scenario::Grpc
+        | Scenario::GrpcStream
+        | Scenario::Http
+        | Scenario::HttpStream => &[WaitName::Adaptive],
     }
 }
 
@@ -328,6 +352,9 @@ pub const LARGE: usize = 1 << 20;
 pub const EVENTFD_SIZE: usize = 8;
 /// The number of channels that `idle` opens: one idle receiver is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
+
+/// Numbers of calls in flight of `grpc` and `http`, and of their targets.
+pub const IN_FLIGHT: [usize; 2] = [1, 64];
 
 /// Message sizes of `parallel`, from one cache line to more than most caches hold.
 const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];

@@ -2,7 +2,7 @@
 //! The table of transports: one row each, with the scenarios that run on it.
 //!
 //! ```text
-//! row = name · help · scenarios · Runner of channels · Runner of streams
+//! row = name · help · scenarios · Runner of channels · of streams · of frameworks
 //! ```
 //! A program may have its own table: `bench/peers` adds rows for other libraries.
 
@@ -27,12 +27,15 @@ pub struct Row {
     pub aliases: &'static [&'static str],
     /// The line about the transport in the help of the command line.
     pub help: &'static str,
-    /// The scenarios that run on the transport.
+    /// The scenarios that run on the transport's channels and streams.
     pub scenarios: &'static [Scenario],
     /// The runner for the transport's blocking channels; `None` if it has none.
     pub channels: Option<Runner>,
     /// The runner of `parallel` for the transport's asynchronous streams; `None` if it has none.
     pub streams: Option<Runner>,
+    /// The runner of `grpc` and `http` for the transport's byte streams; `None` if it has none, or
+    /// this build has no frameworks.
+    pub frameworks: Option<Runner>,
     /// Maximum message size of `duplex` in bytes. The kernel buffers do not hold a longer message,
     /// so both ends would block on sending.
     pub duplex_size_max: u64,
@@ -52,6 +55,7 @@ impl Row {
             scenarios: &[Scenario::Ping],
             channels: Some(runner),
             streams: None,
+            frameworks: None,
             duplex_size_max: u64::MAX,
         }
     }
@@ -68,11 +72,15 @@ impl Transports {
     /// or placement of processes.
     pub fn runner(self, cell: Cell) -> Option<Runner> {
         let row = self.find(cell.transport.name())?;
-        let fits = row.scenarios.contains(&cell.scenario)
+        let is_of_frameworks = cell.scenario.is_of_frameworks();
+        let fits = (is_of_frameworks || row.scenarios.contains(&cell.scenario))
             && (cell.processes != Processes::TwoOnOneCpu || cell.scenario == Scenario::Ping)
             && (cell.scenario != Scenario::Duplex || cell.size as u64 <= row.duplex_size_max);
-        let is_parallel = cell.scenario == Scenario::Parallel;
-        let runner = if is_parallel { row.streams } else { row.channels };
+        let runner = match cell.scenario {
+            _ if is_of_frameworks => row.frameworks,
+            Scenario::Parallel => row.streams,
+            _ => row.channels,
+        };
         runner.filter(|_| fits)
     }
 
@@ -91,6 +99,8 @@ pub const TRANSPORTS: Transports = Transports(&[
     Row {
         scenarios: &EVERY_SCENARIO,
         streams: Some(Runner::streams::<Shm>()),
+        #[cfg(feature = "frameworks")]
+        frameworks: Some(Runner::frameworks::<Shm>()),
         ..Row::new(TransportName::SHM, "Partywall over shared memory", Runner::channels::<Shm>())
     },
     Row {
@@ -128,6 +138,8 @@ pub const TRANSPORTS: Transports = Transports(&[
     Row {
         scenarios: &EVERY_SCENARIO,
         streams: Some(Runner::streams::<Uds>()),
+        #[cfg(feature = "frameworks")]
+        frameworks: Some(Runner::frameworks::<Uds>()),
         duplex_size_max: WINDOW_BYTES,
         ..Row::new(TransportName::UDS, "A Unix stream socket", Runner::channels::<Uds>())
     },

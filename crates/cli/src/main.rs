@@ -30,6 +30,7 @@ use clap::{Parser, Subcommand};
 use partywall_bench::VERSION;
 
 use channel::{connect, listen};
+use command::exit::Exit;
 use command::report;
 
 /// Messages between local processes over shared memory or sockets
@@ -64,6 +65,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
+    let is_json = match &arguments.command {
+        Command::Bench(arguments) => arguments.json,
+        Command::Doctor(arguments) => arguments.json,
+        _ => false, // the commands that inspect print their errors themselves
+    };
     let result = match arguments.command {
         Command::Bench(arguments) => partywall_bench::run(&arguments),
         Command::Listen(arguments) => listen::run(&arguments),
@@ -81,8 +87,13 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("partywall: {error:#}");
-            ExitCode::FAILURE
+            let exit = Exit::from(&error);
+            let error = report::line(&format!("{error:#}"));
+            eprintln!("partywall: {error}");
+            if is_json {
+                report::print_failure(&error);
+            }
+            exit.into()
         }
     }
 }
@@ -93,19 +104,8 @@ fn explain(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
-        // The inspecting commands use exit code 1 for a finding, so for wrong usage they exit with
-        // another code.
-        true if has_answers() => report::UNREADABLE.into(),
-        true => ExitCode::FAILURE,
+        true => Exit::Usage.into(),
     }
-}
-
-fn has_answers() -> bool {
-    let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
-    let is = |name: &str| words.first().is_some_and(|command| command == name);
-    is("shmipc")
-        || is("inspect")
-        || (is("link") && link::answers_with_one(words.get(1).map(AsRef::as_ref)))
 }
 
 const EXAMPLES: &str = "\

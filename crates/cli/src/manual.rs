@@ -6,10 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+
+use crate::command::exit::usage;
 
 /// Print the script with which a shell completes the arguments of partywall
 #[derive(Clone, Debug, clap::Args)]
@@ -51,7 +53,7 @@ pub fn man(arguments: &ManArguments) -> Result<ExitCode> {
     let (mut command, mut name) = (&root, NAME.to_owned());
     for part in &arguments.path {
         let Some(found) = command.find_subcommand(part) else {
-            bail!("{name} has no command {part}: see {name} --help");
+            return Err(usage(format!("{name} has no command {part}: see {name} --help")));
         };
         command = found;
         name = format!("{name}-{part}");

@@ -223,6 +223,9 @@ pub enum OpenError {
     /// The system refuses the descriptors (epoll, eventfd, timer) on which threads block.
     #[error("waiting cannot be set up: {0}")]
     Setup(io::Error),
+    /// The server is being closed, so it opens no further link.
+    #[error("the server is closed")]
+    Closed,
     /// This process is a forked child of the process that made the server or the group.
     #[error("this server or client belongs to the parent process: make another one after fork()")]
     Forked,

@@ -117,6 +117,7 @@ impl ErrorCode for OpenError {
             Self::TooMany(_) => 508,
             Self::Damaged(_) => 509,
             Self::Setup(_) => SYSTEM,
+            Self::Closed => 501,
             Self::Forked => FORKED,
         }
     }
@@ -308,6 +309,7 @@ mod tests {
             TooMany = OpenError::TooMany(1) => "too many links",
             Damaged = OpenError::Damaged(String::new()) => "link damaged",
             Setup = OpenError::Setup(system()) => "system",
+            Closed = OpenError::Closed => "link closed",
             Forked = OpenError::Forked => "forked",
         });
         let in_use = partywall_sys::BindError::AddressInUse { to: String::new() };

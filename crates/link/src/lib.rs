@@ -129,7 +129,7 @@ pub use storage::Storage;
 pub use store::{
     Adopted, AfterReboot, Directory, Evidence, Found, Inspection, Key, KeyError, MemorySizes,
     Owner, OwnerStatus, PreviousStream, QuarantineSnapshot, RepairError, ReportSnapshot, Reset,
-    StorageError, adopt, inspect, inspect_link, reset,
+    StorageError, adopt, inspect, inspect_file, inspect_link, missing_files, reset,
 };
 
 /// Compiles and runs the examples of README.md as documentation tests; no build contains this type.

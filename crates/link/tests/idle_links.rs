@@ -29,9 +29,9 @@ fn idle_links_cost_no_turns() {
         None => (Duration::from_secs(1), 50),
     };
     let limit = usize::try_from(cost::raise_limit()).unwrap();
-    // Each link takes a socket. A link over shared memory also takes two doorbells and, if kept in
-    // memory, a descriptor of the memory. A link kept in a file takes one descriptor and 64 KiB at
-    // either end.
+    // The limit of descriptors bounds the number of links. Each link takes a socket. A link over
+    // shared memory also takes two doorbells and, if kept in memory, a descriptor of the memory. A
+    // link kept in a file takes one descriptor, and 64 KiB on each side.
     let free = limit - OTHERS;
     let all = asked.unwrap_or(500);
     let runs = [
@@ -45,8 +45,9 @@ fn idle_links_cost_no_turns() {
         let many = many::run(count, kind, rest, rounds);
         println!("{few}\n{many}");
         for idle in many.idle {
-            // The group polls once before it sleeps, and wakes at the deadline. If each link woke
-            // the group, there would be hundreds of wake-ups.
+            // The group, which waits for the events of all its links in one thread, polls once
+            // before it sleeps, and wakes at the deadline. If each link woke the group, there would
+            // be hundreds of wake-ups.
             assert!(idle.turns < 20 && idle.sleeps < 20 && idle.events == 0, "{many}");
         }
         costs_at_most_twice(&few, &many);
@@ -89,8 +90,9 @@ fn times_of_closing_idle_links() {
     }
 }
 
-/// Checks that the links with messages cost at most twice as many turns of the group and reported
-/// links among many links as among few. The test measures no time.
+/// Checks that idle links add no cost. The same few links receive messages, once alone and once
+/// among many idle links. Among many, the group makes at most twice as many turns, and reports at
+/// most twice as many links with events. The check measures no time.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An end of a link that dies at any instruction of an operation leaves the state before the
-//! operation or the state after it.
+//! A process that dies at any instruction of an operation on its link (such as a send) leaves the
+//! state before the operation or the state after it.
 //!
-//! The tracer steps through each operation instruction by instruction. It checks a sample of the
-//! link file's contents, and really kills some workers. `cargo xtask torture --sweep` checks the
-//! contents after every instruction. `PARTYWALL_SWEEP_KILLS` sets the number of killed workers for
-//! each operation, and `PARTYWALL_SWEEP_ACT` selects one operation.
+//! The test traces a second process, the worker, through each operation, instruction by
+//! instruction. It checks a sample of the link file's contents, and really kills some workers.
+//! `cargo xtask torture --sweep` checks the contents after every instruction.
+//! `PARTYWALL_SWEEP_KILLS` sets the number of killed workers for each operation, and
+//! `PARTYWALL_SWEEP_ACT` selects one operation.
 // On other architectures, single-stepping between load-linked and store-conditional makes the store
 // fail forever.
 #![cfg(target_arch = "x86_64")]
@@ -27,15 +28,16 @@ fn sweep_worker() {
 #[test]
 fn kill_at_any_instruction_keeps_the_link_whole() {
     let settings = Settings::from_variables();
-    // The worker runs on the processor of the tracing thread. So each step only switches between
-    // two threads, and wakes no other processor.
+    // The worker, which this test single-steps, runs on the processor of the test's thread. So each
+    // step only switches between two threads, and wakes no other processor.
     let cpus = partywall_sys::cpu::affinity().unwrap();
     partywall_sys::cpu::set_affinity(cpus[cpus.len() - 1]).unwrap();
     let (mut boundaries, mut images, mut judged, mut kills) = (0, 0, 0, 0);
     for act in Act::chosen() {
         let figures = sweep::run(act, settings).unwrap_or_else(|why| panic!("{act}: {why}"));
         println!("{figures}");
-        // Expected result: every operation on a link changes the worker's link file at least twice.
+        // Expected result: every operation on a link changes a link file at least once, so there is
+        // an image before and one after.
         assert!(figures.boundaries > 20 && figures.images >= 2, "{figures}");
         boundaries += figures.boundaries;
         images += figures.images;

@@ -24,7 +24,7 @@ const ROLE: &str = "PARTYWALL_LINK_ROLE";
 const OWNERS: u64 = 100;
 
 /// The role of the second process: it owns the link file until it is killed. An environment
-/// variable selects what it does meanwhile.
+/// variable says what it does until then, such as forking a child.
 #[test]
 fn owner() {
     let Some(role) = variable(ROLE) else { return };
@@ -41,20 +41,20 @@ fn owner() {
     }
 }
 
-/// The role of the second process: it owns the link file, forks a child that stays alive and tries
-/// to write, and waits to be killed.
+/// The role of the second process: it owns the link file and forks a child, which stays alive and
+/// tries to write to the file. The second process then waits to be killed.
 fn fork_and_stay(directory: &Path) {
     let mut own = open(directory).unwrap();
     let child = partywall_testkit::fork::fork();
     assert!(child >= 0);
     if child == 0 {
-        // The child ends when the test removes the directory of the link file.
+        // The forked child ends when the test removes the directory of the link file.
         let until = Instant::now() + TIMEOUT;
         while Instant::now() < until && directory.exists() {
             if directory.join("write").exists() {
                 let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    // A forked child does not have the file's pages. The attempt to write ends in
-                    // SIGSEGV, before any guard could panic.
+                    // The pages of the link file are not inherited by a forked child. So the write
+                    // ends in SIGSEGV, before a check in the library could panic.
                     own.consumed.commit(1, 64, 0);
                 }));
                 say(directory, "written", u32::from(attempt.is_ok()));
@@ -101,8 +101,8 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Writes a number into a file of the directory. The file gets its name `name` only when it is
-/// complete.
+/// Tells the test a number by a file: writes `number` to a temporary file, and renames it to `name`
+/// when it is complete.
 fn say(directory: &Path, name: &str, number: u32) {
     let unfinished = directory.join(format!("{name}.unfinished"));
     let mut file = fs::File::create(&unfinished).unwrap();
@@ -149,8 +149,8 @@ fn a_second_owner_in_the_same_process_is_refused() {
     let (pid, since) = refused(directory.path());
     assert_eq!(pid, std::process::id());
     assert!(since >= before && since <= SystemTime::now());
-    // Rule: the process stays the owner of the file as long as it holds any part of the file's
-    // memory, even the ring alone.
+    // Rule: the process that opened the link file stays its owner as long as it holds any part of
+    // the file's memory, even the ring alone.
     let ring = own.ring;
     drop((own.state, own.consumed, own.control, own.release_ring, own.slab));
     refused(directory.path());
@@ -233,8 +233,9 @@ fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     assert!(byte_lock::try_lock(&elsewhere, 1).unwrap());
     assert_eq!(refused(directory.path()).0, 4242);
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Unknown);
-    // The lock is released explicitly. Closing the descriptor might not release it: a process that
-    // another test starts holds a copy of the descriptor until its `exec`.
+    // The byte lock, which marks owner 1 as alive, is released explicitly. Closing the descriptor
+    // might not release it: a process that another test starts holds a copy of the descriptor until
+    // its `exec`.
     byte_lock::unlock(&elsewhere, 1).unwrap();
     assert_eq!(inspection_of(directory.path()).owner.status, OwnerStatus::Dead);
     let refused = open(directory.path()).unwrap_err();
@@ -254,8 +255,8 @@ fn a_lock_without_a_record_is_never_skipped() {
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StorageError::Opening { .. }), "{error}");
     assert!(fs::read(&path).unwrap() == before);
-    // The lock is released explicitly. A closed descriptor may still have a copy in a process that
-    // another test starts.
+    // The byte lock is released explicitly. Closing the descriptor might not release it, because a
+    // process that another test starts may hold a copy of the descriptor until its `exec`.
     byte_lock::unlock(&opener, 2).unwrap();
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }

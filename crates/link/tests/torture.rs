@@ -10,8 +10,8 @@ mod support_torture;
 
 use support_torture::{director, end, settings::Settings};
 
-/// The role of the second process: it is one end of the link that the torture test disturbs, and
-/// runs until it is killed.
+/// The role of the second processes: each is the client or the server of the link that the torture
+/// test disturbs, and runs until it is killed.
 #[test]
 fn torture_end() {
     if let Some(role) = partywall_testkit::variable(end::ROLE) {

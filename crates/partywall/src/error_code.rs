@@ -68,6 +68,7 @@ impl ErrorCode for SendError {
             Self::TimedOut => TIMED_OUT,
             Self::Full => FULL,
             Self::TooLarge(limit) => limit.code(),
+            Self::ForeignReservation => FOREIGN_RESERVATION,
             Self::Fault(fault) => fault.code(),
         }
     }
@@ -80,6 +81,7 @@ impl ErrorCode for TrySendError {
             Self::Busy => 8,
             Self::Closed(closed) => closed.code(),
             Self::TooLarge(limit) => limit.code(),
+            Self::ForeignReservation => FOREIGN_RESERVATION,
             Self::Fault(fault) => fault.code(),
         }
     }
@@ -240,6 +242,7 @@ impl ErrorCode for StreamSendError {
             Self::Full => FULL,
             Self::TimedOut => TIMED_OUT,
             Self::TooLarge(limit) => limit.code(),
+            Self::ForeignReservation => FOREIGN_RESERVATION,
             Self::Session(error) => error.code(),
         }
     }
@@ -331,6 +334,8 @@ const FULL: u32 = 5;
 const EMPTY: u32 = 6;
 /// Error code: a call that never waits would have to wait.
 const WOULD_BLOCK: u32 = 7;
+/// Error code: an owned reservation was committed on another connection.
+const FOREIGN_RESERVATION: u32 = 14;
 /// Error code: the peer died or hung up without closing.
 const DISCONNECTED: u32 = Closed::Disconnected.number();
 
@@ -393,6 +398,7 @@ mod tests {
             TimedOut = SendError::TimedOut => "timed out",
             Full = SendError::Full => "full",
             TooLarge = SendError::TooLarge(too_large(Limit::PeerMap)) => "message too long",
+            ForeignReservation = SendError::ForeignReservation => "foreign reservation",
             Fault = SendError::Fault(Fault::Forked) => "forked",
         });
         walk_variants!(table, ErrorCode::code, TrySendError {
@@ -400,6 +406,7 @@ mod tests {
             Busy = TrySendError::Busy => "busy",
             Closed = TrySendError::Closed(Closed::Disconnected) => "disconnected",
             TooLarge = TrySendError::TooLarge(too_large(Limit::Batch)) => "batch too long",
+            ForeignReservation = TrySendError::ForeignReservation => "foreign reservation",
             Fault = TrySendError::Fault(Fault::Forked) => "forked",
         });
         walk_variants!(table, ErrorCode::code, RecvError {
@@ -500,6 +507,7 @@ mod tests {
             Full = StreamSendError::Full => "full",
             TimedOut = StreamSendError::TimedOut => "timed out",
             TooLarge = StreamSendError::TooLarge(too_large(Limit::PeerMessage)) => "message too long",
+            ForeignReservation = StreamSendError::ForeignReservation => "foreign reservation",
             Session = StreamSendError::Session(over()) => "unsupported",
         });
         walk_variants!(table, ErrorCode::code, StreamRecvError {

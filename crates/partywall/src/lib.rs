@@ -155,7 +155,7 @@ pub use session::{
     StreamSendError, WaitError,
 };
 pub use stats::{ReceiverStats, SenderStats};
-pub use transport::Transport;
+pub use transport::{OwnedReservation, Transport};
 #[cfg(feature = "serde")]
 pub use typed::{DecodeError, EncodeError, RecvValueError, SendValueError};
 #[cfg(feature = "zerocopy")]

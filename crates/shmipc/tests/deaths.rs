@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests in which one of two processes is killed or stopped at any instant. The peer receives every
-//! whole message, learns of the end, and no resource remains; a process that is only stopped loses
-//! no message.
+//! whole message, learns of the end, and keeps no descriptor, mapping or file of the session. A
+//! process that is only stopped loses no message.
 //!
 //! There are some 60 kills, half of clients and half of servers. `PARTYWALL_SHMIPC_DEATHS=1000`
 //! sets their number: 500 of each side, 250 of them with memfds and 250 with files.
@@ -44,8 +44,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     Arc::new(Shmipc::new(config).unwrap())
 }
 
-/// The role of the second process: sends or serves until it is killed, with one session or many. It
-/// ends by itself if its parent does not kill it.
+/// Code of the second process, which a test kills. Until then it sends messages in one session, or
+/// serves one session or many. It ends by itself if its parent does not kill it.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -75,8 +75,8 @@ fn victim() {
     });
 }
 
-/// The client that is killed: sends numbered messages until the session ends. It logs how many it
-/// sent, and whether any message used the socket.
+/// Runs in the client that a test kills: sends numbered messages on one stream until the session
+/// ends. It logs how many it sent, and whether any message used the socket.
 fn send_for_ever(session: &Session, id: u64, log: &File) {
     let mut stream = session.open(&[]).unwrap();
     let mut chance = Random::new(id ^ u64::from(std::process::id()));
@@ -126,8 +126,8 @@ fn any_instant(seed: u64) {
     std::thread::sleep(Duration::from_micros(Random::new(seed).below(40_000)));
 }
 
-/// Starts a client that sends, and kills it. Returns the number of messages that this process
-/// received from the client.
+/// Starts a client process that sends, and kills it at a random time. Returns the number of
+/// messages that this process received from the client.
 fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u64) -> u64 {
     let log = File::options().read(true).write(true).open(directory.join("log")).unwrap();
     log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
@@ -144,8 +144,8 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
                         id = u64::from_le_bytes(message[..8].try_into().unwrap());
                         assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
                         number += 1;
-                        // Messages are held for a while, so that the client dies while some of them
-                        // are being read.
+                        // The last messages are held, so that the client dies while this process
+                        // still uses slices of its memory.
                         held.push(message);
                         if held.len() > 3 {
                             held.swap_remove(1);
@@ -171,8 +171,8 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     received.iter().map(|(_, number)| number).sum()
 }
 
-/// Starts a server that echoes, and kills it. Returns the number of answers that this process
-/// received from the server.
+/// Starts a server process that echoes, and kills it at a random time. Returns the number of
+/// answers that this process received from the server.
 fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u64) -> u64 {
     let victim = start("server", directory, files);
     let session = connected(&directory.join("s.sock"), protocol);
@@ -182,8 +182,8 @@ fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u6
                 let session = &session;
                 scope.spawn(move || {
                     let mut chance = Random::new(id + seed * 7);
-                    // With files the server does not answer in the handshake, so connecting
-                    // succeeds even if the server is dead.
+                    // With files as shared memory the server does not answer in the handshake. So
+                    // connecting succeeds even if the server is dead, and only `open` fails.
                     let Ok(mut stream) = session.open(&[]) else { return 0 };
                     for number in 0.. {
                         let sent = pattern(1 + chance.size(9000), number);
@@ -268,7 +268,8 @@ fn deaths(role: &str, files: bool) {
     }
 }
 
-/// Sends questions on a stream and checks each answer; then closes the stream.
+/// Opens a stream to an echoing server, sends `calls` messages and checks each echo; then closes
+/// the stream.
 fn call(session: &Session, calls: u64, chance: &mut Random) {
     let mut stream = session.open_deadline(&[], soon()).unwrap();
     for number in 0..calls {
@@ -288,7 +289,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The only region of buffers that this process created in `directory`.
+/// Opens the only buffer region that this process created in `directory`.
 fn own_region(directory: &Path) -> Arc<BufferRegion> {
     let own = format!("_{}_buffer", std::process::id());
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -299,8 +300,9 @@ fn own_region(directory: &Path) -> Arc<BufferRegion> {
     open_buffer(&given).unwrap()
 }
 
-/// A server has two clients, and one of them is killed while it sends. Calls of the other client
-/// continue, and the slices of the dead client's messages are freed.
+/// Input: a server has two clients, and one of them is killed while it sends. Expected: calls of
+/// the other client continue, all slices of its region return, and the server keeps nothing of the
+/// dead client.
 #[test]
 fn a_client_that_is_killed_takes_nothing_from_another() {
     if variable(ROLE).is_some() {
@@ -354,8 +356,8 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
     support_foe::until("the server has let go", || held() == before);
 }
 
-/// A client shares one region with two servers, and one of them is killed. The slices that the
-/// killed server held stay lost, and no other slices are lost.
+/// Input: a client shares one region with two servers, and one of them is killed. Expected: only
+/// slices that the killed server held are lost.
 #[test]
 fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
     if variable(ROLE).is_some() {
@@ -397,7 +399,7 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
             region.geometry().lists().iter().map(|list| list.slices as i32).sum::<i32>()
                 - baseline.iter().sum::<i32>();
         // The bound exceeds the number of slices that two things can hold together: the messages in
-        // flight of four streams, and the caches of both processes.
+        // flight of four streams, and the free slices that both processes keep in their caches.
         assert!(lost <= 200, "{lost} slices");
         for _ in 0..10 {
             call(&session, 50, &mut chance);
@@ -432,7 +434,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
         // The server is stopped and reads nothing. Messages go through the ring, then some over the
-        // socket, until neither accepts more.
+        // socket, until neither has room.
         let end = loop {
             let len = if sent < 30 { 100 } else { 60_000 };
             let deadline = Instant::now() + Duration::from_millis(200);

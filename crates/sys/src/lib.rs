@@ -14,6 +14,7 @@
 //!              instance.rs  identity of a process, and whether that process is dead
 //!  threads     biased.rs  a mutex biased towards one thread
 //!  the host    clock.rs  cpu.rs  cgroup.rs  limits.rs  probe.rs  process.rs  procfs.rs  signal.rs
+//!              mount.rs  descriptors of another process, opened without blocking
 //! ```
 //!
 //! This crate does *not* know records, handshakes or policy. It starts no thread and changes no
@@ -67,6 +68,7 @@ pub mod listener;
 pub mod map;
 pub mod memfd;
 pub mod memory;
+pub mod mount;
 mod nonce;
 pub mod peer;
 pub mod persistent_file;

@@ -30,6 +30,10 @@ pub struct MappedRange {
     pub start: u64,
     /// Length of the range in bytes.
     pub len: u64,
+    /// Major and minor number of the file system of the mapped file; 0 and 0 if there is no file.
+    pub device: (u32, u32),
+    /// Inode of the mapped file; 0 if there is none.
+    pub inode: u64,
     /// Permissions such as `r--s`: read, write, execute, and `s` for shared or `p` for private.
     pub permissions: String,
     /// Name of the mapped file; empty if the range maps no file. A memfd has the name `/memfd:name
@@ -128,8 +132,11 @@ fn parse_mapping(line: &str) -> Option<MappedRange> {
     let start = u64::from_str_radix(start, 16).ok()?;
     let end = u64::from_str_radix(end, 16).ok()?;
     let permissions = words.next()?.to_owned();
-    let name = words.nth(3).unwrap_or("").trim().to_owned();
-    Some(MappedRange { start, len: end.checked_sub(start)?, permissions, name })
+    let (major, minor) = words.nth(1)?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let (device, inode) = ((number(major)?, number(minor)?), words.next()?.parse().ok()?);
+    let name = words.next().unwrap_or("").trim().to_owned();
+    Some(MappedRange { start, len: end.checked_sub(start)?, device, inode, permissions, name })
 }
 
 #[cfg(test)]
@@ -162,6 +169,7 @@ mod tests {
         let range = parse_mapping(line).unwrap();
         assert_eq!((range.start, range.len), (0x7f00_0000_0000, 0x10000));
         assert_eq!(range.permissions, "r--s");
+        assert_eq!((range.device, range.inode), ((0, 1), 1030));
         assert_eq!(range.name, "/memfd:region (deleted)");
         assert_eq!(parse_mapping("7f00-7f80 rw-p 00000000 00:00 0").unwrap().name, "");
         assert_eq!(parse_mapping("nonsense"), None);

@@ -33,7 +33,8 @@ pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Sess
     session_pair_with(kind, &config, &config).await
 }
 
-/// A transport and a trust that two ends in one process can use.
+/// The transport between the two ends of a channel or session in one process, and whether the ends
+/// trust each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Shared memory between ends that trust each other, and so read payloads in place.
@@ -54,7 +55,7 @@ impl Kind {
     pub const ALL: [Self; 5] =
         [Self::SharedMemory, Self::Untrusted, Self::Moving, Self::Unix, Self::Tcp];
 
-    /// The name of the kind, which a test passes to its second process.
+    /// The name of this kind of transport, which a test passes to its second process.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SharedMemory => "shm",
@@ -65,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The kind that has the name `name`.
+    /// The kind of transport whose `name` is `name`.
     pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
     }

@@ -139,6 +139,11 @@ func ParseCredit(payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(payload), nil
 }
 
+// AppendCredit appends the payload of CREDIT to dst.
+func AppendCredit(dst []byte, credited uint64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, credited)
+}
+
 // A GoAway is the payload of GO_AWAY (SPEC 11.6).
 type GoAway struct {
 	Code   uint32

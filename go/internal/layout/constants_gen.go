@@ -347,6 +347,7 @@ const (
 	ErrorMessageTooLong         ErrorNumber = 11
 	ErrorBatchTooLong           ErrorNumber = 12
 	ErrorSetting                ErrorNumber = 13
+	ErrorForeignReservation     ErrorNumber = 14
 	ErrorForeignViolation       ErrorNumber = 21
 	ErrorForeignRefusal         ErrorNumber = 22
 	ErrorForeignHangUp          ErrorNumber = 23
@@ -472,6 +473,7 @@ var errorNames = map[ErrorNumber]string{
 	ErrorMessageTooLong:         "message too long",
 	ErrorBatchTooLong:           "batch too long",
 	ErrorSetting:                "setting",
+	ErrorForeignReservation:     "foreign reservation",
 	ErrorForeignViolation:       "foreign violation",
 	ErrorForeignRefusal:         "foreign refusal",
 	ErrorForeignHangUp:          "foreign hang-up",

@@ -76,7 +76,7 @@ func (s *Session) Receive(h Header, payload []byte) error {
 	if stream == nil {
 		return ViolationStream
 	}
-	isFree, err := stream.receive(h.Kind, payload, s.config.StreamWindow)
+	isFree, err := stream.Receive(h.Kind, payload, s.config.StreamWindow)
 	if isFree {
 		delete(s.streams, h.Stream)
 	}
@@ -164,6 +164,12 @@ type Stream struct {
 	sent, peerCredited uint64 // cost of the messages sent; what CREDIT of the peer has said
 }
 
+// MayBegin reports whether credit lets this side begin a message of length bytes, where window is
+// the stream window of the peer (SPEC 11.4).
+func (s *Stream) MayBegin(length, window uint64) bool {
+	return fits(length, s.sent-s.peerCredited, window)
+}
+
 // Send notes that this side has begun a message of length bytes.
 func (s *Stream) Send(length uint64) { s.sent += Footprint(length) }
 
@@ -199,9 +205,10 @@ func (s *Stream) End() {
 // Charged returns the cost of the messages that were received, and what was credited of it.
 func (s *Stream) Charged() (charged, credited uint64) { return s.charged, s.credited }
 
-// receive checks a record of the stream, other than OPEN. Its payload has passed checkPayload. The
-// result says whether the number is free again.
-func (s *Stream) receive(kind Kind, payload []byte, window uint64) (isFree bool, err error) {
+// Receive checks a record of the stream, other than OPEN, where window is the stream window of this
+// side. [Session.Receive] has checked its payload by itself. The result says whether the number is
+// free again.
+func (s *Stream) Receive(kind Kind, payload []byte, window uint64) (isFree bool, err error) {
 	if s.hasSentEnd {
 		return false, nil // the opener sent it before it read END (SPEC 11.5)
 	}
@@ -280,16 +287,21 @@ func (s *Stream) receiveMessage(kind Kind, payload []byte, window uint64) error 
 
 // charge takes the cost of a new message from the credit of the stream (SPEC 11.4).
 func (s *Stream) charge(length, window uint64) error {
-	if length > costLengthMax {
+	if !fits(length, s.charged-s.credited, window) {
 		return ViolationCredit
 	}
-	cost, unread := Footprint(length), s.charged-s.credited
-	sum, carry := bits.Add64(unread, cost, 0)
-	if (carry != 0 || sum > window) && unread > window/2 {
-		return ViolationCredit
-	}
-	s.charged += cost
+	s.charged += Footprint(length)
 	return nil
+}
+
+// fits reports whether a message of length bytes may begin while the messages before it, of which
+// the receiver has returned no credit, cost outstanding bytes (SPEC 11.4).
+func fits(length, outstanding, window uint64) bool {
+	if length > costLengthMax {
+		return false
+	}
+	sum, carry := bits.Add64(outstanding, Footprint(length), 0)
+	return outstanding <= window/2 || carry == 0 && sum <= window
 }
 
 // costLengthMax is the length up to which the cost of a message is computed without overflow. No

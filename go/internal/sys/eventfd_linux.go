@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +50,36 @@ func (e *Eventfd) Notify() error {
 		return nil
 	}
 	return err
+}
+
+// CheckEventfd returns an error unless a descriptor of the peer can serve as a doorbell: it is an
+// eventfd that does not block and counts plainly (SPEC 2.2). The error wraps [ErrNotEventfd] if it
+// is none.
+func CheckEventfd(descriptor int) error {
+	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(descriptor))
+	if err != nil {
+		return err
+	}
+	isEventfd := false
+	for line := range strings.Lines(string(text)) {
+		if kind, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			isEventfd = isEventfd || kind == "eventfd-count"
+			if kind == "eventfd-semaphore" && strings.TrimSpace(value) == "1" {
+				return fmt.Errorf("%w: it is a semaphore", ErrNotEventfd)
+			}
+		}
+	}
+	if !isEventfd {
+		return ErrNotEventfd
+	}
+	flags, err := unix.FcntlInt(uintptr(descriptor), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("F_GETFL: %w", err)
+	}
+	if flags&unix.O_NONBLOCK == 0 {
+		return fmt.Errorf("%w: it blocks", ErrNotEventfd)
+	}
+	return nil
 }
 
 // Drain takes every pending notification, and reports whether there was one.

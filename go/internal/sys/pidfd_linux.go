@@ -34,8 +34,8 @@ func PidfdOf(descriptor int) *Pidfd { return &Pidfd{descriptor: descriptor} }
 func (p *Pidfd) Descriptor() int { return p.descriptor }
 
 // PID returns the number of the process in the namespace of this process. It is 0 if the process is
-// in no namespace that this process sees, and -1 if the process has ended and was waited for. It
-// fails if the descriptor is no pidfd.
+// in no namespace that this process sees, and -1 if the process has ended and was waited for. The
+// error is [ErrNotPidfd] if the descriptor is no pidfd.
 func (p *Pidfd) PID() (int, error) {
 	path := "/proc/self/fdinfo/" + strconv.Itoa(p.descriptor)
 	text, err := os.ReadFile(path)
@@ -47,7 +47,7 @@ func (p *Pidfd) PID() (int, error) {
 			return strconv.Atoi(strings.TrimSpace(number))
 		}
 	}
-	return 0, fmt.Errorf("descriptor %d is no pidfd", p.descriptor)
+	return 0, ErrNotPidfd
 }
 
 // IsEnded reports whether the process has ended. It does not wait.

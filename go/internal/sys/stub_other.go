@@ -95,6 +95,30 @@ func Send(int, []byte, ...int) (int, error) { return 0, unsupported("sendmsg") }
 // Receive fails: this system uses sockets without descriptors.
 func Receive(int, []byte) (Message, error) { return Message{}, unsupported("recvmsg") }
 
+// CheckEventfd fails.
+func CheckEventfd(int) error { return unsupported("eventfd") }
+
+// SetNonblock fails.
+func SetNonblock(int) error { return unsupported("O_NONBLOCK") }
+
+// SetMode fails: the mode of a socket file is set once it exists.
+func SetMode(int, uint32) error { return unsupported("fchmod of a socket") }
+
+// CloseDescriptor does nothing: no descriptor comes from a peer.
+func CloseDescriptor(int) {}
+
+// EffectiveUID returns the number of no user.
+func EffectiveUID() uint32 { return ^uint32(0) }
+
+// OverflowUID returns the number of no user.
+func OverflowUID() uint32 { return ^uint32(0) }
+
+// SharesNamespaces reports that nothing is known.
+func SharesNamespaces(int) bool { return false }
+
+// HasCPUQuota reports that no quota is known.
+func HasCPUQuota() bool { return false }
+
 func closeDescriptor(int) {}
 
 func unsupported(what string) error {

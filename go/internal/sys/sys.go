@@ -9,6 +9,7 @@
 //	Pidfd     names a process, and says when it has ended (SPEC 7.2)
 //	Send      bytes and descriptors in one message of a socket
 //	Receive   bytes, descriptors and the sender's credentials
+//	LockDirectory, SetMode, SharesNamespaces, …  what listening and trust rest on
 //
 // On other systems each function fails with an error that wraps [errors.ErrUnsupported]: a
 // connection then uses the socket transport.
@@ -47,6 +48,12 @@ var ErrWouldBlock = errors.New("the operation would block")
 
 // ErrHungUp reports that the peer has closed its end of the socket.
 var ErrHungUp = errors.New("the peer hung up")
+
+// ErrNotPidfd reports a descriptor that is no pidfd.
+var ErrNotPidfd = errors.New("the descriptor is no pidfd")
+
+// ErrNotEventfd reports a descriptor that cannot serve as a doorbell.
+var ErrNotEventfd = errors.New("the descriptor is no plain eventfd that does not block")
 
 // IsViolation reports whether err, from [MapPeer], is a breach of SPEC 3.1 by the peer. The other
 // errors of MapPeer concern this process alone.

@@ -12,7 +12,8 @@ use super::Finding;
 use super::source::{Line, Source, has_word};
 use crate::tree::Tree;
 
-/// Reports memory orders in the wrong place or without an explanation.
+/// Reports memory orders of atomics in files that may not have them, or without a comment that
+/// explains them.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, source) in tree.rust() {
         if path.starts_with(RING) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Circles of imports: between crates, between the folders of a crate, between the files of a
-//! folder.
+//! The rule for circles of imports, in which files or folders import from each other: between
+//! crates, between the folders of a crate, and between the files of a folder.
 //!
 //! ```text
 //! crates    none, by their manifests
@@ -21,7 +21,8 @@ use super::imports::{Imports, of_all};
 use super::manifest::dependencies_of_crates;
 use crate::tree::Tree;
 
-/// Reports circles that are larger than allowed.
+/// Reports each circle of imports with more than [`CIRCLE_MAX`] files or folders, and each circle
+/// of crates.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for circle in of_crates(tree) {
         let advice = format!("crates depend on each other: {}", circle.join(", "));
@@ -36,7 +37,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The text of every circle with its edges, in which circles that are too large are marked.
+/// Lists every circle of imports with the imports that form it. Circles that are too large are
+/// marked.
 pub fn report(tree: &Tree) -> String {
     let mut text = String::new();
     for circle in of_crates(tree) {
@@ -87,7 +89,8 @@ impl Circle {
     }
 }
 
-/// The circles between the folders of a crate, then the circles within each folder.
+/// Returns the circles of imports between the folders of a crate, then those between the files of
+/// each folder.
 fn circles(imports: &Imports) -> Vec<Circle> {
     let mut found = Vec::new();
     let folders: BTreeSet<&str> =
@@ -100,8 +103,8 @@ fn circles(imports: &Imports) -> Vec<Circle> {
     found
 }
 
-/// The folders that contain a file, each with a slash at its end; the folder of the crate itself is
-/// the empty text.
+/// Returns the folders of the crate above `file`, each with a slash at its end. The folder of the
+/// crate itself is the empty text.
 fn folders_above(file: &str) -> impl Iterator<Item = &str> {
     file.match_indices('/').map(|(at, _)| &file[..=at]).chain([""])
 }
@@ -114,14 +117,14 @@ fn folder_of(folders: &BTreeSet<&str>, file: &str) -> String {
     if folders.contains(own.as_str()) { own } else { above.to_owned() }
 }
 
-/// The direct child of `folder` that is or contains `file`; `None` for the module of the folder
-/// itself.
+/// Returns the file or folder directly in `folder` that is or contains `file`; `None` for the
+/// module of the folder itself.
 fn child_of(folder: &str, file: &str) -> Option<String> {
     let rest = file.strip_prefix(folder)?;
     let child = rest.split('/').next()?;
     let is_own = rest == child && ["mod.rs", "lib.rs", "main.rs"].contains(&child);
-    // If `a.rs` lies next to the folder `a`, it is the module of that folder, and both are one
-    // node.
+    // If `a.rs` lies next to the folder `a`, it is the module of that folder, and both are one node
+    // of the graph.
     (!is_own).then(|| child.trim_end_matches(".rs").to_owned())
 }
 
@@ -156,8 +159,8 @@ fn collect(
     }
 }
 
-/// The circles of crates, found from the dependencies in their manifests. Development dependencies
-/// do not count.
+/// Returns the circles of crates that depend on each other by their Cargo.toml files. Development
+/// dependencies do not count.
 fn of_crates(tree: &Tree) -> Vec<Vec<String>> {
     let graph = dependencies_of_crates(tree);
     components(&graph).into_iter().map(|circle| circle.into_iter().collect()).collect()
@@ -180,7 +183,7 @@ fn components(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String
     found.into_iter().collect()
 }
 
-/// All nodes that can be reached from `start` by at least one edge.
+/// Returns all nodes of the graph of imports that can be reached from `start` by at least one edge.
 fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, start: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut left: Vec<&str> = graph.get(start).into_iter().flatten().map(String::as_str).collect();
@@ -192,7 +195,7 @@ fn reached<'a>(graph: &'a BTreeMap<String, BTreeSet<String>>, start: &str) -> BT
     found
 }
 
-/// Upper bound of the number of nodes in one circle.
+/// Upper bound of the number of files or folders in one circle of imports.
 const CIRCLE_MAX: usize = 3;
 
 #[cfg(test)]

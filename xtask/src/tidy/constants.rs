@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Finding;
 use crate::tree::{File, Tree};
 
-/// Reports rows that differ from the code or the specification, and constants, fields and numbers
-/// without a row.
+/// Reports rows of `spec/constants.tsv` that differ from the code or the specification, and
+/// constants, fields and numbers without a row.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     let Some(table) = tree.get(TABLE) else { return };
     let Some(spec) = tree.get(SPEC) else { return };
@@ -139,21 +139,22 @@ impl Code {
         }
     }
 
-    /// The paths of all constants, fields and kinds that need a row in the table.
+    /// The paths of all constants, fields and kinds of the layout crate that need a row in
+    /// `spec/constants.tsv`.
     fn places(&self) -> impl Iterator<Item = String> {
         let fields = self.structs.iter().flat_map(|(path, fields)| {
             fields.iter().map(move |(field, _)| format!("{path}.{field}"))
         });
         let constants = self.constants.iter();
         // Constants that are texts or structures, and one that is a hash over rules, are left out.
-        // This textual rule cannot compute their values.
+        // This rule reads the code as text, and cannot compute their values.
         let is_number = |of: &str, value: &str| !of.contains("str") && of != "Self" && value != "{";
         let constants = constants.filter(move |(_, (of, value))| is_number(of, value));
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
-    /// Returns what the row of `place` must contain: the value and an empty text if `place` is a
-    /// constant, the offset and the size if it is a field.
+    /// Returns what the row of `place` in `spec/constants.tsv` must contain: the value and an empty
+    /// text if `place` is a constant, the offset and the size if it is a field.
     fn value_of(&self, place: &str) -> Option<(String, String)> {
         if let Some((path, field)) = place.split_once('.') {
             let mut offset = 0;
@@ -198,7 +199,8 @@ impl Code {
         fields.iter().map(|(_, of)| self.size_of(of)).sum()
     }
 
-    /// The number that `name` means in the code of `place`.
+    /// Returns the value of the constant that `name` means in the expression of the constant
+    /// `place`.
     fn number(&self, name: &str, place: &str) -> Option<u64> {
         match name {
             "u64::MAX" => return Some(u64::MAX),
@@ -295,7 +297,8 @@ impl Expression<'_> {
     }
 }
 
-/// Applies `read` to the lines up to the closing brace, and keeps the results that `read` returns.
+/// Applies `read` to the lines of a struct or enum up to its closing brace, and keeps the results
+/// that `read` returns.
 fn body<'a, T>(
     lines: &mut impl Iterator<Item = &'a str>,
     read: impl Fn(&str) -> Option<T>,
@@ -318,7 +321,7 @@ fn is_constant(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// The hexadecimal digits of a byte string that is written in Rust code.
+/// Returns the bytes of a byte string in Rust code as hexadecimal digits.
 fn hex(text: &str) -> Option<String> {
     let mut digits = String::new();
     let mut rest = text.chars();
@@ -371,7 +374,7 @@ fn has_section(spec: &str, section: &str) -> bool {
     })
 }
 
-/// Path of the table of fields and constants.
+/// Path of the table that this rule checks.
 const TABLE: &str = "spec/constants.tsv";
 /// Path of the specification.
 const SPEC: &str = "spec/SPEC.md";

@@ -48,8 +48,8 @@ fn stem(part: &str) -> &str {
     Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part)
 }
 
-/// Whether the file is shipped code. Names of test files are exempt from this rule, because they
-/// state object, condition and result.
+/// Whether the file is below a directory `src`, and so no file of tests. Names of test files are
+/// exempt from this rule, because they state object, condition and result.
 fn is_source(path: &str) -> bool {
     path.ends_with(".rs") && (path.starts_with("src/") || path.contains("/src/"))
 }
@@ -108,8 +108,8 @@ fn check_methods(tree: &Tree, findings: &mut Vec<Finding>) {
         for (path, source) in tree.rust() {
             let Some(file) = path.strip_prefix(definitions.root()) else { continue };
             for name in inherent_impls(source) {
-                // A type without a home is defined in a file that only tests compile, so the rule
-                // does not count its methods.
+                // If `home_of` finds no file, the type is defined in a file that only tests
+                // compile, so the rule does not count its methods.
                 let Some(home) = definitions.home_of(file, &name) else { continue };
                 files.entry((home, name)).or_default().insert(file.to_owned());
             }
@@ -130,7 +130,8 @@ fn check_methods(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The names of the types to which the shipped code of a file adds inherent methods.
+/// Returns the names of the types to which a file adds inherent methods outside of its test
+/// modules.
 fn inherent_impls(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = source.shipped().map(|(_, line)| line.code.as_str());
@@ -190,8 +191,8 @@ fn check_hidden(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a crate that holds too large a share of all crates' lines, and code of links in the
-/// crate `partywall`.
+/// Reports a crate that holds too large a share of all crates' lines. Also reports code of links in
+/// the crate `partywall`: it belongs in the crate `link`.
 fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, source) in tree.rust() {
@@ -210,8 +211,8 @@ fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
     }
     let total: usize = lines.values().sum();
     for (name, count) in lines {
-        // A tree of samples for another rule has a single crate. So the rule judges no tree with a
-        // small total of lines.
+        // The tests of other rules have sample trees with a single crate, which would hold 100 %.
+        // So the rule ignores trees with a small total of lines.
         if total > CRATE_TOTAL_MIN && count * 100 > total * CRATE_PERCENT_MAX {
             let advice =
                 format!("{count} of {total} lines, at most {CRATE_PERCENT_MAX} %: cut a crate out");
@@ -228,7 +229,7 @@ fn check_crates(tree: &Tree, findings: &mut Vec<Finding>) {
 const FORBIDDEN: [&str; 9] =
     ["util", "utils", "common", "helper", "helpers", "manager", "managers", "misc", "stuff"];
 
-/// Words that end like participles, but name an object.
+/// Words that end with "ing", but name an object, so file names may end with them.
 const NOUNS: [(&str, &str); 14] = [
     ("ring", "the data structure"),
     ("string", "text"),

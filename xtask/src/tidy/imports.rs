@@ -19,14 +19,14 @@ use crate::tree::Tree;
 pub struct Imports {
     /// Directory of the crate's sources, such as `crates/ring/src/`.
     pub root: String,
-    /// Files of the crate, relative to `root`, without those that only tests compile.
+    /// Paths of the crate's files, relative to `root`, without those that only tests compile.
     pub files: Vec<String>,
     /// The imports, by importing and imported file. The value is the first reason for the import:
     /// its line (counted from 0) and the imported path.
     pub edges: BTreeMap<(String, String), (usize, String)>,
 }
 
-/// Reads the sources of every crate in `crates/` and of xtask.
+/// Returns the imports of every crate in `crates/`, and of xtask.
 pub fn of_all(tree: &Tree) -> Vec<Imports> {
     Definitions::of_all(tree).iter().map(|definitions| definitions.0.imports()).collect()
 }
@@ -35,7 +35,8 @@ pub fn of_all(tree: &Tree) -> Vec<Imports> {
 pub struct Definitions(Crate);
 
 impl Definitions {
-    /// Reads the sources of every crate in `crates/` and of xtask.
+    /// Reads the sources of every crate in `crates/`, and of xtask. Returns one value for each
+    /// crate.
     pub fn of_all(tree: &Tree) -> Vec<Self> {
         roots(tree).iter().map(|root| Self(Crate::read(tree, root))).collect()
     }
@@ -45,7 +46,8 @@ impl Definitions {
         &self.0.root
     }
 
-    /// The file that defines the item which `file` calls `name`; `None` if that is a file of tests.
+    /// Returns the file that defines the item which the code of `file` calls `name`. Returns `None`
+    /// if only tests compile `file`.
     pub fn home_of(&self, file: &str, name: &str) -> Option<String> {
         let module = module_of(file);
         self.0.modules.contains_key(&module).then_some(())?;
@@ -122,8 +124,8 @@ impl Crate {
                 };
                 let file = match &target {
                     Target::Item(file) => file,
-                    // Importing a module makes no edge to it. The paths that use the module show
-                    // which items the file takes from it.
+                    // The `use` of a module adds no edge to the module's file. The paths that begin
+                    // with the module show which items the file uses.
                     Target::Module(_) if is_import => continue,
                     Target::Module(target) => &self.modules[target].file,
                 };
@@ -137,7 +139,8 @@ impl Crate {
         Imports { root: self.root.clone(), files: files.into_iter().collect(), edges }
     }
 
-    /// The module of an item for which no definition is found, because a macro defines the item.
+    /// Returns the module in which `path` looks for its item, if the module exists but no
+    /// definition of the item is found: a macro defines the item.
     fn defined_by_macro(&self, module: &[String], path: &[String]) -> Option<Target> {
         if !["crate", "self", "super"].contains(&path.first()?.as_str()) {
             return None;
@@ -148,8 +151,8 @@ impl Crate {
         }
     }
 
-    /// The target of `path`, which is written in `module`; `None` if the target is outside this
-    /// crate.
+    /// Returns the module or the item to which `path` leads, if it is written in `module`; `None`
+    /// if the target is outside this crate.
     fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Option<Target> {
         let depth = depth.checked_sub(1)?;
         let (first, rest) = path.split_first()?;
@@ -253,7 +256,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// A reader that collects the modules of one file from the file's tokens.
+/// Collects the modules of one file, with their items and imports, from the file's tokens.
 struct Reader<'a> {
     tokens: &'a [Token],
     at: usize,

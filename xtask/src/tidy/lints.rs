@@ -89,8 +89,8 @@ fn check_allows(path: &str, source: &Source, findings: &mut Vec<Finding>) {
 
 pub(super) const FUNCTION_LINES_MAX: usize = 70;
 
-/// Files that may have unsafe code: the one file of the ring that accesses shared memory, and the
-/// files with system calls.
+/// Files that may have unsafe code: the one file of the crate `ring` that accesses shared memory,
+/// and the files with system calls.
 const UNSAFE_FILES: [&str; 4] = [
     "crates/ring/src/mem.rs",
     "crates/sys/src/",

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Finding;
 use crate::tree::Tree;
 
-/// Reports dependencies that the table does not allow.
+/// Reports dependencies in Cargo.toml files that `TABLE` does not allow.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for file in &tree.files {
         if file.path == "Cargo.toml" {
@@ -45,8 +45,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The crates of this repository by name, each with the crates of this repository that it depends
-/// on.
+/// Returns the crates of this repository by name, each with the crates of this repository that it
+/// depends on.
 pub fn dependencies_of_crates(tree: &Tree) -> BTreeMap<String, BTreeSet<String>> {
     let mut graph = BTreeMap::new();
     for file in &tree.files {
@@ -124,8 +124,8 @@ fn check_members(text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The dependencies in the text of a Cargo.toml, each by the name of the package that it resolves
-/// to.
+/// Returns the dependencies in the text of a Cargo.toml, each with its package name, also if the
+/// Cargo.toml gives the package another name.
 fn dependencies(text: &str) -> Vec<Dependency> {
     let mut found = Vec::new();
     let mut kind = None;
@@ -152,8 +152,8 @@ fn dependencies(text: &str) -> Vec<Dependency> {
     found
 }
 
-/// The kind of dependencies that a section lists, and the single dependency if its title names one
-/// (`[dependencies.name]`).
+/// Returns the kind of dependencies that a section of a Cargo.toml lists, and the single dependency
+/// if its title names one (`[dependencies.name]`).
 fn section_kind(section: &str) -> (Option<Kind>, Option<String>) {
     // A section `workspace.dependencies` only sets versions. Being listed in that section makes no
     // crate depend on another.
@@ -207,8 +207,8 @@ const TABLE: &[Row] = &[
     Row {
         directory: "crates/sys",
         // libc is needed to handle SIGBUS (docs/decisions/0016-sigbus.md); every other system call
-        // goes through rustix. partywall-ring has the proof which thread may enter a biased lock
-        // without the mutex (docs/decisions/0022-biased-lock.md).
+        // goes through rustix. partywall-ring has the code that decides which thread may take a
+        // biased lock without a mutex (docs/decisions/0022-biased-lock.md).
         normal: &["partywall-ring", "libc", "rustix", "thiserror"],
         loom_only: &[],
         dev: &["tempfile", "proptest"],
@@ -331,6 +331,15 @@ const TABLE: &[Row] = &[
             "serde",
             "serde_json",
             "tokio",
+            // With the feature `frameworks` only: what `bench grpc` and `bench http` measure.
+            "http-body-util",
+            "hyper",
+            "hyper-util",
+            "prost",
+            "tokio-stream",
+            "tonic",
+            "tonic-prost",
+            "tower-service",
         ],
         loom_only: &[],
         dev: &[],

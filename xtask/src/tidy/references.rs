@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! References from one file to another: sections, links, commands, names of faults and of their
-//! tests.
+//! The rules for references from one file to another: sections of the specification, links,
+//! commands, and names of seeded faults and of their tests.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +25,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports seeded faults without tests, tested faults without guards, and tests in the registry
-/// that do not exist.
+/// Compares the guards of seeded faults in the code with the registry in `faults.rs`. Reports
+/// guards without a row, rows without a guard, and tests in rows that do not exist.
 pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut guarded = BTreeSet::new();
     for file in tree.files.iter().filter(|file| is_code(&file.path)) {
@@ -41,7 +41,8 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
             }
         }
     }
-    // A tree of samples for other rules has no registry of faults; the repository has one.
+    // The sample trees in the tests of other rules have no registry of seeded faults, so nothing is
+    // checked there.
     let Some(registry) = tree.get(REGISTRY_FILE) else { return };
     for fault in REGISTRY.iter().filter(|fault| !guarded.contains(fault.name)) {
         let index = row_of(&registry.text, fault.name);
@@ -62,15 +63,16 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The line of the registry that names the fault `name`, counted from 0.
+/// Index of the line (counted from 0) of the registry, the text of `faults.rs`, that names the
+/// fault `name`.
 fn row_of(registry: &str, name: &str) -> usize {
     let name = format!("\"{name}\"");
     registry.lines().position(|line| line.contains(&name)).unwrap_or(0)
 }
 
-/// Why `place` may not be in the registry; `None` if it may. A path may be empty only if the
-/// executable is one file. A failure anywhere in a larger executable does not show that the fault
-/// was noticed.
+/// Returns why `place`, the tests that must notice a seeded fault, is wrong, or `None`. Its path
+/// may be empty only if the executable is one file: a failure anywhere in a larger executable does
+/// not show that the fault was noticed.
 fn objection_to_place(tree: &Tree, place: &Place) -> Option<&'static str> {
     let Place { package, executable, path } = place;
     if !exists(tree, place) {
@@ -80,7 +82,8 @@ fn objection_to_place(tree: &Tree, place: &Place) -> Option<&'static str> {
     (path.is_empty() && !is_one_file).then_some("a whole executable, not the module that fails")
 }
 
-/// Whether each segment of a place's path exists as a file, a module or a function among the tests.
+/// Whether `place`, the tests that must notice a seeded fault, exists: each segment of its path is
+/// a file, a module or a function of its executable.
 fn exists(tree: &Tree, place: &Place) -> bool {
     let Place { package, executable, path } = place;
     let package = format!("crates/{package}/");
@@ -105,7 +108,7 @@ fn exists(tree: &Tree, place: &Place) -> bool {
 }
 
 /// Whether the rules of this file check the source file `path`, in Rust or Go. Files of xtask are
-/// not checked, because their samples only quote sections and guards.
+/// not checked, because the samples in their tests only quote references.
 fn is_code(path: &str) -> bool {
     (path.ends_with(".rs") && !path.starts_with("xtask/")) || path.ends_with(".go")
 }
@@ -174,7 +177,8 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Why a link to `target` on the page at `path` is wrong; `None` if the link is right.
+/// Returns why a link to `target` on the Markdown page at `path` is wrong, or `None` if it is
+/// right.
 fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or(target);
     if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
@@ -202,8 +206,8 @@ fn objection(tree: &Tree, path: &str, target: &str) -> Option<String> {
     Some(format!("there is no {resolved}: correct the link or add the page"))
 }
 
-/// Reports if the two commands that a newcomer tries first are missing in the README, or would
-/// fail.
+/// Reports if the README lacks one of the two commands that a newcomer tries first, or if the
+/// command would fail.
 fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
     let mut report = |path: &str, advice: String| {
         findings.push(Finding::at(path, 0, "command", advice));

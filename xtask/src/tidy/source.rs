@@ -12,11 +12,11 @@
 /// A line of a scanned file, split into code, comments and literals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// The code of the line, in which the inside of literals is masked.
+    /// The code of the line, in which `~` replaces each character inside a literal.
     pub code: String,
     /// The comments of the line, with their markers.
     pub comment: String,
-    /// The inside of the line's literals, with a blank before each literal and in place of each
+    /// The text inside the line's literals, with a blank before each literal and in place of each
     /// escape.
     pub literal: String,
 }
@@ -58,7 +58,7 @@ impl Source {
         Source { lines, tests_from }
     }
 
-    /// The lines before the test modules at the end, with their indices.
+    /// Returns the lines before the test modules at the end of the file, with their indices.
     pub fn shipped(&self) -> impl Iterator<Item = (usize, &Line)> {
         self.lines.iter().enumerate().take(self.tests_from)
     }
@@ -120,8 +120,8 @@ fn word_at(code: &[(char, usize)], at: usize, word: &str) -> bool {
         && !after.is_some_and(in_word)
 }
 
-/// The line of the brace that closes the first body after `from`; `None` if a `;` comes before any
-/// body.
+/// Index of the line of the brace that closes the first body (in braces) after `from`; `None` if a
+/// `;` comes before any body.
 fn body_end(code: &[(char, usize)], from: usize) -> Option<usize> {
     let mut brackets = 0_usize;
     let mut braces = 0_usize;
@@ -210,7 +210,7 @@ impl Scanner {
         }
     }
 
-    /// Reads one character inside a literal, and writes a mask character for it to the code.
+    /// Reads one character inside a literal, and writes `~` for it to the line's code.
     fn masked(&mut self) {
         if !self.newline() {
             let blank = self.peek(0).is_some_and(char::is_whitespace);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules for text files: each has a licence line, and none names a path or package source of one
-//! machine.
+//! Rules for text files: each has a licence line, and none names a path that exists on one machine
+//! only, or a private source of packages.
 
 use super::Finding;
 use crate::tree::{File, Tree};

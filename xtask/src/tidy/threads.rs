@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rule 11: the libraries start no thread: a channel works in the thread that calls it. The
-//! exception is a session of the blocking front, which has one thread, as its documentation says.
+//! exception is a session of `partywall::blocking`, which has one thread, as its documentation
+//! says.
 
 use super::Finding;
 use crate::tree::Tree;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rule for retired words, for which POSIX, QUIC, HTTP/2, virtio, Kafka or tokio have another
-//! word.
+//! The rule for retired words: words that names in this project no longer use, because POSIX, QUIC,
+//! HTTP/2, virtio, Kafka or tokio have another word.
 //!
 //! ```text
 //! ring_doorbell, RingBell, ring-bell.md, "ring_bell"   ──▶ parts: ring, bell ──▶ rows of WORDS
@@ -22,8 +22,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     findings.extend(uses(tree).into_iter().map(Use::finding));
 }
 
-/// The text of every use of a retired word, followed by the number of uses of each word and in each
-/// file.
+/// Lists every use of a retired word, and then the number of uses of each word and in each file.
 pub fn report(tree: &Tree) -> String {
     let uses = uses(tree);
     let mut text = String::new();
@@ -51,7 +50,7 @@ pub fn report(tree: &Tree) -> String {
     text
 }
 
-/// A use of a retired word.
+/// A place that uses a retired word, and the word to use instead.
 #[derive(Clone, Debug)]
 struct Use {
     path: String,
@@ -70,19 +69,20 @@ impl Use {
     }
 }
 
-/// A word that is retired as a part of any name.
+/// A word that no name may contain any more.
 struct Word {
-    /// All forms of the word, in lower case.
+    /// All forms of the word, such as singular and plural, in lower case.
     forms: &'static [&'static str],
     instead: &'static str,
-    /// Beginnings of the paths in which the word is retired; empty if it is retired everywhere.
+    /// Beginnings of the paths of the files in which the word is retired; empty if it is retired
+    /// everywhere.
     under: &'static [&'static str],
     /// Whether a string that is a sentence may use the word. Such a word is plain English, and
     /// retired only as a name.
     is_plain: bool,
 }
 
-/// The kind of use for which a name is retired.
+/// The kind of use in which a name is retired; other uses of the name are allowed.
 enum As {
     /// A struct, enum, union, trait or type alias with exactly the retired name.
     Type,
@@ -104,7 +104,7 @@ struct Name {
 
 /// An exception: a place that may use a retired word, and the reason.
 struct Exception {
-    /// The beginning of the paths of the places that may use the word.
+    /// The beginning of the paths of the files that may use the word.
     path: &'static str,
     /// The retired word; empty for every word.
     word: &'static str,
@@ -193,7 +193,8 @@ impl Reader<'_> {
             }
             let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
             if in_fence || is_term {
-                // A comment in a code block of Markdown is a sentence, so the rule ignores it.
+                // The rule does not read sentences, and so ignores a comment in a code block of
+                // Markdown.
                 let end = if in_fence { line.find("//") } else { None };
                 self.names(index, &line[..end.unwrap_or(line.len())]);
                 continue;
@@ -236,7 +237,8 @@ impl Reader<'_> {
         prefixes.iter().any(|prefix| self.path.starts_with(prefix))
     }
 
-    /// Reports names in code that are retired for their use, such as a type with a retired name.
+    /// Reports names in code that [`NAMES`] retires for one kind of use, such as a type with a
+    /// retired name.
     fn definitions(&mut self, line: usize, code: &str) {
         let tokens: Vec<&str> = code.split_whitespace().flat_map(split_marks).collect();
         for (at, token) in tokens.iter().enumerate() {
@@ -278,8 +280,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a name with `half` is allowed because it means one direction, such as `ReadHalf` and
-/// `half_closed`.
+/// Whether a name that contains the retired word `half` is allowed, because it means one direction
+/// of a stream, such as `ReadHalf` and `half_closed`.
 fn is_half_of_split(name: &str) -> bool {
     let directions = ["read", "write", "send", "recv", "close", "closed", "open", "split"];
     parts(name).iter().any(|part| directions.contains(&part.as_str()))
@@ -303,7 +305,8 @@ fn split_marks(text: &str) -> Vec<&str> {
     found
 }
 
-/// The parts of a name in lower case: `RingBell_v2` has `ring`, `bell` and `v`.
+/// Returns the words of which a name consists, in lower case: `RingBell_v2` has `ring`, `bell` and
+/// `v`.
 fn parts(name: &str) -> Vec<String> {
     let chars: Vec<char> = name.chars().collect();
     let mut found = Vec::new();
@@ -349,7 +352,7 @@ const fn named(name: &'static str, kind: As, instead: &'static str) -> Name {
     Name { name, kind, instead }
 }
 
-/// Words that are retired as parts of names.
+/// Words that no name may contain any more, each with a replacement.
 const WORDS: &[Word] = &[
     // Retired words that named things of the protocol and of memory layout.
     word(
@@ -421,11 +424,11 @@ const WORDS: &[Word] = &[
 
 const BENCH: &[&str] = &["crates/bench/", "crates/cli/src/bench", "bench/"];
 
-/// Phrases that are retired in strings.
+/// Phrases of several words that no string literal may contain any more, each with a replacement.
 const PHRASES: &[(&str, &str)] =
     &[("other side", "`peer`"), ("other end", "`peer`"), ("not to be had", "unavailable")];
 
-/// Names that are retired for a certain use, such as a type or a function.
+/// Names that are retired for one kind of use, such as for a type or a function.
 const NAMES: &[Name] = &[
     named("Core", As::Type, "`Registry`, `SessionShared`, `LinkState`: what it is"),
     named("Kept", As::Type, "a name for the object"),

@@ -12,12 +12,12 @@ use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream that carries the traffic: a stream of messages, or a stream of bytes if the stream goes
-/// back to the pool after use.
+/// A stream of `partywall-shmipc` that carries the traffic. It is a stream of bytes if the option
+/// `--put-back` returns it to the stream pool after use; otherwise it is a stream of messages.
 pub enum Talk {
-    /// A stream of messages; it does not go back to the pool.
+    /// A stream of messages, which is closed after use.
     Messages(SendStream, RecvStream),
-    /// A stream of bytes; it goes back to the pool after use.
+    /// A stream of bytes, which goes back to the session manager's stream pool after use.
     Bytes(Box<PooledIo>),
 }
 
@@ -121,8 +121,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool over a manager that is already connected. If `puts_back` is true, streams carry
-    /// bytes instead of messages, because only such streams can go back to the pool.
+    /// Makes a pool over a session manager that is already connected. If `puts_back` is true,
+    /// streams carry bytes instead of messages, because only such streams can go back to the pool.
     pub fn new(manager: SessionManager, puts_back: bool) -> Self {
         Self { manager, puts_back }
     }
@@ -153,7 +153,8 @@ impl Client for Pool {
     }
 }
 
-/// The counters of a session's metrics, each under the name that the published peers use.
+/// The counters of a session's metrics, each under the name that the programs for shmipc-go and
+/// shmipc-rs print.
 fn figures(metrics: &SessionMetrics) -> Vec<(&'static str, u64)> {
     let (performance, stability) = (&metrics.performance, &metrics.stability);
     vec![
@@ -179,7 +180,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// A server with a listener that is already bound.
+    /// Makes the server from a listener that is already bound.
     pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {

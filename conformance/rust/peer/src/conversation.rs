@@ -12,7 +12,8 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream of the published crate `shmipc`, on which plans and requests are sent and received.
+/// A stream of the published crate `shmipc`, on which plans (messages that announce requests) and
+/// requests are sent and received.
 pub struct Talk {
     stream: Stream,
 }
@@ -138,7 +139,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// A server with a listener that is already bound.
+    /// Makes the server from a listener that is already bound.
     pub fn new(listener: Listener) -> Self {
         Self { listener }
     }

@@ -49,7 +49,7 @@ pub struct Passed {
     pub descriptors: Vec<Described>,
 }
 
-/// Description of a descriptor that passed through the proxy.
+/// Name, size and seals of the file behind a descriptor that passed through the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// Name of the descriptor's file, as `/proc` shows it.
@@ -60,7 +60,8 @@ pub struct Described {
     pub seals: String,
 }
 
-/// A proxy that records all traffic; it runs until this process ends.
+/// The proxy, which records all bytes and descriptors that pass through it. It runs until this
+/// process ends.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     passed: Arc<Mutex<Vec<Passed>>>,
@@ -101,8 +102,8 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // An error of `shutdown` is ignored, because the process behind `output` may have
-                // hung up already.
+                // An error of `shutdown` is ignored, because the process that reads from `output`
+                // may have closed the connection already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }

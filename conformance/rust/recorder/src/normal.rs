@@ -23,10 +23,11 @@ use super::{From, Passed};
 /// The number that replaces the client's process id.
 pub const PID: &str = "4242";
 
-/// The client whose names and descriptors are in the recording.
+/// The client of the recorded connection: its kind decides which parts of the recording are
+/// rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// A published peer with this process id.
+    /// A client of shmipc-go or shmipc-rs (a published peer) with this process id.
     Published(u32),
     /// The client of `partywall-shmipc` with this process id: the names of its shared memory
     /// contain a random token, and its memfds are sealed.
@@ -125,7 +126,8 @@ fn who(from: From) -> &'static str {
     }
 }
 
-/// Takes the first whole message from the received bytes.
+/// Takes the first whole message from `pending`, the bytes that were received and not yet taken;
+/// returns `None` if it holds no whole message.
 fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     if pending.len() < HEADER_BYTES {
         return Ok(None);
@@ -139,7 +141,8 @@ fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     Ok(Some(pending.drain(..length).collect()))
 }
 
-/// The message with [`PID`] in the names that it contains; a message without names stays unchanged.
+/// Returns the message with [`PID`] instead of the process id in the names that it contains. A
+/// message without names stays unchanged.
 fn renamed(message: &[u8], client: Client) -> Result<Vec<u8>> {
     if ![BY_PATH, BY_MEMFD].contains(&message[7]) {
         return Ok(message.to_vec());

@@ -90,7 +90,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Number of requests after which a stream goes back to the library's pool of streams.
+    /// Number of requests after which the client puts a stream back into the pool of its shmipc
+    /// library.
     pub fn lease(&self) -> u64 {
         if self.lease == 0 { self.count } else { self.lease }
     }

@@ -20,7 +20,8 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern at the first byte of request number `request`, in a plan with the seed `seed`.
+    /// Returns the pattern of request number `request`, before its first byte. `seed` is the seed
+    /// of the plan, the message that announces the request.
     pub fn new(seed: u64, request: u64) -> Self {
         let state = seed.wrapping_add(request.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self { state, word: [0; 8], used: 8 }

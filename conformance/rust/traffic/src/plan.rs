@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::stream::Receiver;
 
-/// The direction of the requests of a plan.
+/// The side that sends the requests which a plan announces, and the server's answer to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The server answers each request with the same bytes.
@@ -23,7 +23,8 @@ pub enum Mode {
     Upload,
     /// The server sends all requests and closes the stream right after them.
     Download,
-    /// The server answers with three counts: complete uploads, cut uploads, open streams.
+    /// The server answers with three counts: uploads that arrived whole, uploads whose stream ended
+    /// early, and open streams.
     Report,
 }
 
@@ -57,7 +58,7 @@ impl Plan {
         message
     }
 
-    /// Reads the next plan; `None` at the end of the stream, or if the session has ended before a
+    /// Reads the next plan of a stream. Returns `None` if the stream or its session ended before a
     /// plan.
     pub async fn read(receiver: &mut impl Receiver) -> Result<Option<Self>> {
         let mut head = Vec::new();

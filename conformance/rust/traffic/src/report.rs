@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of a run: results are counted during the run, and printed as one line of JSON at its
-//! end.
+//! The report of a conformance program: results are counted during its run, and printed as one line
+//! of JSON at its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// The results of a run.
+/// The results of one run of a conformance program, as its line of JSON states them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Report {
     /// Role of the reporting program: `client` or `server`.
@@ -34,7 +34,7 @@ pub struct Report {
     pub metrics: BTreeMap<String, u64>,
 }
 
-/// A report that many tasks write.
+/// A report that many tasks change, protected by a mutex.
 #[derive(Clone, Debug, Default)]
 pub struct SharedReport {
     report: Arc<Mutex<Report>>,

@@ -16,7 +16,8 @@ use super::report::SharedReport;
 use super::serve::{PIECE_BYTES, make_request, receive_request};
 use super::stream::{Client, Conversation, Receiver, Sender};
 
-/// Drives the traffic over a connected client; returns the exit code.
+/// Drives the traffic of `options` from the pool `client`, whose sessions are already connected;
+/// returns the exit code.
 pub async fn run<C: Client>(options: &Options, peer: &str, client: C) -> u8 {
     println!("connected");
     let (end, ended) = watch::channel(!options.until_stdin_ends);
@@ -65,8 +66,9 @@ impl<C> Clone for Driver<C> {
 
 impl<C: Client> Driver<C> {
     async fn drive(&self) -> Result<()> {
-        // Once a message uses the socket, a library may open no new stream on the session, so all
-        // streams are opened before the first message.
+        // A library sends a message over the socket if shared memory has no room for it. From then
+        // on it may open no new stream on that session, so all streams are opened before the first
+        // message.
         let mut first = Vec::new();
         for index in 0..=self.options.streams {
             first.push(self.client.open().await.with_context(|| format!("opening {index}"))?);
@@ -146,8 +148,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends the requests of a plan and checks the server's answers. Up to `--pipeline` requests
-    /// are sent before the answer of the first is awaited.
+    /// Sends a plan (the message that announces requests) and its requests, and checks the server's
+    /// answers. Up to `--pipeline` requests are sent before the answer of the first is awaited.
     async fn echo(&self, stream: C::Stream, plan: &Plan) -> Result<C::Stream> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -166,8 +168,9 @@ impl<C: Client> Driver<C> {
         let room = Arc::new(Semaphore::new(self.options.pipeline));
         let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
         let received = self.receive_answers(&mut receiver, plan, &room).await;
-        // The sending task waits for `room` before it sends ahead. After an error of the receiver,
-        // it would wait for ever, so `room` is closed to end the task.
+        // The sending task takes a permit of the semaphore `room` for each request, and the
+        // receiver returns one for each answer. After an error the receiver returns none, so the
+        // task would wait for ever. Closing `room` ends it.
         room.close();
         let sender = ahead.await.context("the sender panicked")??;
         received?;
@@ -222,8 +225,8 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends a plan and all requests that it announces, and closes the stream right after the last
-    /// request.
+    /// Sends a plan (the message that announces requests) and all its requests, and closes the
+    /// stream right after the last request.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -264,8 +267,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends a plan, and expects from the server all requests that the plan announces, and then the
-    /// end of the stream.
+    /// Sends a plan (the message that announces requests). Expects from the server all requests
+    /// that it announces, and then the end of the stream.
     async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -295,8 +298,8 @@ struct LeaseState {
     requested: u64,
     /// Number of the last `renew` request for which "renewed" was printed.
     printed: u64,
-    /// For each lane, the number of `renew` requests that had arrived when the lane leased its
-    /// present stream.
+    /// For each lane (a concurrent user of the stream pool), the number of `renew` requests that
+    /// had arrived when the lane leased its present stream.
     lanes: Vec<u64>,
 }
 
@@ -315,7 +318,8 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Records that `lane` leased a stream when `request` requests to renew had arrived.
+    /// Records that the lane (a concurrent user of the stream pool) leased a stream when `request`
+    /// requests of `renew` had arrived.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
         state.lanes[lane] = request;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of a run: it answers the plans of all streams until a command ends it.
+//! The server of a run: it answers the plans (messages that announce requests) of all streams,
+//! until a command ends it.
 //!
 //! ```text
 //! stdin: end of file, or any other line ── close ── report
@@ -170,7 +171,8 @@ async fn tell(sender: &mut impl Sender, report: &SharedReport) -> Result<()> {
     sender.send(&answer).await.context("telling the counts")
 }
 
-/// Fills `message` with the bytes of request number `request` of the plan.
+/// Fills `message` with the bytes of request number `request` of the plan, the message that
+/// announces requests.
 pub(crate) fn make_request(plan: &Plan, request: u64, message: &mut Vec<u8>) {
     message.resize(plan.size(request), 0);
     Pattern::new(plan.seed, request).fill(message);

@@ -51,23 +51,23 @@ pub trait Conversation: Send + Sized + 'static {
     /// Splits the stream, for a task that sends and a task that receives.
     fn split(self) -> (Self::Sender, Self::Receiver);
 
-    /// Joins both halves of a stream again, so that the stream can be put back into the pool or
-    /// closed.
+    /// Joins both halves of a stream again, so that the stream can be put back into the client's
+    /// stream pool or closed.
     fn join(sender: Self::Sender, receiver: Self::Receiver) -> Self;
 
     /// Closes the stream in both directions.
     fn close(self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// A connected pool of sessions.
+/// The client of the traffic: connected sessions with a pool of their streams.
 pub trait Client: Send + Sync + 'static {
     /// The type of the pool's streams.
     type Stream: Conversation;
 
-    /// A stream of the pool: an idle one if there is one, or a new one.
+    /// Takes an idle stream from the pool, or opens a new one if the pool has none.
     fn open(&self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
-    /// Gives a stream back to the pool, which may lease the stream again.
+    /// Gives a stream back to the client's pool, which may lease the stream again.
     fn put_back(&self, stream: Self::Stream) -> impl Future<Output = ()> + Send;
 
     /// Closes all sessions of the client, and returns the library's counters.

@@ -24,6 +24,21 @@ impl TextTable {
         self.rows.push(row);
     }
 
+    /// Removes each column that has only dashes, and those with a heading in `left_out`.
+    pub fn drop_columns(&mut self, left_out: &[&str]) {
+        let Some(headings) = self.rows.first() else { return };
+        let is_kept = |column: usize, heading: &str| {
+            let has_value = |row: &Vec<String>| row.get(column).is_some_and(|cell| *cell != dash());
+            !left_out.contains(&heading) && self.rows.iter().skip(1).any(has_value)
+        };
+        let kept: Vec<bool> =
+            headings.iter().enumerate().map(|(column, heading)| is_kept(column, heading)).collect();
+        for row in &mut self.rows {
+            let mut kept = kept.iter();
+            row.retain(|_| kept.next().copied().unwrap_or(true));
+        }
+    }
+
     /// All rows, the headings first.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
@@ -77,6 +92,15 @@ pub fn dash() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn column_without_a_number_is_dropped() {
+        let mut table = TextTable::new(&["what", "p50", "÷ base", "max"]);
+        table.push(vec!["one".into(), dash(), dash(), "2 ns".into()]);
+        table.push(vec!["two".into(), "1 ns".into(), dash(), "3 ns".into()]);
+        table.drop_columns(&["max"]);
+        assert_eq!(table.rows(), [["what", "p50"], ["one", "–"], ["two", "1 ns"]]);
+    }
 
     #[test]
     fn table_as_text_has_aligned_columns() {

@@ -36,6 +36,14 @@ pub enum Scenario {
     Connect,
     /// Sessions carry no messages; the CPU time and wake-ups of blocked receivers are measured.
     Idle,
+    /// Unary calls of gRPC over byte streams, with tonic.
+    Grpc,
+    /// One call of gRPC that sends a stream of messages, with tonic.
+    GrpcStream,
+    /// Requests of HTTP/1.1 over byte streams, with hyper.
+    Http,
+    /// One request of HTTP/1.1 whose body is a stream of messages, with hyper.
+    HttpStream,
 }
 
 /// The name of a transport on the command line and in JSON; the table of transports defines it.
@@ -83,7 +91,7 @@ pub struct Cell {
     /// The length of a message in bytes.
     pub size: usize,
     /// Number of pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle`,
-    /// number of sessions.
+    /// number of sessions; in `grpc` and `http`, number of calls in flight.
     pub streams: usize,
     /// Number of further streams on which the sender never stops and the receiver never reads
     /// (`parallel` only).
@@ -177,7 +185,26 @@ impl Scenario {
             Self::Parallel => "parallel",
             Self::Connect => "connect",
             Self::Idle => "idle",
+            Self::Grpc => "grpc",
+            Self::GrpcStream => "grpc-stream",
+            Self::Http => "http",
+            Self::HttpStream => "http-stream",
         }
+    }
+
+    /// Whether the scenario runs a framework, tonic or hyper, over byte streams.
+    pub const fn is_of_frameworks(self) -> bool {
+        matches!(self, Self::Grpc | Self::GrpcStream | Self::Http | Self::HttpStream)
+    }
+
+    /// Whether the scenario is part of this build; those of frameworks need a feature.
+    pub const fn is_built(self) -> bool {
+        cfg!(feature = "frameworks") || !self.is_of_frameworks()
+    }
+
+    /// Whether only the client sends messages, and is answered once.
+    pub const fn is_one_way(self) -> bool {
+        matches!(self, Self::GrpcStream | Self::HttpStream)
     }
 }
 
@@ -243,7 +270,7 @@ impl fmt::Display for Cell {
         if self.is_on_one_cpu() {
             write!(f, " on one CPU")?;
         }
-        if self.scenario == Scenario::Parallel {
+        if matches!(self.scenario, Scenario::Parallel | Scenario::Grpc | Scenario::Http) {
             write!(f, " ×{}", self.streams)?;
         }
         if self.unread > 0 {

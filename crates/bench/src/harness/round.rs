@@ -66,9 +66,9 @@ impl Carrier {
     /// The carrier in words, for tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::SharedMemory => "shared memory",
-            Self::Socket => "a socket",
-            Self::Mixed => "shared memory and sockets",
+            Self::SharedMemory => "shm",
+            Self::Socket => "socket",
+            Self::Mixed => "mixed",
         }
     }
 }

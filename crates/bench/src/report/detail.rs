@@ -23,15 +23,18 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
             table.push(line);
         }
     }
+    let is_connect_alone = outcomes
+        .iter()
+        .all(|outcome| matches!(outcome.cell.scenario, Scenario::Connect | Scenario::Idle));
+    table.drop_columns(if is_connect_alone { &NOT_OF_CONNECT } else { &[] });
     table
 }
 
 /// The text that explains the columns of the table.
 pub const LEGEND: &str = "\
 Percentiles are of all rounds together. Ratios are medians over the rounds [smallest–largest] of p50, or of
-time per operation in throughput, duplex, oversubscribe and parallel. ÷ base: over the round trip of
-baseline-spin at that size. ÷ socket: over the Unix socket. time/op: elapsed time over the operations of all
-streams, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
+time/op where that is given. ÷ base: over the round trip of baseline-spin at that size. ÷ socket: over the Unix
+socket. time/op: elapsed time over all operations that run at once, not a latency. CPU/op: both processes. cores s+r: CPU time of sender and receiver over elapsed time.";
 
 /// Returns the text below the table: those results in `outcomes` that have no column in the table.
 /// It is empty if there are none.
@@ -83,7 +86,7 @@ fn streams(outcomes: &[Outcome]) -> String {
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {
-        let metric = Metric::headline(below.scenario);
+        let metric = Metric::headline(below);
         let ratio = outcome.ratio(metric, find(outcomes, below)?, metric);
         ratio.map(|ratio| spread_name(Some(ratio)))
     };
@@ -133,7 +136,7 @@ fn line(outcome: &Outcome, round: &Round, outcomes: &[Outcome]) -> Vec<String> {
     let cell = outcome.cell;
     let at =
         |quantile| percentile(round, cell, quantile).map_or_else(dash, |ns| ns_name(ratio(ns, 1)));
-    let metric = Metric::headline(cell.scenario);
+    let metric = Metric::headline(cell);
     let against = |below: Option<&Outcome>, below_metric| {
         spread_name(below.and_then(|below| outcome.ratio(metric, below, below_metric)))
     };
@@ -176,4 +179,45 @@ const HEADINGS: [&str; 13] = [
 ];
 
 /// The heading of a further column of `connect`: the transport of a connection's last message.
-const CARRIER_HEADING: &str = "last message over";
+const CARRIER_HEADING: &str = "over";
+
+/// Columns that the table of `connect` leaves out, so that it fits 120 columns. `--json` has all
+/// values.
+const NOT_OF_CONNECT: [&str; 5] = ["p90", "p99.9", "max", "cores s+r", "bytes"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::cell::WaitName;
+    use crate::harness::round::{Carrier, histogram};
+
+    #[test]
+    fn table_of_connect_fits_120_columns() {
+        let fresh = |cell: Cell| Cell { is_fresh: true, ..cell.with_messages(100) };
+        let outcome = |cell: Cell, ns: u64| {
+            let mut latency = histogram().unwrap();
+            latency.record(ns).unwrap();
+            let round = Round {
+                latency,
+                ops: 1,
+                elapsed_ns: ns,
+                bytes: 128,
+                cpu_parent_ns: ns,
+                cpu_child_ns: ns,
+                session: None,
+                memory: None,
+                over_socket: None,
+                carrier: Some(Carrier::SharedMemory),
+            };
+            Outcome { rounds: vec![Some(round); 5], ..Outcome::new(cell) }
+        };
+        let shm = fresh(Cell::shm(Scenario::Connect, 64, WaitName::Adaptive));
+        let uds = fresh(Cell::new(Scenario::Connect, TransportName::UDS, 64));
+        let text = table(&[outcome(shm, 17_345_678), outcome(uds, 123_456)]).to_text();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 120, "{line}");
+        }
+        assert!(text.contains("connect shm adaptive 64 B, 100 messages, fresh"), "{text}");
+        assert!(text.contains("÷ socket") && !text.contains("÷ base"), "{text}");
+    }
+}

@@ -21,7 +21,9 @@ use crate::harness::cell::{Cell, Scenario, TransportName, WaitName};
 use crate::harness::round::{SessionCost, ratio};
 use crate::machine::Pin;
 use crate::outcome::{Metric, Outcome, find};
-use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, Plan, ROUNDS, TINY, default_pairs};
+use crate::plan::{
+    BLOCK, IDLE_CHANNELS, IN_FLIGHT, LARGE, PAGE, Plan, ROUNDS, TINY, default_pairs,
+};
 use crate::table::TRANSPORTS;
 
 /// How the number of one target is measured.
@@ -134,7 +136,7 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
 
 /// All measurements of `bench`, as code: each names its cells and its metric.
 fn measurements() -> Vec<Measurement> {
-    let groups = [pings(), flows(), streams(), connections(), links(), idle()];
+    let groups = [pings(), flows(), streams(), connections(), links(), frameworks(), idle()];
     groups.into_iter().flatten().collect()
 }
 
@@ -260,6 +262,25 @@ fn links() -> Vec<Measurement> {
     ]
 }
 
+fn frameworks() -> Vec<Measurement> {
+    let names = [("gRPC unary (tonic)", Scenario::Grpc), ("HTTP/1.1 (hyper)", Scenario::Http)];
+    let mut all = Vec::new();
+    for (name, scenario) in names {
+        for size in [TINY, PAGE, BLOCK, LARGE] {
+            for in_flight in IN_FLIGHT {
+                let shm = Cell::shm(scenario, size, WaitName::Adaptive).with_streams(in_flight);
+                let uds = Cell::new(scenario, TransportName::UDS, size).with_streams(in_flight);
+                let metric = Metric::headline(shm);
+                let metric_name = if metric == Metric::P50 { "p50" } else { "time per call" };
+                let size = exact_size_name(size);
+                let name = format!("{name} {size}, {in_flight} in flight: {metric_name} ÷ uds");
+                all.push(quotient(&name, (shm, metric), (uds, metric)));
+            }
+        }
+    }
+    all
+}
+
 fn idle() -> Vec<Measurement> {
     let idle = Cell::shm(Scenario::Idle, TINY, WaitName::Adaptive).with_streams(IDLE_CHANNELS);
     let connect = Cell::shm(Scenario::Connect, TINY, WaitName::Adaptive);
@@ -301,6 +322,9 @@ impl Verdict {
         let why_not = match (bar.obstacle, measurement, fitting) {
             (Some(why), ..) => format!("not measured: {why}"),
             (None, Some(_), None) => "not measured: other CPUs".to_owned(),
+            (None, Some(measurement), _) if !measurement.number.is_built() => {
+                "not measured: built without `--features frameworks`".to_owned()
+            }
             _ => "not measured".to_owned(),
         };
         let line = vec![
@@ -327,6 +351,11 @@ impl Number {
         }
     }
 
+    /// Whether this build can measure the number.
+    fn is_built(self) -> bool {
+        self.cells().iter().all(|cell| cell.scenario.is_built())
+    }
+
     fn measured(self, outcomes: &[Outcome]) -> Option<Spread> {
         match self {
             Self::Ratio((above, above_metric), (below, below_metric)) => {
@@ -346,7 +375,13 @@ impl Number {
 /// example, five rounds at 100 messages/s give 1,050 samples.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
-        Scenario::Ping | Scenario::Throughput | Scenario::Duplex => 300,
+        Scenario::Ping
+        | Scenario::Throughput
+        | Scenario::Duplex
+        | Scenario::Grpc
+        | Scenario::GrpcStream
+        | Scenario::Http
+        | Scenario::HttpStream => 300,
         Scenario::Rate if cell.rate == Some(RATES[0]) => 2100,
         Scenario::Rate | Scenario::Oversubscribe | Scenario::Parallel => 500,
         Scenario::Connect => 100,
@@ -370,7 +405,7 @@ mod tests {
     #[test]
     fn every_measured_cell_is_offered_by_the_table_of_transports() {
         for cell in Targets::own().cells() {
-            assert!(TRANSPORTS.runner(cell).is_some(), "{cell}");
+            assert_eq!(TRANSPORTS.runner(cell).is_some(), cell.scenario.is_built(), "{cell}");
         }
     }
 
@@ -380,7 +415,8 @@ mod tests {
         assert!(verdicts.iter().all(|verdict| verdict.is_met.is_none()));
         let last = |verdict: &Verdict| verdict.line.last().cloned().unwrap();
         let text = verdicts.iter().map(last).collect::<Vec<_>>().join("\n");
-        assert!(text.contains("other CPUs") && text.contains("no tonic"), "{text}");
+        assert!(text.contains("other CPUs"), "{text}");
+        assert_eq!(text.contains("--features frameworks"), !Scenario::Grpc.is_built(), "{text}");
     }
 
     #[test]

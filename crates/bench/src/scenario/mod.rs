@@ -7,6 +7,7 @@
 //!                         oversubscribe connect idle    several
 //! Runner::ping::<T>       ping                          endpoints that are not Send
 //! Runner::streams::<T>    parallel                      many streams on tokio
+//! Runner::frameworks::<T> grpc http                     ../framework/, if it is built
 //! ```
 //! A `Runner` consists of function pointers, made from functions generic over one transport. So
 //! the table of transports holds runners as data, while no call within a scenario is virtual.
@@ -64,6 +65,13 @@ impl Runner {
     pub const fn streams<T: StreamTransport>() -> Self {
         Self { measure: parallel::measure::<T>, serve: parallel::serve::<T>, connect: None }
     }
+
+    /// The runner of `grpc` and `http` on byte streams of the transport `T`.
+    #[cfg(feature = "frameworks")]
+    pub const fn frameworks<T: crate::framework::ByteTransport>() -> Self {
+        use crate::framework;
+        Self { measure: framework::measure::<T>, serve: framework::serve::<T>, connect: None }
+    }
 }
 
 fn measure<T: ChannelTransport<Endpoint: Send + 'static>>(
@@ -85,7 +93,7 @@ fn measure<T: ChannelTransport<Endpoint: Send + 'static>>(
         }
         Scenario::Connect => connect::measure(cell, connect, duration, pair),
         Scenario::Idle => idle::measure(cell, connect, duration, pair),
-        Scenario::Parallel => bail!("parallel needs streams"),
+        other => bail!("{} needs streams", other.name()),
     }?;
     pair.child.close()?;
     Ok(round)
@@ -106,7 +114,7 @@ fn serve<T: ChannelTransport<Endpoint: Send + 'static>>(
         Scenario::Oversubscribe => oversubscribe::serve(cell, &mut acceptor, control),
         Scenario::Connect => connect::serve(cell, &mut acceptor, control),
         Scenario::Idle => idle::serve(cell, &mut acceptor, control),
-        Scenario::Parallel => bail!("parallel needs streams"),
+        other => bail!("{} needs streams", other.name()),
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use partywall::{Channel, Receiver, ReceiverStats, SendError, Sender, SenderStats};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
@@ -30,7 +30,7 @@ use super::input::{Input, Next};
 use super::summary::Summary;
 use crate::command::advice::InFlags;
 use crate::command::channel_options::ChannelOptions;
-use crate::command::exit::Exit;
+use crate::command::exit::{Exit, usage};
 use partywall_bench::figure::quantity::parse_size;
 
 /// The flags that `listen` and `connect` have in common for carrying bytes.
@@ -48,11 +48,12 @@ impl PipeOptions {
     /// Returns an error if `--block` is larger than the longest message that `--memory` allows.
     pub fn check(&self, channel: &ChannelOptions) -> Result<()> {
         let (block, memory) = (self.block, channel.memory);
-        ensure!(
-            block <= memory,
+        if block <= memory {
+            return Ok(());
+        }
+        Err(usage(format!(
             "--block {block} exceeds --memory {memory}: choose a smaller block, or allow more memory"
-        );
-        Ok(())
+        )))
     }
 
     fn block_bytes(&self) -> usize {

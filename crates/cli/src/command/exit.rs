@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The exit codes of the command: each way to end has one code, and each code has one meaning.
 //!
-//! No value of `Exit` is 2, because some commands give code 2 a meaning of their own. `bench
-//! --strict` uses code 2 for a missed target. `shmipc dump` and `link inspect` use it for an error,
-//! because their code 1 is a finding.
+//! Wrong usage is 2 in every command. The commands that inspect also use 2 for what they cannot
+//! read, because their code 1 is a finding. `bench --strict` ends with 11 if a target is missed.
 
 use std::process::ExitCode;
 
 use partywall::{Closed, ConnectError, Fault, RecvError, SendError};
+use partywall_bench::UsageError;
 
 /// How a command ended; the value is its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,10 @@ use partywall::{Closed, ConnectError, Fault, RecvError, SendError};
 pub enum Exit {
     /// The command did all of its work, and each direction ended in good order.
     Done = 0,
-    /// The arguments were wrong, or this process or machine failed.
+    /// This process or machine failed.
     Failure = 1,
+    /// The arguments were wrong.
+    Usage = 2,
     /// The address could not be bound or reached.
     NoConnection = 3,
     /// The peer died, or left before it had received everything.
@@ -39,7 +41,8 @@ pub enum Exit {
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  both directions ended in good order
-  1  wrong usage, or this machine failed (reading the input, memory, descriptors)
+  1  this machine failed (reading the input, memory, descriptors)
+  2  wrong usage
   3  could not listen, or could not connect
   4  the peer died, or left before it had received everything
   5  the peer broke the protocol, or an echo differs from what was sent
@@ -50,7 +53,8 @@ Exit codes:
 pub const LINK_EXIT_CODES: &str = "\
 Exit codes:
   0  send: all messages are acknowledged; recv --once: the sender has finished, and all is written
-  1  wrong usage, or this machine failed (files, memory, descriptors)
+  1  this machine failed (files, memory, descriptors)
+  2  wrong usage
   3  no connection: could not listen, the peer refused, or no peer attached within --timeout
   4  the peer attached and is gone: no progress within --timeout, or none came back to --once
   5  quarantine: the files of both ends contradict each other (see partywall link inspect)
@@ -63,6 +67,17 @@ Exit codes:
   10 recv: as 0 and nothing is lost, but messages may have come again: a file of another boot was
      adopted
   130, 143  recv: ended by Ctrl-C (SIGINT) or by SIGTERM; the socket file is removed";
+
+/// The error of a command whose flags contradict each other or lack one.
+pub fn usage(reason: impl Into<String>) -> anyhow::Error {
+    UsageError(reason.into()).into()
+}
+
+impl From<&anyhow::Error> for Exit {
+    fn from(error: &anyhow::Error) -> Self {
+        if error.is::<UsageError>() { Self::Usage } else { Self::Failure }
+    }
+}
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -115,7 +130,7 @@ impl From<&SendError> for Exit {
 impl From<&ConnectError> for Exit {
     fn from(error: &ConnectError) -> Self {
         match error {
-            ConnectError::Config(_) => Self::Failure,
+            ConnectError::Config(_) => Self::Usage,
             _ => Self::NoConnection,
         }
     }

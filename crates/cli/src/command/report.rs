@@ -19,12 +19,45 @@ pub const UNSOUND: u8 = 1;
 /// has the same code.
 pub const UNREADABLE: u8 = 2;
 
-/// The exit code of an inspection; an error is printed, and its code is [`UNREADABLE`].
-pub fn conclude(inspected: Result<ExitCode>) -> ExitCode {
+/// The exit code of an inspection; an error is printed, and its code is [`UNREADABLE`]. If the
+/// command was to print JSON, stdout gets an object with the error.
+pub fn conclude(inspected: Result<ExitCode>, is_json: bool) -> ExitCode {
     inspected.unwrap_or_else(|error| {
-        eprintln!("partywall: {error:#}");
+        let error = line(&format!("{error:#}"));
+        eprintln!("partywall: {error}");
+        if is_json {
+            print_failure(&error);
+        }
         UNREADABLE.into()
     })
+}
+
+/// Prints the error of a command with `--json` on stdout: a line with an object that has the member
+/// `error`.
+pub fn print_failure(error: &str) {
+    let failure = Failure { version: partywall_bench::VERSION, error };
+    // If stdout cannot be written, stderr has the error.
+    let _ = serde_json::to_string(&failure).is_ok_and(|text| print(&escaped(&text)).is_ok());
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    version: &'static str,
+    error: &'a str,
+}
+
+/// A name or a reason as a part of one line: control characters are escaped, because a terminal
+/// executes some of them.
+pub fn line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
 }
 
 /// Prints the text on stdout. A closed pipe is no error, because the reader has seen enough.
@@ -43,7 +76,11 @@ pub fn print(text: &str) -> Result<()> {
 /// # Errors
 /// If `whole` cannot be written as JSON.
 pub fn json(whole: &impl Serialize) -> Result<String> {
-    let written = serde_json::to_string_pretty(whole).context("writing JSON")?;
+    Ok(escaped(&serde_json::to_string_pretty(whole).context("writing JSON")?))
+}
+
+/// Escapes the control characters in the text of JSON, and ends it with a newline.
+fn escaped(written: &str) -> String {
     let mut text = String::with_capacity(written.len() + 1);
     for character in written.chars() {
         // JSON allows these control characters in a string, but a terminal executes some of them.
@@ -54,7 +91,7 @@ pub fn json(whole: &impl Serialize) -> Result<String> {
         }
     }
     text.push('\n');
-    Ok(text)
+    text
 }
 
 /// An id as hexadecimal digits.
@@ -76,6 +113,11 @@ pub fn ago(moment: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_has_no_control_character_and_keeps_all_others() {
+        assert_eq!(line("a/\u{1b}[2J\u{9b}\n\u{e9}\"'"), "a/\\u{1b}[2J\\u{9b}\\n\u{e9}\"'");
+    }
 
     #[test]
     fn json_has_no_control_character_and_says_the_same() {

@@ -29,7 +29,7 @@ use partywall_bench::figure::quantity::counted;
 pub struct Arguments {
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// All findings, as `doctor --json` prints them.
@@ -81,4 +81,5 @@ Examples:
 
 Exit codes:
   0  shared memory works here; there may be notes and warnings
-  1  something that shared memory needs is missing";
+  1  something that shared memory needs is missing
+  2  wrong usage";

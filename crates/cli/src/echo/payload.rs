@@ -7,7 +7,9 @@
 //! The number shows which message an echo answers, so a lost, repeated or reordered echo is
 //! detected. No payload contains a newline, which ends a message on plain sockets.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+
+use crate::command::exit::usage;
 
 /// The payloads of all messages that `echo run` sends.
 #[derive(Clone, Debug)]
@@ -24,7 +26,8 @@ impl Payload {
     pub fn new(message: Option<&str>, size: usize) -> Result<Self> {
         Ok(match message {
             Some(text) if text.contains('\n') => {
-                bail!("--message contains a newline, which ends a message on plain sockets")
+                let why = "--message contains a newline, which ends a message on plain sockets";
+                return Err(usage(why));
             }
             Some(text) => Self::Text(text.into()),
             None => Self::Numbered(size),

@@ -10,7 +10,7 @@ use partywall_layout::identity::{
     RegionIdentity, STATE_BROKEN, STATE_CLOSED, STATE_OPEN, STATE_OPENING,
 };
 use partywall_layout::segment::{
-    ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, QUIET, receiving, sending,
+    ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, QUIET, REGION_CONNECTION, receiving, sending,
 };
 
 use crate::command::report::{ago, hex};
@@ -80,6 +80,14 @@ impl Connection<'_> {
             region.receiving(receiving::BYTES),
             sleep(region)
         )
+    }
+}
+
+/// The kind of a region.
+pub fn kind(number: u32) -> String {
+    match number {
+        REGION_CONNECTION => "connection".to_owned(),
+        other => format!("kind {other}"),
     }
 }
 

@@ -2,17 +2,19 @@
 //! The regions and links of a process or of a file, copied and checked.
 //!
 //! A process keeps the descriptors of its own regions open, and only maps those of its peers. So a
-//! region behind a descriptor is the process's own.
+//! region behind a descriptor is the process's own, if it also maps it. A forked child has the
+//! descriptors of its parent, and maps none of them.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use partywall_layout::identity::{IDENTITY_BYTES, RegionIdentity};
 use partywall_layout::link;
+use partywall_sys::mount::KernelMounts;
 use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors, open_to_read};
 
 use super::connection::Connection;
@@ -29,6 +31,8 @@ pub struct Found {
     pub mapped: Vec<Region>,
     /// Links whose file or memory the process has open.
     pub links: Vec<Link>,
+    /// Regions and links that the process has open and does not map, which it inherited by fork.
+    pub inherited: Vec<String>,
     /// Memory that is named like a region or link but is none, each with the reason.
     pub damaged: Vec<(String, String)>,
     /// Memory that could not be read, each with the reason.
@@ -50,6 +54,23 @@ pub struct Link {
     pub names: [String; 3],
     /// When the file was made, in nanoseconds since 1970.
     pub created_ns: u64,
+}
+
+/// The memory of the inspected process, as the kernel describes it.
+struct Memory {
+    /// Inode and name of each file that the process maps for writing.
+    written: HashMap<u64, String>,
+    mounts: KernelMounts,
+}
+
+impl Memory {
+    /// Whether the process maps the file for writing, as the owner of a region or link does.
+    /// `target` is the file's name in `/proc`.
+    fn is_written(&self, metadata: &fs::Metadata, target: &str) -> bool {
+        // An overlay file system may show two inodes of one file, but only one path.
+        self.written.contains_key(&metadata.ino())
+            || (target.ends_with(LINK_FILE) && self.written.values().any(|name| name == target))
+    }
 }
 
 impl Region {
@@ -75,6 +96,10 @@ impl Found {
         let process = Process::Pid(i32::try_from(pid).context("no process has this number")?);
         let explain = |error| access::explain(pid, error);
         let ranges = mappings(process).map_err(explain)?;
+        let mounts = KernelMounts::of(pid).map_err(explain)?;
+        let written = ranges.iter().filter(|range| range.permissions == "rw-s");
+        let written = written.map(|range| (range.inode, range.name.clone())).collect();
+        let memory = Memory { written, mounts };
         let mut found = Self { pid: Some(pid), ..Self::default() };
         for (number, target) in open_descriptors(process).map_err(explain)? {
             if found.len() >= max {
@@ -82,9 +107,12 @@ impl Found {
                 break;
             }
             let target = target.to_string_lossy().into_owned();
-            found.add_descriptor(&format!("/proc/{pid}/fd/{number}"), target);
+            found.add_descriptor(&memory, &format!("/proc/{pid}/fd/{number}"), target);
         }
-        let of_peers = |range: &&MappedRange| range.name == REGION && range.permissions == "r--s";
+        let of_peers = |range: &&MappedRange| {
+            // A file that is named like a region may be served by a process that never answers.
+            range.name == REGION && range.permissions == "r--s" && memory.mounts.is_memory(range)
+        };
         let mut peers = ranges.iter().filter(of_peers);
         for range in peers.by_ref().take(max) {
             found.add_mapping(pid, range);
@@ -110,7 +138,8 @@ impl Found {
         if !fs::metadata(path).with_context(|| source.clone())?.is_file() {
             bail!("{source} is no file");
         }
-        let pages = read_at(path, 0, IDENTITY_BYTES).with_context(|| source.clone())?;
+        let opened = open_to_read(path).and_then(|file| read_at(&file, 0, IDENTITY_BYTES));
+        let pages = opened.with_context(|| source.clone())?;
         if pages.starts_with(&link::header::LINK_MAGIC) {
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
             let dir = dir.unwrap_or(Path::new(".")).display();
@@ -147,7 +176,7 @@ impl Found {
     /// Number of regions, links and failures.
     fn len(&self) -> usize {
         let failed = self.damaged.len() + self.unreadable.len();
-        self.own.len() + self.mapped.len() + self.links.len() + failed
+        self.own.len() + self.mapped.len() + self.links.len() + self.inherited.len() + failed
     }
 
     /// Notes that `source` lists more memory than is read.
@@ -156,29 +185,40 @@ impl Found {
         self.unreadable.push((source, why));
     }
 
-    fn add_descriptor(&mut self, path: &str, target: String) {
+    fn add_descriptor(&mut self, memory: &Memory, path: &str, target: String) {
         let is_region = target == REGION;
         let is_link = target == LINK_MEMORY || target.ends_with(LINK_FILE);
         if !is_region && !is_link {
             return;
         }
-        // The process may have closed the descriptor meanwhile.
-        let Ok(metadata) = fs::metadata(path) else { return };
-        if !metadata.is_file() {
-            return;
-        }
-        // The process may put another file behind the number now, so opening must not block.
         let wanted = if is_region { IDENTITY_BYTES } else { LINK_HEADER_BYTES };
-        match read_at(path.as_ref(), 0, wanted) {
+        let opened = memory.mounts.open_to_read(path.as_ref()).and_then(|file| {
+            let metadata = file.metadata()?;
+            Ok((read_at(&file, 0, wanted)?, metadata))
+        });
+        match opened {
+            // The process has closed the descriptor meanwhile, or it is that of a directory or
+            // device.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => self.unreadable.push((path.to_owned(), error.to_string())),
-            Ok(pages) if is_region => self.add_region(path.to_owned(), pages, true),
-            Ok(pages) => self.add_link(path, target, &pages, metadata.len()),
+            Ok((_, metadata)) if !memory.is_written(&metadata, &target) => {
+                // Several descriptors of one file are one link.
+                let source =
+                    if target == LINK_MEMORY || is_region { path.to_owned() } else { target };
+                if !self.inherited.contains(&source) {
+                    self.inherited.push(source);
+                }
+            }
+            Ok((pages, _)) if is_region => self.add_region(path.to_owned(), pages, true),
+            Ok((pages, metadata)) => self.add_link(path, target, &pages, metadata.len()),
         }
     }
 
     fn add_mapping(&mut self, pid: u32, range: &MappedRange) {
         let source = format!("/proc/{pid}/mem at {:#x}", range.start);
-        match read_at(format!("/proc/{pid}/mem").as_ref(), range.start, IDENTITY_BYTES) {
+        let opened = open_to_read(format!("/proc/{pid}/mem").as_ref());
+        match opened.and_then(|file| read_at(&file, range.start, IDENTITY_BYTES)) {
             Err(error) => self.unreadable.push((source, error.to_string())),
             Ok(pages) => self.add_region(source, pages, false),
         }
@@ -214,8 +254,7 @@ impl Found {
 }
 
 /// Reads up to `length` bytes from `offset` on; fewer if the file ends before.
-fn read_at(path: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    let file = open_to_read(path)?;
+fn read_at(file: &fs::File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut read = 0;
     while read < length {

@@ -7,7 +7,7 @@ use partywall_layout::identity::RegionIdentity;
 use partywall_layout::segment::{receiving, sending};
 use serde::Serialize;
 
-use super::connection::{Connection, role, service, sleep, state};
+use super::connection::{Connection, kind, role, service, sleep, state};
 use super::found::Found;
 use crate::command::report::{self, hex};
 
@@ -33,6 +33,7 @@ pub fn text(found: &Found) -> Result<String> {
                 }
             })
             .collect(),
+        inherited: &found.inherited,
         damaged: of(&found.damaged),
         unreadable: of(&found.unreadable),
     })
@@ -44,6 +45,8 @@ struct Whole<'a> {
     pid: Option<u32>,
     connections: Vec<ConnectionJson>,
     links: Vec<LinkJson<'a>>,
+    /// Regions and links of a parent of this process, which it has open since its fork.
+    inherited: &'a [String],
     damaged: Vec<Unusable>,
     unreadable: Vec<Unusable>,
 }
@@ -58,7 +61,7 @@ struct ConnectionJson {
 
 #[derive(Serialize)]
 struct Side {
-    kind: u32,
+    kind: String,
     role: String,
     service: String,
     address: String,
@@ -95,7 +98,7 @@ struct Unusable {
 
 fn connection_json(connection: &Connection<'_>) -> ConnectionJson {
     let side = |region: &RegionIdentity<'_>| Side {
-        kind: region.kind(),
+        kind: kind(region.kind()),
         role: role(region.role()),
         service: service(region.service()),
         address: region.address().to_owned(),

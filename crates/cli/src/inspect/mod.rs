@@ -36,7 +36,7 @@ pub struct Arguments {
 
 /// Inspects the process or file that the arguments name, and prints the result.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    report::conclude(inspect_and_print(arguments))
+    report::conclude(inspect_and_print(arguments), arguments.json)
 }
 
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
@@ -69,6 +69,13 @@ fn text(found: &Found) -> String {
             link.source,
         );
     }
+    for source in &found.inherited {
+        let _ = writeln!(
+            text,
+            "inherited: {source:?}\n  open here and not mapped: a parent process uses it, and this \
+             one has it since its fork\n"
+        );
+    }
     for (source, why) in &found.damaged {
         let _ = writeln!(text, "damaged or foreign: {source:?}\n  {why}\n");
     }
@@ -89,6 +96,7 @@ Output for each connection over shared memory, from the process's own region and
   process and program of each side, where the owner of the region has stated them;
   messages and bytes sent and received, what the peer has not consumed yet, and who sleeps.
 For each link, its names and the path of its file: partywall link inspect shows more.
+A forked child has the connections and links of its parent open: they are listed as inherited.
 
 The process is only read: it may hang or be stopped. Connections over sockets have no region and
 are not shown. All values are claims of the process that wrote them.

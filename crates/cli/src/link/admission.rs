@@ -11,11 +11,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use partywall::Address;
 use partywall_link::{Config, LoginAnswer, LoginRequest, Transport};
 
 use super::options::is_same;
+
+use crate::command::exit::usage;
 
 /// The rules by which one receiver admits senders.
 #[derive(Clone)]
@@ -37,11 +39,12 @@ impl Admission {
         allows_anonymous: bool,
     ) -> Result<Self> {
         let is_tcp = matches!(address, Address::Tcp { .. });
-        ensure!(
-            !is_tcp || allows_anonymous || secret.is_some(),
-            "TCP does not authenticate a sender's name: any process that reaches {address} could claim to be the peer. \
-             Give --token-file FILE on both sides, with the same secret, or --allow-anonymous"
-        );
+        if is_tcp && !allows_anonymous && secret.is_none() {
+            return Err(usage(format!(
+                "TCP does not authenticate a sender's name: any process that reaches {address} could claim to be the \
+                 peer. Give --token-file FILE on both sides, with the same secret, or --allow-anonymous"
+            )));
+        }
         let known = OnceLock::new();
         if let Some(peer) = peer {
             // The `OnceLock` `known` was just made and is empty, so `set` cannot fail.

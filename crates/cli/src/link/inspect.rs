@@ -5,11 +5,13 @@
 //! A damaged file is printed among the other files, with the reason, and sets the exit code.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use partywall_link::{Found, Inspection, OwnerStatus, StorageError, inspect};
+use partywall_link::{
+    Found, Inspection, OwnerStatus, StorageError, inspect, inspect_file, missing_files,
+};
 
 use crate::command::report::{self, UNSOUND, ago, hex};
 
@@ -19,9 +21,12 @@ use super::json;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Arguments {
+    /// File of a link, or a copy of one; instead of --dir
+    #[arg(value_name = "FILE", conflicts_with = "dir", required_unless_present = "dir")]
+    file: Option<PathBuf>,
     /// Directory with the files of the links
     #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    dir: Option<PathBuf>,
     /// Show only links whose own end has this name
     #[arg(long, value_name = "A")]
     name: Option<String>,
@@ -38,29 +43,49 @@ pub struct Arguments {
 
 /// Inspects the link files that the arguments name, and prints the results.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    report::conclude(inspect_and_print(arguments))
+    report::conclude(inspect_and_print(arguments), arguments.json)
+}
+
+/// The files that a command inspects.
+pub struct Inspected {
+    pub found: Vec<Found>,
+    /// Files that the list of the directory has, and the directory has not.
+    pub missing: Vec<PathBuf>,
 }
 
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
-    let mut found = inspect(&arguments.dir)?;
+    let Inspected { mut found, mut missing } = arguments.inspected()?;
     // An unreadable file stays in the results, because it may be that of a link that the arguments
     // name.
     found.retain(|found| {
         found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
     });
-    if found.is_empty() && arguments.has_filter() {
-        bail!(
-            "{} has no such link: without --name, --peer and --link, all are listed",
-            arguments.dir.display()
-        );
+    if arguments.has_filter() {
+        // The list has no names, so a filter cannot tell to which link a missing file belonged.
+        missing.clear();
+        if found.is_empty() {
+            bail!("there is no such link: without --name, --peer and --link, all are listed");
+        }
     }
     let is_sound = found.iter().all(|found| found.inspection.is_ok());
-    let text = if arguments.json { json::text(&found)? } else { text(&found) };
+    let inspected = Inspected { found, missing };
+    let text = if arguments.json { json::text(&inspected)? } else { text(&inspected) };
     report::print(&text)?;
     Ok(if is_sound { ExitCode::SUCCESS } else { UNSOUND.into() })
 }
 
 impl Arguments {
+    fn inspected(&self) -> Result<Inspected> {
+        let dir = match (&self.file, &self.dir) {
+            (Some(file), _) if !file.is_dir() => {
+                return Ok(Inspected { found: vec![inspect_file(file)?], missing: Vec::new() });
+            }
+            (Some(dir), _) | (None, Some(dir)) => dir,
+            (None, None) => bail!("give FILE or --dir DIR"),
+        };
+        Ok(Inspected { missing: missing_files(dir)?, found: inspect(dir)? })
+    }
+
     fn has_filter(&self) -> bool {
         self.name.is_some() || self.peer.is_some() || self.link.is_some()
     }
@@ -72,11 +97,12 @@ impl Arguments {
     }
 }
 
-fn text(found: &[Found]) -> String {
-    if found.is_empty() {
-        return "no link has a file here\n".to_owned();
-    }
+fn text(inspected: &Inspected) -> String {
+    let Inspected { found, missing } = inspected;
     let mut text = String::new();
+    if found.is_empty() {
+        text.push_str("no link has a file here\n");
+    }
     // Errors are ignored, because writing to a string cannot fail.
     for one in found {
         let _ = match &one.inspection {
@@ -84,7 +110,19 @@ fn text(found: &[Found]) -> String {
             Err(error) => refused(&mut text, one, error),
         };
     }
+    for file in missing {
+        let _ = writeln!(
+            text,
+            "{}: missing: a link had this file, which was removed or lost",
+            line(file)
+        );
+    }
     text
+}
+
+/// A path as a part of one line.
+fn line(path: &Path) -> String {
+    report::line(&path.display().to_string())
 }
 
 /// Adds a file that is refused, with the names of its link if its header is readable.
@@ -92,7 +130,12 @@ fn refused(text: &mut String, found: &Found, error: &StorageError) -> std::fmt::
     if let Some(key) = &found.key {
         write!(text, "{:?} with {:?}, link {:?}: ", key.local(), key.remote(), key.link())?;
     }
-    writeln!(text, "{}: damaged, foreign, or of another version\n  {error}\n", found.path.display())
+    writeln!(
+        text,
+        "{}: damaged, foreign, or of another version\n  {}\n",
+        line(&found.path),
+        report::line(&error.to_string())
+    )
 }
 
 fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::Result {
@@ -103,7 +146,7 @@ fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::
         key.local(),
         key.remote(),
         key.link(),
-        found.path.display()
+        line(&found.path)
     )?;
     writeln!(
         text,
@@ -123,22 +166,25 @@ fn link(text: &mut String, found: &Found, inspection: &Inspection) -> std::fmt::
         0 => writeln!(text, "  sending      nothing yet")?,
         stream => writeln!(
             text,
-            "  sending      stream {stream:016x}: base {}, acknowledged {}",
+            "  sending      stream {stream:016x}: base {}, acknowledged {} (bytes of the stream)",
             inspection.base, inspection.acked
         )?,
     }
     match inspection.receiving_stream {
         0 => writeln!(text, "  receiving    nothing yet")?,
-        stream => {
-            writeln!(text, "  receiving    stream {stream:016x}: consumed {}", inspection.consumed)?
-        }
+        stream => writeln!(
+            text,
+            "  receiving    stream {stream:016x}: consumed {} (bytes of the stream)",
+            inspection.consumed
+        )?,
     }
     if let Some(old) = &inspection.previous {
         let (acked, tail, consumed) = (old.acked, old.tail, old.consumed);
         let settled = if old.is_settled { "settled" } else { "not settled" };
         writeln!(
             text,
-            "  previous     epoch {}, {settled}: acknowledged {acked}, end {tail}; consumed {consumed}",
+            "  previous     epoch {}, {settled}: acknowledged {acked}, end {tail}; consumed {consumed} \
+             (bytes of each stream)",
             old.epoch
         )?;
     }
@@ -187,17 +233,19 @@ const HELP: &str = "\
 Examples:
   partywall link inspect --dir links                             all links with a file there
   partywall link inspect --dir links --name alice --peer bob     the links of one pair
+  partywall link inspect links/c3577146f5953aeb.link             one file, or a copy of it
   partywall link inspect --dir links --json | jq '.links[].owner'
 
 Output for each file:
   the names of both ends and of the link, and the store id: a file that was made anew has another;
   the number of its owners, and the status of the last: alive, dead, left, or unknown (of another
   container or machine); a stopped process is alive;
-  the epoch, and the positions up to which this end has sent and acknowledged;
+  the epoch, and the positions up to which this end has sent and acknowledged, in bytes of a stream;
   the previous epoch until both ends have settled it; reports that the application has not read.
 
-Files are only read, without a lock, also while their owners work on them. A damaged file is
-printed with the reason, and all others are printed too.
+Files are only read, without a lock, also while their owners work on them. A damaged or foreign
+file is printed with the reason, and all others are printed too. A file that the directory's list
+has, and the directory has not, is named as missing: that is no error, you may have removed it.
 
 Exit codes:
   0  all files are in order

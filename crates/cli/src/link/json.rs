@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `link inspect --json`. Positions and stream ids have 64 bits; times are seconds
-//! since 1970.
+//! The output of `link inspect --json`. A stream id is text of 16 hexadecimal digits. Positions
+//! have 64 bits and count bytes of the stream; times are seconds since 1970.
 
 use std::time::SystemTime;
 
@@ -9,11 +9,12 @@ use anyhow::Result;
 use partywall_link::{Found, Inspection, StorageError};
 use serde::Serialize;
 
-use super::inspect::status;
+use super::inspect::{Inspected, status};
 use crate::command::report::{self, hex};
 
 /// The inspected links as one JSON object, followed by a newline.
-pub fn text(found: &[Found]) -> Result<String> {
+pub fn text(inspected: &Inspected) -> Result<String> {
+    let Inspected { found, missing } = inspected;
     let sound = found
         .iter()
         .filter_map(|one| one.inspection.as_ref().ok().map(|inspection| link(one, inspection)));
@@ -23,6 +24,7 @@ pub fn text(found: &[Found]) -> Result<String> {
         version: partywall_bench::VERSION,
         links: sound.collect(),
         damaged: unsound.collect(),
+        missing: missing.iter().map(|file| file.display().to_string()).collect(),
     };
     report::json(&whole)
 }
@@ -32,6 +34,8 @@ struct Whole<'a> {
     version: &'static str,
     links: Vec<Link<'a>>,
     damaged: Vec<Unusable>,
+    /// Files that the list of the directory has, and the directory has not.
+    missing: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -50,7 +54,7 @@ struct Link<'a> {
     remote: &'a str,
     link: &'a str,
     store_id: String,
-    created: u64,
+    created_s: u64,
     incarnation: u64,
     owner: Owner,
     epoch: u64,
@@ -68,20 +72,22 @@ struct Link<'a> {
 struct Owner {
     status: &'static str,
     pid: u32,
-    since: u64,
+    since_s: u64,
 }
 
 #[derive(Serialize)]
 struct Sending {
-    stream: u64,
-    base: u64,
-    acked: u64,
+    /// `null` if there is no stream yet.
+    stream: Option<String>,
+    base_bytes: u64,
+    acked_bytes: u64,
 }
 
 #[derive(Serialize)]
 struct Receiving {
-    stream: u64,
-    consumed: u64,
+    /// `null` if there is no stream yet.
+    stream: Option<String>,
+    consumed_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -93,9 +99,9 @@ struct Peer {
 #[derive(Serialize)]
 struct Previous {
     epoch: u64,
-    acked: u64,
-    tail: u64,
-    consumed: u64,
+    acked_bytes: u64,
+    tail_bytes: u64,
+    consumed_bytes: u64,
     settled: bool,
 }
 
@@ -112,16 +118,16 @@ struct Report {
     exact: bool,
     open: bool,
     epoch: u64,
-    from: u64,
-    to: u64,
+    from_bytes: u64,
+    to_bytes: u64,
 }
 
 #[derive(Serialize)]
 struct Sizes {
-    file: u64,
-    ring: u64,
-    release_ring: u64,
-    slab: u64,
+    file_bytes: u64,
+    ring_bytes: u64,
+    release_ring_bytes: u64,
+    slab_bytes: u64,
 }
 
 fn link<'a>(found: &Found, inspection: &'a Inspection) -> Link<'a> {
@@ -132,24 +138,31 @@ fn link<'a>(found: &Found, inspection: &'a Inspection) -> Link<'a> {
         remote: inspection.key.remote(),
         link: inspection.key.link(),
         store_id: hex(inspection.store_id),
-        created: seconds(inspection.created),
+        created_s: seconds(inspection.created),
         incarnation: inspection.incarnation,
-        owner: Owner { status: status(owner.status), pid: owner.pid, since: seconds(owner.since) },
+        owner: Owner {
+            status: status(owner.status),
+            pid: owner.pid,
+            since_s: seconds(owner.since),
+        },
         epoch: inspection.epoch,
         sending: Sending {
-            stream: inspection.sending_stream,
-            base: inspection.base,
-            acked: inspection.acked,
+            stream: stream(inspection.sending_stream),
+            base_bytes: inspection.base,
+            acked_bytes: inspection.acked,
         },
-        receiving: Receiving { stream: inspection.receiving_stream, consumed: inspection.consumed },
+        receiving: Receiving {
+            stream: stream(inspection.receiving_stream),
+            consumed_bytes: inspection.consumed,
+        },
         peer: inspection
             .peer
             .map(|(store_id, incarnation)| Peer { store_id: hex(store_id), incarnation }),
         previous: inspection.previous.map(|old| Previous {
             epoch: old.epoch,
-            acked: old.acked,
-            tail: old.tail,
-            consumed: old.consumed,
+            acked_bytes: old.acked,
+            tail_bytes: old.tail,
+            consumed_bytes: old.consumed,
             settled: old.is_settled,
         }),
         quarantine: inspection.quarantine.map(|quarantine| Quarantine {
@@ -159,10 +172,10 @@ fn link<'a>(found: &Found, inspection: &'a Inspection) -> Link<'a> {
         reports: inspection.reports.iter().map(report).collect(),
         reports_dropped: inspection.reports_dropped,
         sizes: Sizes {
-            file: sizes.file,
-            ring: sizes.ring,
-            release_ring: sizes.release_ring,
-            slab: sizes.slab,
+            file_bytes: sizes.file,
+            ring_bytes: sizes.ring,
+            release_ring_bytes: sizes.release_ring,
+            slab_bytes: sizes.slab,
         },
     }
 }
@@ -170,7 +183,20 @@ fn link<'a>(found: &Found, inspection: &'a Inspection) -> Link<'a> {
 fn report(report: &partywall_link::ReportSnapshot) -> Report {
     let partywall_link::ReportSnapshot { kind, epoch, from, to, .. } = *report;
     let (exact, open) = (report.is_exact, report.is_open);
-    Report { kind, receiving: report.is_receiving, exact, open, epoch, from, to }
+    Report {
+        kind,
+        receiving: report.is_receiving,
+        exact,
+        open,
+        epoch,
+        from_bytes: from,
+        to_bytes: to,
+    }
+}
+
+/// The id of a stream as text; `None` if there is no stream.
+fn stream(id: u64) -> Option<String> {
+    (id != 0).then(|| format!("{id:016x}"))
 }
 
 fn unusable(found: &Found, error: &StorageError) -> Unusable {

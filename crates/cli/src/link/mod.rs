@@ -67,12 +67,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Whether exit code 1 of the subcommand `task` is a finding, so that wrong usage must have another
-/// code.
-pub fn answers_with_one(task: Option<&std::ffi::OsStr>) -> bool {
-    task.is_none_or(|task| task != "send" && task != "recv")
-}
-
 /// The text that `--stats` prints at the end of `send` and `recv`; `direction` is `sent` or
 /// `received`.
 ///

@@ -84,7 +84,8 @@ impl From<OpenError> for Ended {
         match error {
             OpenError::Config(error) => {
                 let flag = if error.setting == "slab_bytes" { "--slab" } else { "--ring" };
-                Self::failed(format!("{flag} is {}, but must be {}", error.found, error.wanted))
+                let reason = format!("{flag} is {}, but must be {}", error.found, error.wanted);
+                Self { exit: Exit::Usage, reason }
             }
             OpenError::File(
                 error @ (StorageError::OtherBoot { .. } | StorageError::Missing { .. }),
@@ -214,13 +215,13 @@ impl Monitor {
     fn timed_out(&self, timeout: Duration) -> Ended {
         let exit = if self.was_attached { Exit::PeerDied } else { Exit::NoConnection };
         let last = match &*self.last_reason {
+            // Without --quiet, the line before this one has the reason.
+            _ if !self.is_quiet => String::new(),
             "" => String::new(),
             last => format!("; the last attempt to attach: {last}"),
         };
         let what = if self.was_attached { "no progress" } else { "no peer attached" };
-        let reason =
-            format!("{what} within {timeout:?}{last}; with --dir the link keeps its messages");
-        Ended { exit, reason }
+        Ended { exit, reason: format!("{what} within {timeout:?}{last}") }
     }
 
     fn handle(&mut self, link: &Link, event: &Event) {
@@ -248,6 +249,7 @@ impl Monitor {
                 self.is_adopted = true;
                 eprintln!("partywall: {event}");
             }
+            Event::FileReplaced => eprintln!("partywall: {event}"),
             Event::Epoch { epoch } => self.print(&format!("epoch {epoch} begins")),
             _ => {}
         }

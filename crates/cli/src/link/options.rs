@@ -8,11 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use partywall_link::{AfterReboot, Storage};
 
 use super::framing::Framing;
 use partywall_bench::figure::quantity::parse_time;
+
+use crate::command::exit::usage;
 
 /// The flags that `send` and `recv` share.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,16 +83,21 @@ impl EndOptions {
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once finds both again after a kill";
-            ensure!(self.dir.is_some(), "give --dir DIR: {needs}, the link and the file");
-            ensure!(is_given, "give {option} FILE: {needs}, the link and the file, but not a pipe");
+            if self.dir.is_none() {
+                return Err(usage(format!("give --dir DIR: {needs}, the link and the file")));
+            }
+            if !is_given {
+                let file = "the link and the file, but not a pipe";
+                return Err(usage(format!("give {option} FILE: {needs}, {file}")));
+            }
         }
         match &self.dir {
             Some(path) => Ok(Storage::directory(path)),
             None if self.volatile => Ok(Storage::Memory),
-            None => bail!(
+            None => Err(usage(
                 "a link needs a directory: make one (mkdir -m 700 links) and give --dir links; or give --volatile, \
-                 which loses unacknowledged messages when this process ends"
-            ),
+                 which loses unacknowledged messages when this process ends",
+            )),
         }
     }
 

@@ -60,20 +60,26 @@ pub struct ResetArguments {
 /// Runs `link adopt`, which ends the quarantine of a link or the refusal of its file.
 pub fn run_adopt(arguments: &AdoptArguments) -> ExitCode {
     let which = &arguments.which;
-    report::conclude(which.end().and_then(|(dir, key)| {
-        let adopted = adopt(&dir, &key, which.yes)?;
-        which.print(&adopted_text(&adopted, which.yes))
-    }))
+    report::conclude(
+        which.end().and_then(|(dir, key)| {
+            let adopted = adopt(&dir, &key, which.yes)?;
+            which.print(&adopted_text(&adopted, which.yes))
+        }),
+        false,
+    )
 }
 
 /// Runs `link reset`, which drops the messages without a known acknowledgement and begins a new
 /// stream.
 pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
     let which = &arguments.which;
-    report::conclude(which.end().and_then(|(dir, key)| {
-        let done = reset(&dir, &key, which.yes)?;
-        which.print(&reset_text(&done, which.yes))
-    }))
+    report::conclude(
+        which.end().and_then(|(dir, key)| {
+            let done = reset(&dir, &key, which.yes)?;
+            which.print(&reset_text(&done, which.yes))
+        }),
+        false,
+    )
 }
 
 impl Which {
@@ -128,7 +134,7 @@ impl Which {
 
 fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
     let Adopted { path, evidence, quarantine, forgotten, needs_reset, .. } = adopted;
-    let mut text = format!("{}\n", path.display());
+    let mut text = format!("{}\n", report::line(&path.display().to_string()));
     if let Some(evidence) = evidence {
         proven_text(&mut text, evidence, is_done);
     }
@@ -174,7 +180,7 @@ fn proven_text(text: &mut String, evidence: &Evidence, is_done: bool) {
 }
 
 fn reset_text(done: &Reset, is_done: bool) -> String {
-    let mut text = format!("{}\n", done.path.display());
+    let mut text = format!("{}\n", report::line(&done.path.display().to_string()));
     if let Some(quarantine) = &done.quarantine {
         let _ = writeln!(text, "  quarantine   {}: {}", why(quarantine), ends(is_done));
     }
@@ -190,7 +196,7 @@ fn reset_text(done: &Reset, is_done: bool) -> String {
         let _ = writeln!(text, "  receiving    the acknowledgement of {to} {is} forgotten");
     }
     if let Some(copy) = &done.copy {
-        let _ = writeln!(text, "  copy         {}", copy.display());
+        let _ = writeln!(text, "  copy         {}", report::line(&copy.display().to_string()));
     }
     text
 }

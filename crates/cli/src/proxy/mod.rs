@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use partywall::tokio::Listener;
 use partywall::{Address, BackPressure, Config};
 use tokio::runtime::Builder;
@@ -42,7 +42,7 @@ use tokio::time::{interval, sleep};
 
 use crate::command::advice::InFlags;
 use crate::command::channel_options::{ChannelOptions, ListenOptions};
-use crate::command::exit::Exit;
+use crate::command::exit::{Exit, usage};
 use partywall_bench::figure::quantity::{parse_size, parse_time};
 
 use log::Log;
@@ -100,14 +100,14 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let route = match Route::decide(&arguments.listen, &arguments.to) {
         Ok(route) => route,
-        Err(advice) => bail!("{advice}"),
+        Err(advice) => return Err(usage(advice)),
     };
-    ensure!(
-        arguments.window <= arguments.channel.memory,
-        "--window {} exceeds --memory {}: choose a smaller window, or allow more memory",
-        arguments.window,
-        arguments.channel.memory
-    );
+    if arguments.window > arguments.channel.memory {
+        return Err(usage(format!(
+            "--window {} exceeds --memory {}: choose a smaller window, or allow more memory",
+            arguments.window, arguments.channel.memory
+        )));
+    }
     let runtime = match arguments.threads {
         1 => Builder::new_current_thread().enable_all().build(),
         count => Builder::new_multi_thread().worker_threads(count.into()).enable_all().build(),
@@ -255,7 +255,8 @@ Output on stderr delays no connection: if it is not read, lines are left out and
 const EXITS: &str = "\
 Exit codes:
   0  SIGINT or SIGTERM ended it; connections that outlasted --drain were reset
-  1  wrong usage, or this machine failed
+  1  this machine failed
+  2  wrong usage
   3  could not listen
   130, 143  a second signal ended it";
 

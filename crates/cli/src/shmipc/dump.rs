@@ -54,7 +54,7 @@ pub struct Dump {
 
 /// Inspects the memory that the arguments name, and prints the reports.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    report::conclude(inspect_and_print(arguments))
+    report::conclude(inspect_and_print(arguments), arguments.json)
 }
 
 fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each scenario of `partywall bench` prints JSON lines with all keys.
+//! Tests that each scenario of `partywall bench` prints JSON lines with all keys.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -70,8 +70,8 @@ fn link_files_are_removed_after_the_run() {
     let program = env!("CARGO_BIN_EXE_partywall");
     let arguments = ["bench", "link", "--size", "48", "--transport", "link-shm", "--wait", "park"];
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
-    // The child process of `bench` is killed while its last link is open. So the child cannot
-    // remove the files of this link.
+    // Input: a `bench` that kills its child process while the last link is open, so the child
+    // cannot remove the files of that link. Expected result: `bench` removes them.
     let temporary = tempfile::tempdir().expect("a directory");
     let mut bench = Command::new(program);
     bench.args(arguments).args(short).env("TMPDIR", temporary.path()).stdout(Stdio::null());
@@ -112,7 +112,7 @@ fn link() {
     for scenario in ["ping", "throughput", "duplex"] {
         for transport in ["shm", "link-shm", "link-tcp", "link-uds", "tcp", "uds"] {
             // Expected result: no line for `duplex` with large messages over plain sockets, because
-            // both ends would block in send.
+            // both ends would block in send, and so `bench` skips this combination.
             let is_stuck = scenario == "duplex" && !transport.contains('-') && transport != "shm";
             assert_eq!(
                 sizes_of(scenario, transport),
@@ -183,6 +183,26 @@ fn parallel() {
     }
 }
 
+/// Each framework answers every call over both transports; payloads of any size arrive intact.
+#[cfg(feature = "frameworks")]
+#[test]
+fn frameworks() {
+    for name in ["grpc", "http"] {
+        let lines = lines(&[name, "--size", "8,64k,1m", "--in-flight", "1,7"]);
+        assert_eq!(lines.len(), 18, "three sizes and two transports: twice calls, once a stream");
+        for line in &lines {
+            assert_complete(line);
+            let is_stream = line["scenario"] == format!("{name}-stream");
+            assert!(is_stream || line["scenario"] == name, "{line}");
+            assert_eq!(line["p50_ns"].as_u64() > Some(0), !is_stream, "{line}");
+            assert!(line["ops"].as_u64() >= line["streams"].as_u64(), "{line}");
+            assert!(["shm", "uds"].contains(&line["transport"].as_str().expect("a name")));
+        }
+        let in_flight = |count: u64| lines.iter().filter(|line| line["streams"] == count).count();
+        assert_eq!((in_flight(1), in_flight(7)), (12, 6));
+    }
+}
+
 #[test]
 fn unread_stream_is_bounded_and_does_not_stop_the_others() {
     for size in ["64", "4k", "1m"] {
@@ -248,9 +268,9 @@ fn table_of_connect_names_the_transport_of_the_last_message() {
         let line = text.lines().find(|line| line.starts_with(transport)).expect(transport);
         assert!(line.ends_with(carrier) && line.contains("fresh"), "{line}");
     };
-    assert!(output.status.success() && text.contains("last message over"), "{text}");
-    ends("connect shm", "shared memory");
-    ends("connect uds", "a socket");
+    assert!(output.status.success() && text.contains("÷ socket    over\n"), "{text}");
+    ends("connect shm", " shm");
+    ends("connect uds", " socket");
 }
 
 #[test]
@@ -300,7 +320,7 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
     }
 }
 
-/// Expected result: the keys that the JSON object of every scenario has.
+/// The expected keys in the JSON lines of every scenario of `partywall bench`.
 const KEYS: [&str; 16] = [
     "scenario",
     "transport",

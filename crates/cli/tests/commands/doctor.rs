@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `doctor` prints findings with advice as text and JSON, and fails if shared memory does not work.
+//! Tests that `partywall doctor` prints findings with advice as text and JSON, and fails if shared
+//! memory does not work.
 
 use crate::program;
 
@@ -8,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use program::{Running, run, text};
 use serde_json::Value;
 
-/// Runs `doctor` in a shell after the shell command `limit`, such as `ulimit -f 100`, which lowers
-/// a resource limit.
+/// Runs `partywall doctor` in a shell after the shell command `limit`, such as `ulimit -f 100`,
+/// which lowers a resource limit.
 fn doctor_with(limit: &str, arguments: &str) -> Output {
     let script = format!("ulimit -c 0; {limit}; exec \"$0\" doctor {arguments}");
     let mut command = Command::new("sh");
@@ -87,7 +88,7 @@ fn file_size_limit_is_a_failure_without_a_signal() {
     assert!(finding["advice"].as_str().unwrap().contains("ulimit -f"));
 }
 
-/// Expected result: the subjects of all checks of `doctor`, in order, on a machine where shared
+/// The expected subjects of the findings of `partywall doctor`, in order, on a machine where shared
 /// memory works.
 const SUBJECTS: [&str; 23] = [
     "kernel",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `echo` counts and verifies all messages, and compares the transports.
+//! Tests that `partywall echo` counts and verifies all messages, and compares the transports.
 
 use crate::program;
 
@@ -36,7 +36,8 @@ impl Serving {
     }
 }
 
-/// Runs `partywall echo run`, which must succeed; returns its output.
+/// Runs `partywall echo run` with these server addresses and options; returns its output. The
+/// command must succeed.
 fn ask(addresses: &[String], options: &[&str]) -> String {
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let output = run(&[&["echo", "run", "--connect"], &addresses[..], options].concat());
@@ -45,14 +46,15 @@ fn ask(addresses: &[String], options: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Whether the output names a transport that uses shared memory.
+/// Whether `printed`, the output of `echo run`, names a transport that uses shared memory.
 fn uses_shared_memory(printed: &str) -> bool {
     let mut transports = printed.lines().filter(|line| line.starts_with("  transport "));
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))
 }
 
-/// Starts `echo serve` at all four kinds of address: a Unix socket and TCP, each for channels and
-/// for plain lines. The socket files are in a private directory.
+/// Starts `echo serve` at all four kinds of address: a Unix socket and TCP, each once for channels
+/// of this library and once for clients that send lines over a plain socket. The socket files are
+/// in a private directory.
 fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
     let directory = tempfile::tempdir().unwrap();
     let at = |prefix: &str, name: &str| format!("{prefix}:{}/{name}", directory.path().display());
@@ -152,7 +154,7 @@ fn count_is_parsed_with_units_and_is_not_zero() {
         for (count, says) in [("0", "at least 1"), ("k", "10k"), ("5q", "use k, m or g")] {
             let output = run(&["echo", side[0], side[1], "unix:/x", "-n", count]);
             let errors = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{side:?} {count}: {errors}");
+            assert_eq!(output.status.code(), Some(2), "{side:?} {count}: {errors}");
             assert!(errors.contains(says), "{side:?} {count}: {errors}");
         }
     }
@@ -201,7 +203,7 @@ fn silent_server_is_4_and_missing_server_is_3() {
     let _silent = UnixListener::bind(&path).unwrap();
     assert_eq!(ask().status.code(), Some(4), "nobody answers");
     let both = run(&["echo", "run", "--connect", "unix:/x", "--message", "a", "--size", "5"]);
-    assert_eq!(both.status.code(), Some(1));
+    assert_eq!(both.status.code(), Some(2));
     let framed = run(&["echo", "run", "--connect", "unix:/x", "--message", "a\nb"]);
-    assert_eq!(framed.status.code(), Some(1));
+    assert_eq!(framed.status.code(), Some(2));
 }

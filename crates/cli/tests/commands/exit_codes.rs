@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each way to end has its own exit code and prints the reason on stderr.
+//! Tests that each way in which the command `partywall` can end has its own exit code, and that
+//! stderr states the reason.
 
 use crate::program;
 
@@ -15,6 +16,7 @@ use partywall_bench::former_names::FORMER_NAMES;
 use program::{Listening, Running, announced, partywall, run, text};
 
 const FAILURE: i32 = 1;
+const USAGE: i32 = 2;
 const NO_CONNECTION: i32 = 3;
 const PEER_DIED: i32 = 4;
 const PROTOCOL: i32 = 5;
@@ -55,16 +57,28 @@ fn each(mut test: impl FnMut(Listening, Running)) {
 }
 
 #[test]
-fn wrong_usage_is_1() {
-    ends(&[], FAILURE, "Usage");
-    ends(&["nonsense"], FAILURE, "unrecognized");
-    ends(&["listen"], FAILURE, "ADDRESS");
-    ends(&["connect", "/no/scheme"], FAILURE, "must begin with unix: or tcp:");
-    ends(&["listen", "tcp:127.0.0.1"], FAILURE, "port is missing");
-    ends(&["connect", "unix:/x", "--wait", "sleep"], FAILURE, "poll:1ms");
-    ends(&["connect", "unix:/x", "--memory", "none"], FAILURE, "64k");
-    ends(&["connect", "unix:/x", "--block", "2m", "--memory", "1m"], FAILURE, "--block");
-    ends(&["listen", "unix:/x", "--mode", "rw"], FAILURE, "octal");
+fn wrong_usage_is_2_in_every_command() {
+    ends(&[], USAGE, "Usage");
+    ends(&["nonsense"], USAGE, "unrecognized");
+    ends(&["listen"], USAGE, "ADDRESS");
+    ends(&["connect", "/no/scheme"], USAGE, "must begin with unix: or tcp:");
+    ends(&["listen", "tcp:127.0.0.1"], USAGE, "port is missing");
+    ends(&["connect", "unix:/x", "--wait", "sleep"], USAGE, "poll:1ms");
+    ends(&["connect", "unix:/x", "--memory", "none"], USAGE, "64k");
+    ends(&["connect", "unix:/x", "--block", "2m", "--memory", "1m"], USAGE, "--block");
+    ends(&["listen", "unix:/x", "--mode", "rw"], USAGE, "octal");
+    for command in ["bench", "echo", "proxy", "doctor", "inspect", "shmipc", "link", "man"] {
+        ends(&[command, "--nonsense"], USAGE, "--nonsense");
+    }
+    ends(&["bench", "ping", "--fresh"], USAGE, "belong to `bench connect`");
+    ends(&["bench", "connect", "--transport", "baseline-spin"], USAGE, "none of the chosen");
+    ends(&["echo", "run", "--connect", "unix:/x", "--message", "a\nb"], USAGE, "a newline");
+    ends(&["man", "nonsense"], USAGE, "has no command nonsense");
+    ends(&["link", "send", "--name", "a", "--peer", "b", "unix:/x"], USAGE, "needs a directory");
+    let receive = ["link", "recv", "--name", "b", "--volatile", "tcp:127.0.0.1:0"];
+    ends(&receive, USAGE, "--token-file");
+    let proxy = ["proxy", "--listen", "tcp:127.0.0.1:0", "--to", "unix:/x", "--window", "2g"];
+    ends(&proxy, USAGE, "exceeds --memory");
 }
 
 #[test]
@@ -72,7 +86,7 @@ fn former_value_is_an_error_with_the_present_name() {
     for row in FORMER_NAMES {
         let line = row.place.command_line(row.former);
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
-        ends(&line, FAILURE, &format!("is now called '{}'", row.present));
+        ends(&line, USAGE, &format!("is now called '{}'", row.present));
     }
 }
 
@@ -172,7 +186,7 @@ fn advice_names_flags_of_the_command() {
     let silent = format!("unix:{}", silent.display());
     let impatient = ["connect", &silent, "--handshake-timeout", "50ms"];
     ends(&impatient, NO_CONNECTION, "--handshake-timeout");
-    // The length of a message is limited by the memory of its sender and by that of the peer.
+    // The option `--memory` of the sender and that of the peer each limit the length of a message.
     // Expected result: the error text names the side with the lower limit.
     for (ours, theirs, says) in [("64k", "64m", "on this side"), ("64m", "64k", "at the peer")] {
         let mut listen = Listening::start(&[&address, "--memory", theirs], Stdio::null());
@@ -221,8 +235,8 @@ fn changed_bytes_are_5() {
     assert!(printed.contains("broke the protocol"), "{printed}");
 }
 
-/// One direction of a faulty relay between two commands. It copies bytes from one socket to the
-/// other, but inverts all bytes of a read that contains the text `SPOIL`.
+/// One direction of a faulty relay between a `listen` and a `connect`. It copies bytes from one
+/// socket to the other, but inverts all bytes of a read that contains the text `SPOIL`.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The help of each command has examples; completions and manual pages have the same texts.
+//! Tests that the help of each command has examples, and that completions and manual pages have the
+//! same texts as the help.
 
 use crate::program;
 
 use program::{run, text};
 
-/// All commands that the help shows.
+/// All commands and subcommands of `partywall` that its help shows; the empty text is `partywall`
+/// itself.
 const COMMANDS: [&str; 20] = [
     "",
     "bench",
@@ -33,7 +35,7 @@ fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-/// Runs the program, which must succeed; returns its output.
+/// Runs `partywall` with these arguments; returns its output. The command must succeed.
 fn prints(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
@@ -112,7 +114,7 @@ fn completions_are_made_for_each_shell() {
         }
         assert!(!script.contains("bench-child"), "{shell}");
     }
-    assert_eq!(run(&["completions", "nonsense"]).status.code(), Some(1));
+    assert_eq!(run(&["completions", "nonsense"]).status.code(), Some(2));
 }
 
 #[test]
@@ -128,5 +130,5 @@ fn manual_pages_are_made_for_each_command() {
         assert_eq!(prints(&[&["man"], &words(command)[..]].concat()), page, "{name}");
     }
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), COMMANDS.len(), "and no others");
-    assert_eq!(run(&["man", "nonsense"]).status.code(), Some(1));
+    assert_eq!(run(&["man", "nonsense"]).status.code(), Some(2));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall inspect` of processes that run, that are stopped, and of hostile copies of regions.
+//! Tests of `partywall inspect` with running and stopped processes, and with hostile copies of the
+//! regions of their shared memory.
 
 use crate::program;
 
@@ -10,7 +11,8 @@ use std::time::Instant;
 
 use partywall::Listener;
 use partywall_sys::OwnMap;
-use partywall_sys::signal::stop;
+use partywall_sys::signal::{Signal, kill, stop};
+use partywall_testkit::fork::{_exit, fork};
 use program::{Listening, Running, TIMEOUT, partywall, run, text, wait_until};
 use serde_json::Value;
 
@@ -28,7 +30,7 @@ fn json(target: &str) -> (i32, Value) {
     (code, serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code}: {errors}")))
 }
 
-/// The path of a file or folder of the specification.
+/// Returns the path of `path`, a file or folder below `spec/`.
 fn spec(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec").join(path)
 }
@@ -37,7 +39,7 @@ fn spec(path: &str) -> PathBuf {
 struct Joined {
     listening: Listening,
     connecting: Running,
-    /// The input of the connecting process; the channel stays open while it is open.
+    /// The stdin of the connecting process. The channel stays open as long as this pipe is open.
     _input: ChildStdin,
     address: String,
     _directory: tempfile::TempDir,
@@ -58,7 +60,7 @@ impl Joined {
         joined
     }
 
-    /// The process ids of the listening and of the connecting process.
+    /// The two process ids as text: that of the listening and that of the connecting process.
     fn pids(&self) -> [String; 2] {
         [self.listening.process.0.id().to_string(), self.connecting.0.id().to_string()]
     }
@@ -79,10 +81,15 @@ fn both_sides_are_named_by_either_process() {
         let own = &connection["own"];
         assert_eq!((&own["role"], &own["service"]), (&role.into(), &"channel".into()), "{whole}");
         assert_eq!(own["address"], *joined.address);
-        assert_eq!(own["program"], program.to_str().unwrap());
+        assert_eq!(
+            (&own["program"], &own["kind"]),
+            (&program.to_str().into(), &"connection".into())
+        );
         assert_eq!((own["pid"].to_string(), &own["state"]), (pid.clone(), &"open".into()));
         assert!(own["created_ns"].as_u64().unwrap() <= own["changed_ns"].as_u64().unwrap());
-        // The peer's region is read through this process, which only a tracer may do.
+        // `inspect` reads the peer's region through the memory of the process `pid`, for which it
+        // needs the permission to trace that process. Without the permission, the result has no
+        // peer.
         if connection["peer"].is_null() {
             println!("SKIPPED: reading the memory of a process is not allowed here: {whole}");
             continue;
@@ -99,7 +106,8 @@ fn stopped_process_is_inspected() {
     let pid = joined.listening.process.0.id();
     stop(pid.cast_signed(), Instant::now() + TIMEOUT).unwrap();
     let (code, printed, errors) = inspect(&[&pid.to_string()]);
-    // The region of the peer may be unreadable, the process's own region never is.
+    // `inspect` may lack the permission to read the peer's region. The region of the process itself
+    // is always readable.
     assert!(code == SOUND || code == UNREADABLE, "{errors}");
     assert!(printed.contains("acceptor of a channel at \"unix:/"), "{printed}");
     assert!(printed.contains(": open"), "{printed}");
@@ -116,7 +124,8 @@ fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
     let hostile = spec("hostile/identity-version.bin");
     let mut damaged = OwnMap::create("partywall-region", 64 << 10).unwrap();
     damaged.as_mut_slice()[..8192].copy_from_slice(&fs::read(hostile).unwrap());
-    // An empty region is one that a listener has made in advance.
+    // Input: an empty region, as a listener makes it in advance for its next connection. Expected
+    // result: `inspect` does not report it as damaged.
     let _empty = OwnMap::create("partywall-region", 64 << 10).unwrap();
     let (code, whole) = json(&std::process::id().to_string());
     assert_eq!(code, UNSOUND, "{whole}");
@@ -132,6 +141,29 @@ fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
 }
 
 #[test]
+fn forked_child_lists_the_connections_of_its_parent_as_inherited() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/forked.sock", directory.path().display());
+    let mut listener = Listener::bind(&*address).unwrap();
+    let connecting = std::thread::spawn(move || partywall::connect(&*address).unwrap());
+    let (accepted, connected) = (listener.accept().unwrap(), connecting.join().unwrap());
+    let child = fork();
+    assert!(child >= 0);
+    if child == 0 {
+        std::thread::sleep(TIMEOUT); // until the parent kills it
+        _exit(0);
+    }
+    let (code, whole) = json(&child.to_string());
+    let (_, printed, _) = inspect(&[&child.to_string()]);
+    kill(child, Signal::KILL).unwrap();
+    assert_eq!(code, SOUND, "{whole}");
+    assert_eq!(whole["connections"].as_array().unwrap().len(), 0, "{whole}");
+    assert!(whole["inherited"].as_array().unwrap().len() >= 2, "{whole}");
+    assert!(printed.contains("inherited: \"/proc/"), "{printed}");
+    drop((accepted, connected));
+}
+
+#[test]
 fn target_without_a_connection_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let refused = |target: &str, says: &str| {
@@ -140,6 +172,9 @@ fn target_without_a_connection_is_refused() {
         assert!(errors.contains(says), "{target}: {errors:?} does not say {says:?}");
     };
     refused("4294967295", "there is no process 4294967295");
+    let (code, whole) = json("4294967295");
+    assert_eq!(code, UNREADABLE);
+    assert!(whole["error"].as_str().unwrap().contains("no process 4294967295"), "{whole}");
     refused("/no/such/file", "No such file");
     refused(directory.path().to_str().unwrap(), "is no file");
     refused(env!("CARGO_BIN_EXE_partywall"), "is no region");
@@ -176,5 +211,5 @@ fn copies_of_regions_are_printed_or_refused_as_the_specification_says() {
     let (_, whole) = json(spec("vectors/identity-unknown.bin").to_str().unwrap());
     let own = &whole["connections"][0]["own"];
     assert_eq!((&own["role"], &own["service"]), (&"role 7".into(), &"service 4".into()));
-    assert_eq!((&own["state"], &own["kind"]), (&"state 8".into(), &9.into()));
+    assert_eq!((&own["state"], &own["kind"]), (&"state 8".into(), &"kind 9".into()));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall shmipc dump` reports on memory in use, left by a killed process, damaged, or of other
-//! programs.
+//! `partywall shmipc dump` reports on shared memory that is in use, was left by a killed process,
+//! is damaged, or belongs to other programs.
 
 use crate::program;
 
@@ -32,7 +32,7 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// A shmipc session for tests of `dump`. Both ends are in this process, and one sent message is
-/// never received, so its slice stays in use.
+/// never received, so its slice, the block that holds it, stays in use.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -57,7 +57,7 @@ impl Held {
         Self { directory, server: accepting.join().unwrap(), client, stream }
     }
 
-    /// Path of the file of this session whose name ends with `end`.
+    /// Path of the file of shared memory of this session whose name ends with `end`.
     fn file(&self, end: &str) -> PathBuf {
         let entries = fs::read_dir(self.directory.path()).unwrap();
         let mut paths = entries.map(|entry| entry.unwrap().path());
@@ -69,8 +69,8 @@ impl Held {
     }
 }
 
-/// Paths of the buffer file and the queue file that a killed process left, and that no process has
-/// open.
+/// Paths of a buffer file and a queue file that no process has open, as a killed process leaves
+/// them. They are copies of the files of a live session.
 fn left_behind(directory: &Path) -> (String, String) {
     let held = Held::new(MemMapType::DevShmFile);
     let (buffers, queues) = (held.file("_buffer"), held.file("_queue_0"));
@@ -130,8 +130,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// Runs only in the child process that a test starts: a shmipc server. It has mappings of the
-/// client's memfds, but no descriptors of them.
+/// Runs only in the child process that a test starts, and is a shmipc server there. The server has
+/// mappings of the client's memfds, but no descriptors of them.
 #[test]
 fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };
@@ -203,8 +203,8 @@ fn slice_of_a_dead_process_is_leaked() {
     assert!(printed.contains("its processes are gone"), "{printed}");
     assert!(printed.contains("not sound: 0 broken, 1 slices leaked"), "{printed}");
     assert!(printed.contains("in a pending message: leaked\n"), "{printed}");
-    // Input: files whose names do not show that they belong to one connection, so `--queue` has to
-    // name the queue file.
+    // Input: files whose names do not show that they belong to one connection, so the option
+    // `--queue` of `dump` has to name the queue file.
     let (region, queue) = (directory.path().join("region"), directory.path().join("q"));
     fs::rename(&buffers, &region).unwrap();
     fs::copy(&queues, &queue).unwrap();

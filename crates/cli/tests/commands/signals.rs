@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGINT and SIGTERM end a listening command with exit code 128 plus the signal's number, and no
-//! socket file stays.
+//! Tests that SIGINT and SIGTERM end a listening command with exit code 128 plus the signal's
+//! number, and that its socket file is removed.
 
 use crate::program;
 
@@ -58,8 +58,8 @@ fn echo_serve_ended_by_a_signal_leaves_no_file() {
         assert!(files(directory.path()).is_empty());
         let mut printed = String::new();
         stdout.read_to_string(&mut printed).unwrap();
-        // Expected result: either count. When the signal arrives, the server may have sent the last
-        // echo without having counted it.
+        // Expected result: the server reports one or two echoed messages. When the signal arrives,
+        // the server may have sent the last echo without having counted it.
         let is_right = ["echoed 1 message of", "echoed 2 messages of"];
         assert!(is_right.iter().any(|count| printed.contains(count)), "{printed}");
         let end = client.recv();

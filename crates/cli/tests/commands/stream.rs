@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream through `connect` and `listen` arrives unchanged, in all lengths and over all
-//! transports, and neither process exceeds its memory limit.
+//! Tests of bytes that are sent through `connect` and `listen`, in several lengths and over all
+//! transports. They arrive unchanged, and neither process exceeds its memory limit.
 //!
 //! ```text
 //!   blocks ─▶ stdin of connect ══ shm, socket, tcp ══▶ listen, its stdout ─▶ the same blocks?
@@ -49,8 +49,9 @@ fn of_5_gibibytes_over_a_socket() {
     stream(&WIRES[1], FIVE_GIB, 64);
 }
 
-/// Sends `bytes` random bytes through a `connect` and a `listen`, and compares both ends by hash.
-/// Each of the two processes may use at most `memory` MiB of resident memory.
+/// Sends `bytes` bytes of pattern blocks through a `connect` and a `listen`, and compares each
+/// received block with its pattern. Each process may have 64 MiB plus `memory` MiB of resident
+/// memory.
 fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u64) {
     let directory = tempfile::tempdir().unwrap();
     let address = match family {
@@ -158,6 +159,6 @@ fn read(mut from: impl Read) -> u64 {
 const FIVE_GIB: u64 = 5 << 30;
 const BLOCK_BYTES: usize = 1 << 18;
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// Assumed page size in bytes. On a machine with larger pages the computed memory is too small, so
-/// the memory limit of the test is weaker.
+/// Assumed page size in bytes. On a machine with larger pages the computed resident memory is too
+/// small, so the memory limit of the test is weaker.
 const PAGE_BYTES_MAX: u64 = 4096;

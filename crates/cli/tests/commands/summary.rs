@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `--stats` uses singular and plural correctly, and the same units in each command.
+//! Tests that the output of `--stats` uses singular and plural correctly, and the same units in
+//! each command.
 
 use crate::program;
 

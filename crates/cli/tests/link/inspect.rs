@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link inspect` prints all files of a directory, with live, dead or no owners, reports
-//! a damaged file and continues with the next, and changes no file.
+//! Tests that `partywall link inspect` prints all link files of a directory, whether their owner
+//! lives, has died or has left. It reports a damaged file, continues with the next, and changes no
+//! file.
 
 use crate::{linked, program};
 
@@ -34,8 +35,8 @@ fn own(directory: &Path, local: &str, link: &str) -> OwnFile {
     OwnFile::open(&Directory::open(directory).unwrap(), &key, sizes).unwrap()
 }
 
-/// Copies a link file of the specification into `directory`, under the file name that belongs to
-/// its link.
+/// Copies the link file `name` of the folder `spec/links` into `directory`. The copy has the length
+/// `size`, and the file name that belongs to its link.
 fn place(directory: &Path, name: &str, size: u64) -> PathBuf {
     let images = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/links");
     let path = directory.join(Key::new("alice", "bob", "orders").unwrap().file_name());
@@ -64,6 +65,60 @@ fn live_and_left_owners_are_distinguished() {
 }
 
 #[test]
+fn one_file_is_inspected_whatever_its_name() {
+    let directory = directory();
+    let path = place(directory.path(), "link-used.bin", 65_536);
+    let copy = directory.path().join("of\u{1b}a\nreset.copy");
+    fs::copy(&path, &copy).unwrap();
+    for file in [&path, &copy] {
+        let output = run(&["link", "inspect", file.to_str().unwrap()]);
+        let (printed, errors) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(SOUND), "{errors}");
+        assert!(printed.contains("\"alice\" with \"bob\", link \"orders\""), "{printed}");
+        assert!(!printed.replace('\n', "").contains(char::is_control), "{printed:?}");
+    }
+    let printed = text(&run(&["link", "inspect", copy.to_str().unwrap()]).stdout);
+    assert!(printed.contains("of\\u{1b}a\\nreset.copy"), "{printed}");
+    // A directory instead of a file is inspected as with --dir.
+    let output = run(&["link", "inspect", directory.path().to_str().unwrap()]);
+    assert!(text(&output.stdout).contains("link \"orders\""));
+    let missing = directory.path().join("missing.link");
+    let output = run(&["link", "inspect", missing.to_str().unwrap(), "--json"]);
+    assert_eq!(output.status.code(), Some(UNREADABLE));
+    let whole: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(whole["error"].as_str().unwrap().contains("missing.link"), "{whole}");
+    assert!(text(&output.stderr).contains("missing.link"));
+}
+
+/// Input: files whose names end in `.link`, which no link made, and a link's file that is removed.
+/// Expected: each is named.
+#[test]
+fn foreign_empty_and_missing_files_are_named() {
+    let directory = directory();
+    fs::write(directory.path().join("notes.link"), "mine").unwrap();
+    let empty = directory.path().join("0123456789abcdef.link");
+    fs::write(&empty, "").unwrap();
+    fs::set_permissions(&empty, Permissions::from_mode(0o600)).unwrap();
+    drop(own(directory.path(), "carol", "fills"));
+    let key = Key::new("carol", "bob", "fills").unwrap();
+    fs::remove_file(directory.path().join(key.file_name())).unwrap();
+    let (code, output, _) = inspect(directory.path(), &[]);
+    assert_eq!(code, UNSOUND, "{output}");
+    for part in ["notes.link: damaged, foreign", "0123456789abcdef.link: damaged, foreign"] {
+        assert!(output.contains(part), "{part}: {output}");
+    }
+    assert!(output.contains(&format!("{}: missing", key.file_name())), "{output}");
+    let (code, json, _) = inspect(directory.path(), &["--json"]);
+    let whole: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, whole["damaged"].as_array().unwrap().len()), (UNSOUND, 2), "{whole}");
+    let missing = whole["missing"][0].as_str().unwrap();
+    assert!(missing.ends_with(&key.file_name()), "{whole}");
+    drop(own(directory.path(), "carol", "fills"));
+    let (_, output, _) = inspect(directory.path(), &[]);
+    assert!(!output.contains("missing"), "{output}");
+}
+
+#[test]
 fn all_parts_of_a_state_are_printed() {
     let directory = directory();
     let path = place(directory.path(), "link-used.bin", 65_536);
@@ -77,7 +132,7 @@ fn all_parts_of_a_state_are_printed() {
         "epoch        3",
         "base 128, acknowledged 192",
         "consumed 8192",
-        "previous     epoch 2, settled: acknowledged 128, end 640; consumed 1024",
+        "previous     epoch 2, settled: acknowledged 128, end 640; consumed 1024 (bytes of each stream)",
         "quarantined  receiving: other record",
         "to report    undelivered: positions 128..640, at most, of what is sent in epoch 2",
         "to report    lost: positions 128..256, or further, of what is received in epoch 3",
@@ -91,11 +146,18 @@ fn all_parts_of_a_state_are_printed() {
     assert_eq!(code, SOUND);
     for part in [
         "\"status\": \"dead\"",
-        "\"consumed\": 8192",
+        "\"consumed_bytes\": 8192",
+        "\"ring_bytes\": 4096",
         "\"kind\": \"undelivered\"",
         "\"damaged\": []",
     ] {
         assert!(json.contains(part), "{part}: {json}");
+    }
+    let whole: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for direction in ["sending", "receiving"] {
+        let stream = whole["links"][0][direction]["stream"].as_str().unwrap();
+        assert_eq!(stream.len(), 16, "{whole}");
+        assert!(output.contains(&format!("stream {stream}")), "{stream}: {output}");
     }
     assert!(fs::read(&path).unwrap() == before);
 }
@@ -134,7 +196,8 @@ fn file_from_before_the_release_is_named_with_the_version_that_finishes_it() {
     }
     assert!(output.contains("\"alice\" with \"bob\", link \"orders\""), "{output}");
     assert!(fs::read(&path).unwrap() == before);
-    // Input: a file whose owner left before owners could close files: its closing is all zeros.
+    // Input: a link file of an older version, in which an owner did not close its file when it
+    // left. The fields `closing` of its owner record are all zeros.
     place(directory.path(), "link-left.bin", 65_536);
     let (code, output, _) = inspect(directory.path(), &[]);
     assert!(code == SOUND && output.contains("base 128, acknowledged 192"), "{output}");
@@ -143,7 +206,7 @@ fn file_from_before_the_release_is_named_with_the_version_that_finishes_it() {
 #[test]
 fn directory_without_links_is_distinguished_from_a_missing_one() {
     let directory = directory();
-    fs::write(directory.path().join("notes.link"), "mine").unwrap();
+    fs::write(directory.path().join("notes"), "mine").unwrap();
     let (code, output, _) = inspect(directory.path(), &[]);
     assert!(code == SOUND && output.contains("no link has a file here"), "{output}");
     let (code, _, errors) = inspect(&directory.path().join("missing"), &[]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv` are killed with SIGKILL at random moments and restarted. With
-//! `--exactly-once` the output equals the input. With `--at-least-once` no message is missing, and
-//! repeated messages are in order.
+//! Tests that kill `partywall link send` and `recv` with SIGKILL at random moments and restart
+//! them. With `--exactly-once` the output equals the input. With `--at-least-once` no message is
+//! missing, and repeated messages are in order.
 
 use crate::linked;
 use crate::program;
@@ -91,9 +91,11 @@ impl<'a> Both<'a> {
         panic!("it was too fast: only {} kills", self.kills);
     }
 
-    /// Lets sender and receiver run until all messages are transferred, without another kill.
+    /// Restarts sender and receiver, and lets them run until all messages are transferred, without
+    /// a kill during the transfer.
     fn end(mut self) {
-        // A process that has exited already is restarted, because the other process waits for it.
+        // `kill` also starts the process again. Both are restarted, because one that has exited
+        // already would let the other wait for ever.
         self.kill(true);
         self.kill(false);
         assert_eq!(self.sender.code(), 0);
@@ -162,7 +164,7 @@ fn at_least_once_repeats_in_order_and_misses_nothing() {
     let output = ground.read("out");
     let (mut next, mut reached) = (0, 0);
     // The output may contain a part of a line that a killed process wrote. Such a part stands on a
-    // line of its own, which the filter removes.
+    // line of its own, and is shorter than the 7 characters of a whole line.
     for line in output.lines().filter(|line| line.len() == 7) {
         let number: u64 = line.parse().unwrap();
         assert!(number <= next, "{number} follows {next}: something is missing");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv` after another boot: a file that was not closed is refused with
-//! exit code 8, and adopted by `link adopt` or `--after-reboot adopt-proven`. The first run that
-//! then delivers ends with 9 or 10, even if runs before it failed or were killed.
+//! Tests `partywall link send` and `recv` after another boot. A link file that was not closed is
+//! refused with exit code 8, until `link adopt` or `--after-reboot adopt-proven` adopts it.
+//!
+//! The first run that then delivers ends with exit code 9 or 10 (possible loss or repetition), even
+//! if earlier runs failed or were killed.
 
 use crate::linked;
 use crate::program;
@@ -19,7 +21,7 @@ const REPEAT_POSSIBLE: i32 = 10;
 const SEAL_OFFSET: usize = size_of::<OwnerRecord>() - slot::SEAL_BYTES;
 const ADOPT: [&str; 2] = ["--after-reboot", "adopt-proven"];
 
-/// Changes the file as if its owners were from another boot.
+/// Changes the owner records of the link file at `path` as if its owners were from another boot.
 fn reboot(path: &Path) {
     let mut image = fs::read(path).unwrap();
     for index in [0, 1] {
@@ -34,7 +36,8 @@ fn reboot(path: &Path) {
     fs::write(path, image).unwrap();
 }
 
-/// Changes the list of the directory as if its links were listed in another boot.
+/// Changes the file `links.list`, which lists the links of the directory, as if its links were
+/// listed in another boot.
 fn reboot_list(ground: &Ground) {
     let list = ground.links.join("links.list");
     let lines = fs::read_to_string(&list).unwrap();
@@ -49,7 +52,8 @@ fn place_of(path: &Path, bytes: &str) -> Option<usize> {
     image.windows(bytes.len()).position(|found| found == bytes.as_bytes())
 }
 
-/// A sender that kept `lines` and was killed before any receiver came, and then a reboot.
+/// Prepares a link whose sender stored `lines` in its link file and was killed before any receiver
+/// came. The file looks as after a reboot.
 fn killed_sender(lines: &[&str]) -> Ground {
     let ground = Ground::new(false);
     let input = ground.write("kept", lines.concat());
@@ -62,7 +66,8 @@ fn killed_sender(lines: &[&str]) -> Ground {
     ground
 }
 
-/// A receiver that wrote and acknowledged the line `1` and was killed, and then a reboot.
+/// Prepares a link whose receiver wrote and acknowledged the line `1` and was killed. Its link file
+/// looks as after a reboot.
 fn killed_receiver() -> Ground {
     let ground = Ground::new(false);
     let mut receiver = ground.start(&ground.bob(&[]));
@@ -134,7 +139,8 @@ fn adoption_is_reported_by_a_later_run_if_the_first_fails_or_is_killed() {
     let failing = [&["--in", "/dev/null", "--timeout", "10ms"], &ADOPT[..]].concat();
     let (code, printed) = outcome(&ground.alice(&failing));
     assert!(code == 3 && printed.contains("sent messages may be lost"), "{printed}");
-    // Input: a sender that has read the events, and is killed while it waits for a receiver.
+    // Input: a sender that has read the event of the adoption from its link, and is killed while it
+    // waits for a receiver. It has not reported the event with its exit code.
     let input = ground.write("more", "more\n");
     let mut sender = ground.start(&ground.alice(&["--in", &input]));
     wait_until("the link keeps more", || {
@@ -188,8 +194,9 @@ fn receiver_that_waits_for_any_peer_ends_if_the_file_is_refused() {
 #[test]
 fn run_that_cannot_write_its_side_files_to_the_disk_does_not_close_the_link() {
     let ground = killed_receiver();
-    // Input: in the same boot, a receiver that finds the wrong checkpoint, and so never writes the
-    // output of the killed one to the disk. Expected result: the next boot still refuses the file.
+    // Input: in the same boot, a receiver that finds a wrong checkpoint in its side file. So it
+    // fails before it writes to the disk the output of the receiver that was killed before.
+    // Expected result: the next boot still refuses the link file.
     let carried = ground.carry("2\n", &[], &[&["--out", &ground.path("out")], &ADOPT[..]].concat());
     assert_eq!(carried.codes.1, Some(LOSS_POSSIBLE), "{carried:?}");
     fs::write(ground.file_of("bob", "out"), "no checkpoint").unwrap();
@@ -216,7 +223,8 @@ fn missing_file_is_refused_and_a_new_one_is_reported() {
     assert_eq!(outcome(&ground.alice(&failing)).0, 3);
     let carried = ground.carry("2\n", &[], &[]);
     assert_eq!(carried.output, "2\n", "{carried:?}");
-    // The receiver had acknowledged messages of the stream that is missing: it reports that.
+    // The sender's file was missing, and with it the stream whose messages the receiver had
+    // acknowledged. The receiver reports that loss.
     assert_eq!(carried.codes, (Some(LOSS_POSSIBLE), Some(LOSS_POSSIBLE)), "{carried:?}");
     assert!(carried.receiver.contains("lost: positions"), "{}", carried.receiver);
 }

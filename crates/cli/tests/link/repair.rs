@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! If an end's file was restored from an older copy, the two ends contradict each other, and the
-//! link is in quarantine. `partywall link adopt` and `reset` end it, and print the consequences
-//! before they act.
+//! Tests links in quarantine. If the link file of the sender or receiver was restored from an older
+//! copy, the two files contradict each other, and the link stops. `partywall link adopt` and
+//! `reset` end the quarantine, and print the consequences before they act.
 
 use crate::linked;
 use crate::program;
@@ -70,10 +70,11 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // Expected result: the output has the message 4 only if the sender stored it in its file before
-    // it noticed the quarantine.
+    // Expected result: the receiver's output has the message 4 only if the sender stored it in its
+    // file before it noticed the quarantine.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
-    // Expected result: the next owner of the sender's file does not send earlier messages again.
+    // Expected result: the next `link send`, which becomes the owner of the sender's file, does not
+    // send earlier messages again.
     assert_eq!(ground.carry("6\n", &[], &[]).output, "6\n");
 }
 
@@ -121,8 +122,9 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     keep(&ground, "2\n");
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
-    // The test waits with `inspect`, which never owns the file. An early `reset` would become the
-    // owner, and the receiver that starts at the same time would end as fenced.
+    // The test waits with `inspect`, which never owns the receiver's file. A `reset` that comes too
+    // early would become its owner. The receiver, which starts at the same time, would then lose
+    // the file (it is fenced) and exit.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

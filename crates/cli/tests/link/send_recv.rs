@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `partywall link send` and `recv`: transfers, their end, errors and exit codes.
+//! Tests of `partywall link send` and `recv`: transfers of messages, the end of a transfer, errors
+//! and exit codes.
 
 use crate::linked;
 use crate::program;
@@ -43,8 +44,8 @@ fn once_after_the_sender_has_finished_ends() {
     let finished = once();
     assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
     assert!(finished.stdout.is_empty());
-    // The test writes the sender record that a receiver leaves if it is killed between its last
-    // acknowledgement and the sender's LEAVE.
+    // The test writes the side file `sender` that a receiver leaves if it is killed between its
+    // last acknowledgement and the sender's LEAVE.
     fs::write(ground.file_of("bob", "sender"), "attached\n").unwrap();
     let unfinished = once();
     let errors = text(&unfinished.stderr);
@@ -138,7 +139,7 @@ fn files_that_do_not_belong_together_are_refused() {
     let (code, printed) = fails(&ground.bob(&receiving));
     assert!(code == 1 && printed.contains("it was truncated"), "{printed}");
     // Input: the receiver's link file is missing, so `recv` creates a new one. Expected result:
-    // `recv` refuses to continue the old output.
+    // `recv` refuses to append to the output file of the earlier link.
     fs::write(&out, "1\n2\n").unwrap();
     fs::remove_file(ground.file_of("bob", "link")).unwrap();
     let (code, printed) = fails(&ground.bob(&receiving));
@@ -188,25 +189,36 @@ fn wrong_input_is_an_error_with_its_position() {
 }
 
 #[test]
+fn file_that_was_removed_in_this_boot_is_warned_of_once() {
+    let ground = Ground::new(false);
+    let sending = ["--in", "/dev/null", "--timeout", "10ms"];
+    let warns = || fails(&ground.alice(&sending)).1.contains("was removed: a new one begins empty");
+    assert!(!warns(), "the link is new");
+    fs::remove_file(ground.file_of("alice", "link")).unwrap();
+    assert!(warns());
+    assert!(!warns(), "the new file is there");
+}
+
+#[test]
 fn each_error_has_its_text_and_code() {
     let ground = Ground::new(false);
     let (address, links) = (&*ground.address, ground.links.to_str().unwrap());
     let send = ["link", "send", "--name", "alice", "--peer", "bob", address];
     let recv = ["link", "recv", "--name", "bob"];
     for (arguments, code, words) in [
-        ([&send[..], &[]].concat(), 1, "mkdir -m 700"),
-        ([&send[..], &["--volatile", "--dir", links]].concat(), 1, "cannot be used with"),
-        ([&send[..], &["--volatile", "--exactly-once"]].concat(), 1, "give --dir"),
-        ([&send[..], &["--dir", links, "--exactly-once"]].concat(), 1, "give --in"),
+        ([&send[..], &[]].concat(), 2, "mkdir -m 700"),
+        ([&send[..], &["--volatile", "--dir", links]].concat(), 2, "cannot be used with"),
+        ([&send[..], &["--volatile", "--exactly-once"]].concat(), 2, "give --dir"),
+        ([&send[..], &["--dir", links, "--exactly-once"]].concat(), 2, "give --in"),
         ([&send[..], &["--dir", "/nowhere/at/all"]].concat(), 1, "mkdir -m 700"),
-        ([&send[..], &["--dir", links, "--ring", "5000"]].concat(), 1, "--ring is 5000"),
+        ([&send[..], &["--dir", links, "--ring", "5000"]].concat(), 2, "--ring is 5000"),
         (
             [&send[..], &["--dir", links, "--token-file", "/nowhere"]].concat(),
             1,
             "--token-file /nowhere",
         ),
         ([&send[..], &["--volatile", "--timeout", "10ms"]].concat(), 3, "no peer attached"),
-        ([&recv[..], &["--volatile", "tcp:127.0.0.1:0"]].concat(), 1, "--allow-anonymous"),
+        ([&recv[..], &["--volatile", "tcp:127.0.0.1:0"]].concat(), 2, "--allow-anonymous"),
         (
             [&recv[..], &["--volatile", "--allow-anonymous", "tcp:0.0.0.0:0"]].concat(),
             3,
@@ -218,8 +230,8 @@ fn each_error_has_its_text_and_code() {
             3,
             "no peer attached",
         ),
-        ([&recv[..], &["--volatile", "--exactly-once", address]].concat(), 1, "give --dir"),
-        (vec!["link", "recv"], 1, "--name"),
+        ([&recv[..], &["--volatile", "--exactly-once", address]].concat(), 2, "give --dir"),
+        (vec!["link", "recv"], 2, "--name"),
         (vec!["link", "reset"], 2, "--name"),
     ] {
         let (found, printed) = fails(&arguments);
@@ -229,6 +241,12 @@ fn each_error_has_its_text_and_code() {
     let waiting = [&send[..], &["--volatile", "--timeout", "10ms", "--in", &input]].concat();
     let (code, printed) = fails(&waiting);
     assert!(code == 3 && printed.contains("no peer attached"), "{printed}");
+    // The reason of the last attempt is printed once: as its event, or with --quiet at the end.
+    let nowhere = ["link", "send", "--name", "a", "--peer", "b", "--volatile", "unix:/nowhere/x"];
+    for more in [&["--timeout", "50ms"][..], &["--timeout", "50ms", "--quiet"]] {
+        let (code, printed) = fails(&[&nowhere[..], more].concat());
+        assert_eq!((code, printed.matches("/nowhere/x").count()), (3, 1), "{printed}");
+    }
 }
 
 #[test]
@@ -261,8 +279,9 @@ fn link_has_one_owner_at_a_time() {
     let ground = Ground::new(false);
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
-    // The test waits with `inspect`, which never owns the file. A second receiver that started too
-    // early would become the owner, and the first receiver would end as fenced.
+    // The test waits with `inspect`, which never owns the receiver's file. A second receiver that
+    // started too early would become its owner. The first receiver would then lose the file (it is
+    // fenced) and exit.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

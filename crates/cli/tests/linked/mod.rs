@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// system if possible.
 pub struct Ground {
     pub directory: tempfile::TempDir,
-    /// The directory that holds the link files of both ends.
+    /// The directory that holds the link files of sender and receiver.
     pub links: PathBuf,
     pub address: String,
 }
@@ -47,20 +47,21 @@ impl Ground {
         text(&fs::read(self.path(name)).unwrap())
     }
 
-    /// The arguments of a `link send` from the end alice to the end bob, followed by `more`.
+    /// The arguments of the command `link send` with the name alice, which sends to bob, followed
+    /// by `more`.
     pub fn alice<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "send", "--name", "alice", "--peer", "bob", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap()], more].concat()
     }
 
-    /// The arguments of a `link recv` of the end bob, which receives from the end alice, followed
-    /// by `more`.
+    /// The arguments of the command `link recv` with the name bob, which receives from alice,
+    /// followed by `more`.
     pub fn bob<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let own = ["link", "recv", "--name", "bob", "--peer", "alice", &self.address, "--quiet"];
         [&own[..], &["--dir", self.links.to_str().unwrap(), "--allow-anonymous"], more].concat()
     }
 
-    /// The output of `partywall link inspect` for both ends.
+    /// The output of `partywall link inspect` for the link files of sender and receiver.
     pub fn inspected(&self) -> String {
         text(&run(&["link", "inspect", "--dir", self.links.to_str().unwrap()]).stdout)
     }
@@ -71,8 +72,8 @@ impl Ground {
         Running::start(partywall(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// Path of a file that the end with the name `local` keeps. `ending` selects which: `link` is
-    /// the link file.
+    /// Path of a file that the sender or receiver with the name `local` keeps beside the link.
+    /// `ending` is the end of the file's name: `link` selects the link file.
     pub fn file_of(&self, local: &str, ending: &str) -> PathBuf {
         let remote = if local == "alice" { "bob" } else { "alice" };
         let key = partywall_link::Key::new(local, remote, "messages").unwrap();
@@ -87,8 +88,8 @@ impl Ground {
             Running::start(&mut partywall(&self.bob(&[receiving, &["--once"]].concat())));
         let sender =
             partywall(&self.alice(&[&["--in", &input], sending].concat())).spawn().unwrap();
-        // A thread reads the receiver's output while the test waits for the sender, because an
-        // unread pipe would block both processes.
+        // A thread reads the receiver's output while the test waits for the sender. A full pipe
+        // that is not read would block the receiver, and then the sender.
         let receiver = std::thread::spawn(|| receiver.finish());
         let (sender, receiver) = (Running(sender).finish(), receiver.join().unwrap());
         Carried {
@@ -112,7 +113,7 @@ pub struct Carried {
 
 /// A free address, outside the range from which the kernel takes client ports. A client that dials
 /// a free port of that range may connect to itself. Each process uses its own loopback address, so
-/// no other test takes the port between two owners.
+/// no other test takes the port after one process has freed it and before the next one listens.
 fn free_address() -> SocketAddrV4 {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, high | 0x80, middle, low);

@@ -7,20 +7,20 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output,
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A command that runs the program with these arguments.
+/// A command that runs `partywall` with these arguments.
 pub fn partywall(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_partywall"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs the program with these arguments to its end; returns its status and output.
+/// Runs `partywall` with these arguments to its end; returns its status and output.
 pub fn run(arguments: &[&str]) -> Output {
     let child = partywall(arguments).spawn().expect("the program starts");
     Running(child).finish()
 }
 
-/// A process that is killed when the value drops.
+/// A child process, which is killed when this value is dropped.
 pub struct Running(pub Child);
 
 impl Running {

@@ -52,7 +52,7 @@ pub fn signal(process: &Running, name: &str) {
 }
 
 /// Two running proxies: the entry proxy accepts plain sockets, and the exit proxy connects to the
-/// server. The directory holds their socket files.
+/// server. The field `directory` is the directory of their socket files.
 pub struct Pair {
     pub directory: tempfile::TempDir,
     pub entry: Proxy,
@@ -60,7 +60,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts two proxies that carry plain sockets from `listen` to `to`.
+    /// Starts two proxies: the entry proxy accepts plain sockets at `listen`, and the exit proxy
+    /// connects each of them to the server at `to`.
     pub fn start(listen: &str, to: &str, options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let shm = format!("unix:{}/shm.sock", directory.path().display());
@@ -69,13 +70,15 @@ impl Pair {
         Self { directory, entry, exit }
     }
 
-    /// Starts two proxies with a Unix socket at each plain end.
+    /// Starts two proxies : clients connect to the Unix socket `front`, and the exit proxy connects
+    /// to the server at `back`.
     pub fn unix(front: &Path, back: &Path, options: &[&str]) -> Self {
         let plain = |path: &Path| format!("plain:unix:{}", path.display());
         Self::start(&plain(front), &plain(back), options)
     }
 
-    /// Starts two proxies with TCP at each plain end.
+    /// Starts two proxies : clients connect over TCP, and the exit proxy connects to the TCP server
+    /// `to`.
     pub fn tcp(to: &TcpListener, options: &[&str]) -> Self {
         Self::start("tcp:127.0.0.1:0", &address_of(to), options)
     }
@@ -136,7 +139,8 @@ impl Socket for UnixStream {
     }
 }
 
-/// Echoes all bytes until the client closes its writing direction, and then closes the socket.
+/// As a server, echoes all bytes until the client closes its writing direction, and then closes the
+/// socket.
 fn echo(mut socket: impl Socket) {
     let mut back = socket.duplicate();
     // A client may reset the connection, which is no error of the server.
@@ -206,13 +210,14 @@ pub fn exchange(socket: &mut (impl Read + Write), bytes: &[u8]) {
     assert!(back == bytes);
 }
 
-/// Asserts that the socket was reset, and did not end in good order.
+/// Asserts that the connection was reset: a read fails, instead of returning the end of the stream.
 pub fn assert_reset(socket: &mut TcpStream) {
     let read = io::copy(socket, &mut io::sink());
     assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-/// Resets a connection by closing a socket with unread bytes.
+/// Resets a connection: waits until the socket has unread bytes, and closes it, to which Linux
+/// responds with a reset.
 pub fn reset(socket: TcpStream) {
     let count = socket.peek(&mut [0]).expect("a byte to leave unread");
     assert_eq!(count, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that does not read from its connection through two proxies blocks only the writer at
-//! the other end, and no other connection.
+//! Tests the back pressure of two proxies. If a program does not read from its connection, only the
+//! writer at the other end of that connection blocks, and no other connection.
 
 use crate::proxied;
 
@@ -11,8 +11,8 @@ use std::thread;
 
 use proxied::{Pair, pattern};
 
-/// A running pair of proxies with Unix sockets at both plain ends. The kernel buffers of Unix
-/// sockets are small, so writers block soon.
+/// A running pair of proxies between a client and a server with Unix sockets. The kernel buffers of
+/// Unix sockets are small, so writers block soon.
 struct Fixture {
     _directory: tempfile::TempDir,
     _pair: Pair,
@@ -120,6 +120,6 @@ fn unread_connections_with_all_memory_block_no_other() {
     }
 }
 
-/// Number of bytes that exceeds all buffers of a connection: a window, a chunk, and two Unix
-/// sockets.
+/// Number of bytes that exceeds all buffers of a connection: the credit window of its stream, one
+/// chunk that a proxy has read, and the buffers of two Unix sockets.
 const TAKEN_MAX: usize = 4 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two proxies carry all bytes of many connections at once, in both directions.
+//! Tests that two proxies carry all bytes of many connections at once, in both directions.
 
 use crate::proxied;
 
@@ -49,8 +49,8 @@ fn requests_and_replies_of_changing_lengths_are_carried() {
     }
 }
 
-/// Like `exchange`, but reads the echo while it writes, because the bytes exceed all buffers of the
-/// connection.
+/// Writes the bytes and asserts that the server echoes them. Unlike `exchange`, it reads the echo
+/// while it writes, because the bytes may exceed all buffers of the connection.
 fn exchange_at_once(socket: &mut std::net::TcpStream, bytes: &[u8]) {
     let mut writing = socket.try_clone().unwrap();
     let copy = bytes.to_vec();
@@ -80,7 +80,7 @@ fn end_of_one_direction_leaves_the_other_open() {
     answering.join().unwrap();
     assert!(got == answer);
 
-    // In the following connection the server closes its writing direction before the client closes
+    // Input: a connection in which the server closes its writing direction before the client closes
     // its own.
     let mut client = pair.connect();
     let mut server_end = accept(&server);
@@ -159,8 +159,8 @@ fn several_entries_share_one_exit() {
     other.signal("TERM");
     let (code, printed) = other.finish();
     assert_eq!(code, 0);
-    // The first line of counters may be printed before the client connects, so only the table is
-    // sure to count the client.
+    // The first line of counters may be printed before the client connects. Only the table that the
+    // proxy prints at its end is sure to count the client.
     assert!(printed.contains(" open, ") && printed.contains(" from plain, "), "{printed}");
     let table = printed.lines().find(|line| line.starts_with("connections")).expect("a table");
     assert!(table.contains(" 1 (0 still open, 1 at most)"), "{printed}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! If a proxy is killed, its connections are reset. After a signal it drains them first. A proxy
-//! that is started again carries later connections.
+//! Tests how a proxy ends. If it is killed, its connections are reset. After SIGTERM it waits for
+//! their ends first. A proxy that is started again carries later connections.
 
 use crate::program;
 use crate::proxied;
@@ -21,7 +21,7 @@ fn killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     for client in &mut clients {
         exchange(client, b"before");
     }
-    // One connection has bytes in flight when the proxy is killed.
+    // Input: one connection has bytes in flight when the exit proxy is killed.
     let mut busy = clients[0].try_clone().unwrap();
     let busy = thread::spawn(move || while busy.write_all(&[7; 65_536]).is_ok() {});
     pair.exit.process.0.kill().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `redis-benchmark`, which reaches a Redis server through two proxies, finds no error.
+//! Tests that `redis-benchmark`, which reaches a Redis server through two proxies, finds no error.
 //!
 //! The test is skipped with a message if redis-server or redis-benchmark is not installed.
 

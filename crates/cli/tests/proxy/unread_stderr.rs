@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A proxy whose stderr is full and not read continues to carry connections, and still ends after
-//! SIGTERM.
+//! Tests that a proxy whose stderr is full and not read continues to carry connections, and still
+//! ends after SIGTERM.
 
 use crate::program;
 use crate::proxied;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the checks of this crate never panic: for any bytes that a peer may send or store,
-//! they return a value or a violation.
+//! Tests that the checks of `partywall_layout` never panic: for any bytes that a peer may send or
+//! store, they return a value or the rule that is broken.
 //!
 //! A random number generator with a fixed seed makes the same cases in each run; the fuzz targets
 //! in `fuzz/` explore more.
@@ -125,8 +125,8 @@ fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
     assert!(accepted > 0, "some changes keep the rules");
 }
 
-/// Asserts that the parts of a region that the check accepted do not overlap and lie within the
-/// region.
+/// Asserts that the parts of a region do not overlap and lie within the region: control page,
+/// record ring, release ring and slab. `Geometry::check` has accepted the region.
 fn assert_fits(geometry: &Geometry) {
     let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
     assert!(geometry.ring_offset >= CONTROL_OFFSET + PAGE_BYTES);
@@ -179,8 +179,8 @@ fn damaged_images_do_not_panic() {
     let images: Vec<_> = golden::images().into_iter().chain(hostile::images()).collect();
     for case in 0..CASES as usize {
         let image = &images[case % images.len()];
-        // Only every 16th case damages a long socket stream: it is mostly payload, which no check
-        // reads.
+        // To save time, only every 16th case damages a socket stream of more than 8 KiB: it is
+        // mostly payload, which no check reads.
         if image.bytes.len() > 8192 && case % 16 != 0 {
             continue;
         }

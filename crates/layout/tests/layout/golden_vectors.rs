@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the golden vectors, the valid images in the specification's folder, are those that
-//! the generator makes. For each vector, the reader returns the content that its row of INDEX.md
-//! states.
+//! Tests that the golden vectors, the valid images in the specification's folder, equal those that
+//! the module `vectors::golden` makes. For each vector, the reader returns the content that its row
+//! of INDEX.md states.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

@@ -34,7 +34,7 @@ fn every_image_is_refused_with_its_code() {
             }
         }
     }
-    // The rules with the codes 8, 9 and 10 are about words of the control page and the release
+    // The violations with the codes 8, 9 and 10 concern words of the control page and the release
     // ring. No image contains these words.
     let all: BTreeSet<u32> = (1..=15).filter(|code| !(8..=10).contains(code)).collect();
     assert_eq!(codes, all, "each violation has an image");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that link files are read as their table in the specification says. No change of a single
-//! byte makes a reader accept an older owner record, state or consumed record.
+//! Tests that each link file in `spec/links` is read as its row in INDEX.md says. No change of a
+//! single byte makes a reader accept an older owner record, state or consumed record.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -53,8 +53,8 @@ fn file_name_is_hash_of_names_and_lengths() {
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// Checks the `pages` of a link file. Returns the header, owner, state and consumed position that a
-/// process would use if it opened the file now.
+/// Checks the `pages` of a link file. Returns the image of the file: the header, owner record,
+/// state record and consumed position that a process would use if it opened the file now.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }
@@ -99,8 +99,8 @@ fn killed_update_leaves_previous_image() {
         next
     };
     let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
-    // The owner stores the `since` word first, and then the words of the consumed record, of which
-    // the seal is the last.
+    // A process that consumes messages stores the word `since` of the control page first. Then it
+    // stores the words of the consumed record, of which the seal is the last.
     let since = place + 40..place + 48;
     assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
     for words in 0..5 {

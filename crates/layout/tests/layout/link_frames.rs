@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that link frames are read as their table in the specification says, and that every change
-//! of a single byte is detected.
+//! Tests that the link frames of the specification are read as their rows in INDEX.md say, and that
+//! every change of a single byte is detected.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that link records are read as their table in the specification says, and that a record
-//! with one changed byte is refused.
+//! Tests that the link records of the specification are read as their rows in INDEX.md say, and
+//! that a record with one changed byte is refused.
 #![forbid(unsafe_code)]
 
 use crate::vectors;
@@ -63,9 +63,9 @@ fn record_with_changed_byte_is_refused() {
         for at in 0..usize::try_from(whole.wire_bytes()).unwrap() {
             for other in 0..=255 {
                 let byte = std::mem::replace(&mut bytes[at], other);
-                // If the first word is 0, there is no record at this position. Changing one byte
-                // can make this word 0 only at the first four positions, where its other bytes are
-                // 0.
+                // If the first word of a record is 0, there is no record at its position. The
+                // change of one byte makes this word 0 only in records at the first four positions
+                // of the ring. In these records the other bytes of the word are 0.
                 let is_nothing = bytes[..8] == [0; 8] && image.from < 256;
                 assert_eq!(check(&bytes).is_ok(), other == byte || is_nothing, "byte {at}");
                 bytes[at] = byte;
@@ -82,8 +82,8 @@ fn tag_is_never_zero() {
     assert_eq!(tag(0x0000_0001_0000_0002), 3);
 }
 
-/// Rule: a compact record that is valid but for the tag of another stream is refused. An earlier
-/// stream may have left such a record in the slot.
+/// Input: a compact record that is valid except for its tag, which belongs to another stream. An
+/// earlier stream may have left such a record in the ring. Expected: it is refused.
 #[test]
 fn compact_record_of_other_tag_is_refused() {
     let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of this crate's checks against golden vectors (valid images), hostile images (invalid
-//! ones) and arbitrary bytes.
+//! Tests of the checks of `partywall_layout` against golden vectors (valid images), hostile images
+//! (invalid ones) and arbitrary bytes.
 
 #[allow(dead_code, reason = "the example that makes the vectors uses the rest")]
 #[path = "../vectors/mod.rs"]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the session images, records of one side of a session, are those that the generator
-//! makes. For each image, the reader returns the content that its row of INDEX.md states.
+//! Tests that the session images, records of one side of a session, equal those that the module
+//! `vectors::sessions` makes. For each image, the reader returns the content that its row of
+//! INDEX.md states.
 #![forbid(unsafe_code)]
 
 use crate::vectors;

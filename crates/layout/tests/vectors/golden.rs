@@ -179,8 +179,9 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// Image of a ring with a PAD. Where the next record must begin lies payload of an earlier lap that
-/// looks like a record. The reader must not take it for one.
+/// Image of a ring with a PAD and then a DATA record in the second lap. The place behind this
+/// record held payload of the first lap that looks like a record. The sender has set its first word
+/// to 0, so the reader must find no record there.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     // The payload of the first lap contains the first word of a DATA record at position 4096 + 320,
@@ -265,8 +266,8 @@ fn segments() -> Image {
     )
 }
 
-/// Image of a channel whose first segment has number 2, and whose records name a stream, which
-/// means nothing there.
+/// Image of a channel whose first segment has number 2, and whose records have a stream number,
+/// which a channel ignores.
 fn segment_gap() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     ring.stream = 9;
@@ -363,8 +364,8 @@ fn control() -> Image {
 
 fn control_skipped() -> Image {
     let unknown = [200, 2, 12, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    // The frame that announces a segment, as a later version might send it: longer than in this
-    // version.
+    // The frame on the control socket that announces a segment, as a later version of the protocol
+    // might send it: longer than in this version.
     let longer = [2, 1, 12, 0, 2, 0, 0, 0, 0xee, 0xee, 0xee, 0xee];
     let bytes =
         [&unknown[..], ControlSegment::new(1).as_bytes(), &[255, 0, 4, 0], &longer].concat();

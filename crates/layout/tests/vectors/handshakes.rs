@@ -34,14 +34,14 @@ The command `cargo run -p partywall-layout --example vectors -- --handshakes spe
 these files. SPEC.md, section 10, says how to read them.
 ";
 
-/// Returns all transcripts, in the order of their rows in the index.
+/// Returns all transcripts of handshakes, in the order of their rows in INDEX.md.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = acceptor::scripts();
     scripts.extend(connector::scripts());
     scripts
 }
 
-/// Writes the transcripts and their index into the folder `directory`.
+/// Writes the transcripts of handshakes, and their INDEX.md, into the folder `directory`.
 pub fn write(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut index = format!("{PREFACE}\n| file | outcome | what it shows |\n|---|---|---|\n");
@@ -54,11 +54,11 @@ pub fn write(directory: &Path) -> io::Result<()> {
     fs::write(directory.join("INDEX.md"), index)
 }
 
-/// One transcript: its lines, and how the handshake ends at the side under test.
+/// The transcript of one handshake: its lines, and how the handshake ends at the side under test.
 pub struct Script {
-    /// Name of the file, without its ending.
+    /// Name of the transcript's file, without the ending `.txt`.
     pub name: String,
-    /// The rule or case that the transcript shows.
+    /// The rule of SPEC or the case that the transcript shows, as text for its row in the index.
     pub about: &'static str,
     settings: Vec<String>,
     lines: Vec<String>,
@@ -81,25 +81,26 @@ impl Script {
         Self { name, about, settings, lines: Vec::new(), outcome: String::new() }
     }
 
-    /// Sets a value of the side under test.
+    /// Appends a line that sets the `setting` of the side under test to `value`.
     fn set(mut self, setting: &str, value: impl ToString) -> Self {
         self.settings.push(format!("set\t{setting}\t{}", value.to_string()));
         self
     }
 
-    /// The peer sends a frame, with the named descriptors at its first byte.
+    /// Appends a line: the peer sends a frame, with the named descriptors at its first byte.
     fn send(self, frame: &str, bytes: &[u8], descriptors: &str) -> Self {
         let bytes = hex(bytes, &[]);
         self.line(&format!("send\t{frame}\t{bytes}\t{descriptors}"))
     }
 
-    /// The peer sends this HELLO, with a pidfd.
+    /// Appends a line: the peer sends this HELLO, with a pidfd (a descriptor of its process).
     fn send_hello(self, hello: &Hello) -> Self {
         let descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
         self.send("HELLO", Hello { descriptors, ..*hello }.as_bytes(), "pidfd")
     }
 
-    /// The peer offers a region alone, or the region and two doorbells.
+    /// Appends a line: the peer sends an OFFER of a region, alone or with two doorbells (eventfds
+    /// for wake-ups).
     fn send_region(self, has_doorbells: bool) -> Self {
         let (kinds, descriptors) = region_kinds(has_doorbells);
         self.send("OFFER", Offer::shm(REGION_BYTES, kinds).as_bytes(), descriptors)
@@ -119,16 +120,19 @@ impl Script {
         self.send("REJECT", &bytes, "-")
     }
 
-    /// The side under test sends a HELLO with these features and reason.
+    /// Appends a line: the side under test must send a HELLO with these feature bits and this
+    /// reason for the fallback to the socket.
     fn receive_hello(self, features: u64, reason: u32) -> Self {
         let hello =
             Hello { features: U64::new(features), fallback_reason: reason.into(), ..Hello::new() };
-        // Limits, pid and nonce are the side's own, and so is whether it sends a pidfd.
+        // The fields for limits, pid and nonce may have any value, and so may the field that says
+        // whether a pidfd is sent. In the transcript these bytes are wildcards.
         let bytes = hex(hello.as_bytes(), &[32..80, 96..104]);
         self.line(&format!("receive\tHELLO\t{bytes}"))
     }
 
-    /// The side under test offers a region of any size, alone or with two doorbells.
+    /// Appends a line: the side under test must send an OFFER of a region of any size, alone or
+    /// with two doorbells.
     fn receive_region(self, has_doorbells: bool) -> Self {
         let bytes = hex(Offer::shm(0, region_kinds(has_doorbells).0).as_bytes(), from_ref(&SIZE));
         self.line(&format!("receive\tOFFER\t{bytes}"))
@@ -149,18 +153,20 @@ impl Script {
         self
     }
 
-    /// Both sides use shared memory.
+    /// Sets the outcome: both sides use shared memory.
     fn shm(self) -> Self {
         self.ends("shm")
     }
 
-    /// Both sides use the socket, for the reason that the side under test reports.
+    /// Sets the outcome: both sides use the socket, for the reason that the side under test
+    /// reports.
     fn socket(self, reason: u32) -> Self {
         self.ends(&format!("socket\t{reason}"))
     }
 
-    /// The handshake fails with an error number of SPEC 17. The side sends REJECT with `reject`, or
-    /// nothing if that is 0, and hangs up.
+    /// Sets the outcome: the handshake fails with the number `error` of SPEC 17. The side under
+    /// test sends REJECT with the code `reject`, or no REJECT if that is 0, and closes the
+    /// connection.
     fn fails(self, error: u32, reject: u32) -> Self {
         self.ends(&format!("fails\t{error}\t{reject}"))
     }
@@ -170,7 +176,7 @@ impl Script {
         self
     }
 
-    /// The text of the file.
+    /// The text of the transcript's file.
     pub fn text(&self) -> String {
         let mut text = format!("# {}\n", self.about);
         for line in self.settings.iter().chain(&self.lines) {
@@ -181,7 +187,8 @@ impl Script {
     }
 }
 
-/// The HELLO of the peer in each transcript. The peer can use both transports.
+/// The HELLO that the peer sends, unless a transcript sends another. The peer can use both
+/// transports.
 fn hello() -> Hello {
     Hello {
         features: U64::new(BOTH),
@@ -195,7 +202,8 @@ fn hello() -> Hello {
     }
 }
 
-/// A HELLO like [`hello`], but with other features and a reason.
+/// A HELLO like [`hello`], but with these feature bits and this reason for the fallback to the
+/// socket.
 fn hello_with(features: u64, reason: u32) -> Hello {
     Hello { features: U64::new(features), fallback_reason: reason.into(), ..hello() }
 }
@@ -212,7 +220,8 @@ fn ready_socket(reason: u32) -> Ready {
     Ready::new(TRANSPORT_SOCKET, reason)
 }
 
-/// A frame of a later version: longer than its fields.
+/// Lengthens a frame, as a later version of the protocol may: bytes follow the fields of this
+/// version.
 fn longer(frame: &[u8]) -> Vec<u8> {
     let mut bytes = [frame, &[0xee; 24]].concat();
     let length = u32::try_from(bytes.len()).unwrap();
@@ -220,7 +229,8 @@ fn longer(frame: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Bytes as hexadecimal digits, those in a `free` range as two dots.
+/// Bytes as hexadecimal digits, those in a `free` range as two dots each, because the side under
+/// test may choose them.
 fn hex(bytes: &[u8], free: &[Range<usize>]) -> String {
     let mut text = String::new();
     for (index, byte) in bytes.iter().enumerate() {
@@ -233,9 +243,9 @@ fn hex(bytes: &[u8], free: &[Range<usize>]) -> String {
     text
 }
 
-/// Place of the region's size in OFFER.
+/// Offsets in the frame OFFER of the bytes that hold the region's size.
 const SIZE: Range<usize> = 32..40;
-/// Features of a peer that can use both transports.
+/// Feature bits in the HELLO of a peer that can use both shared memory and the socket.
 const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
-/// Size in bytes of the peer's region.
+/// Size in bytes of the region that the peer offers in a transcript.
 const REGION_BYTES: u64 = 64 << 10;

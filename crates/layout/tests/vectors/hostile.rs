@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hostile images: bytes of a peer, or of a region, that every implementation must refuse, each
-//! with the code of the rule that it breaks.
+//! The hostile images: bytes that a peer sent, or that are in its region. Every implementation must
+//! refuse each image with the code of the rule that it breaks.
 //!
 //! Each image breaks one rule and no other.
 
@@ -412,7 +412,7 @@ fn frame(name: &str, about: &'static str, bytes: &[u8]) -> Image {
     image(&format!("frame-{name}"), "frame", 0, 15, about, bytes.to_vec())
 }
 
-/// Image of a ring with this `list` of records. Their headers are valid, but one of the records
+/// Image of a ring with the records of `list`. Their headers are valid, but one of the records
 /// breaks the rule `code`.
 fn records(name: &str, code: u32, about: &'static str, list: &[(Kind, Vec<u8>)]) -> Image {
     let mut ring = RingWriter::new(RING_BYTES);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images of the first two pages of a region, as a tool reads them (SPEC 3.4), and their reader.
+//! Images of the first two pages of a region, as inspecting tools such as `partywall inspect` read
+//! them (SPEC 3.4), and a reader for these images.
 //!
-//! A hostile owner's texts and numbers are no violation, so their images are golden vectors: the
-//! expected line is what a tool may print. Only pages that are no region are refused.
+//! Texts and numbers that the region's hostile owner wrote are no violation, so their images are
+//! golden vectors: the expected line is what a tool may print. Only pages that are no region are
+//! refused.
 
 use super::{Image, PEER_BLOCKS_MAX, RING_BYTES, SESSION};
 use partywall_layout::hello::{ROLE_ACCEPTOR, SERVICE_SESSION};
@@ -17,7 +19,7 @@ use partywall_layout::{Geometry, RegionHeader, Violation};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// Returns the images that a tool must understand.
+/// Returns the images that a tool such as `partywall inspect` must understand.
 pub fn golden() -> Vec<Image> {
     let texts = "address=\"unix:/run/app.sock\" program=\"/usr/bin/app\"";
     let numbers = "pid=4242 role=1 kind=1 service=2 created=1700000000000000000";
@@ -82,7 +84,8 @@ pub fn golden() -> Vec<Image> {
     ]
 }
 
-/// Returns the images that are no region, so that a tool refuses them.
+/// Returns images that are not the pages of a region, so that a tool such as `partywall inspect`
+/// must refuse them.
 pub fn hostile() -> Vec<Image> {
     let refused = |name: &str, about, bytes: Vec<u8>| Image {
         name: format!("identity-{name}.bin"),
@@ -104,7 +107,8 @@ pub fn hostile() -> Vec<Image> {
     ]
 }
 
-/// Reads an image as a tool does; the returned line has no text that could harm a terminal.
+/// Reads an image as a tool does. The returned line contains no control characters, which could
+/// harm a terminal.
 pub fn read(bytes: &[u8]) -> Result<String, Violation> {
     let identity = RegionIdentity::read(bytes)?;
     Ok(format!(
@@ -131,7 +135,8 @@ pub fn read(bytes: &[u8]) -> Result<String, Violation> {
 struct Pages(Vec<u8>);
 
 impl Pages {
-    /// The pages of an acceptor's region that says nothing of its owner, after `tamper`.
+    /// The pages of an acceptor's region whose identity fields are empty. The function `tamper` has
+    /// changed the header.
     fn new(tamper: impl Fn(&mut RegionHeader)) -> Self {
         let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 64 << 10).unwrap();
         let mut header = geometry.header(SESSION, 4242, ROLE_ACCEPTOR);
@@ -141,7 +146,8 @@ impl Pages {
         pages
     }
 
-    /// The pages with a value in each field of the identity, and some counters.
+    /// The first two pages of a region with a value in each field that describes its owner, and
+    /// with some counters.
     fn of_app() -> Self {
         let mut pages = Self::new(|header| {
             header.service = SERVICE_SESSION.into();
@@ -159,7 +165,8 @@ impl Pages {
         pages
     }
 
-    /// Stores a text at byte `offset` of the region, as an owner may that keeps no rule.
+    /// Stores a text at byte `offset` of the region, without a check of its length or content. A
+    /// hostile owner may store any text.
     fn text(&mut self, offset: u64, text: &[u8]) {
         let mut stored = IdentityText::new("");
         stored.text[..text.len()].copy_from_slice(text);

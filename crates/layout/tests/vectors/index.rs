@@ -11,18 +11,19 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// One row of the table in an `INDEX.md`: an image and the result that its reader must return.
+/// One row of the table in an `INDEX.md`: an image and the result that a reader of this image must
+/// return.
 #[derive(Debug)]
 pub struct Row {
     /// Name of the file that contains the row's image.
     pub name: String,
-    /// The kind of the file's content, which says how to read the file.
+    /// The kind of the row's image, such as `frame` or `ring`, which says how to read the file.
     pub kind: String,
-    /// Position in the ring at which the reader begins, if the image is a ring or a link record; 0
-    /// otherwise.
+    /// Position in the ring at which the reader begins, if the image is a ring or one record of a
+    /// link's ring; 0 otherwise.
     pub from: u64,
-    /// The expected result of the reader: the line that states the content, or the number of the
-    /// broken rule.
+    /// The expected result of reading the image: the line that states its content, or the number of
+    /// the broken rule.
     pub expected: String,
 }
 

@@ -108,7 +108,8 @@ fn decision_line(decision: &DecisionFields) -> String {
     format!("decision={kind}:{of}:{from}..{to}:{at}/{digest}")
 }
 
-/// The fields with which a frame describes one end of a link, each with a different value.
+/// The fields with which a frame such as ATTACH describes one end of a link, each with a different
+/// value.
 fn side() -> SideFields {
     SideFields {
         nonce: 0x0102_0304_0506_0708.into(),
@@ -147,7 +148,8 @@ fn side() -> SideFields {
     }
 }
 
-/// The fields with which a frame describes one end of a link that has not attached before.
+/// The fields with which a frame such as ATTACH describes one end of a link that has not been
+/// connected before.
 fn new_side() -> SideFields {
     SideFields {
         nonce: 9.into(),

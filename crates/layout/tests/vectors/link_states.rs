@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! States of links: one with every field set, and states with contradictory fields (SPEC 13.4).
+//! State records of link files: one with every field set, and others with contradictory fields
+//! (SPEC 13.4).
 //!
 //! Each contradictory state breaks one rule; the checksum of the state is right.
 
@@ -162,7 +163,8 @@ fn of_skips_and_deliveries() -> Vec<Image> {
     ]
 }
 
-/// Image of a link file in which `change` has made the newest state contradictory.
+/// Image of a link file in which `change` has made the newest state record contradictory, with a
+/// right checksum.
 fn contradiction(
     name: &'static str,
     about: &'static str,

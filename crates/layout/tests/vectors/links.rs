@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of links: those that a reader must understand, and those that it must refuse, each with
-//! the number of the rule that it breaks (SPEC 13.7).
+//! Link files, in which the ends of a link store its messages: those that a reader must understand,
+//! and those that it must refuse, each with the number of the rule that it breaks (SPEC 13.7).
 //!
 //! Each invalid file breaks one rule and no other; its checksums are right, unless the broken rule
 //! is the one about a checksum.
@@ -135,8 +135,9 @@ impl Maker {
         self.put(consumed_offset(sequence), record.as_bytes());
     }
 
-    /// Sets the `since` word of the consumed record with this `sequence` number. The word says that
-    /// `bytes` more bytes were consumed after that record, up to a position with this `digest`.
+    /// Sets the `since` word that belongs to the consumed record with this `sequence` number. The
+    /// word says that `bytes` more bytes were consumed after that record. The position up to which
+    /// they were consumed has this `digest`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
@@ -190,8 +191,8 @@ fn closing() -> Closing {
     }
 }
 
-/// Returns the owner record of an owner that has left the file and has described its last contents
-/// by `closing`.
+/// Returns the owner record of an owner that has left the file and has stored `closing`, the
+/// description of the file's last contents.
 fn closed(closing: Closing) -> OwnerRecord {
     OwnerRecord { closing, ..owner(3, 1, 1) }.sealed()
 }
@@ -325,8 +326,9 @@ fn damaged() -> Vec<Image> {
         bad(name, code, about, maker)
     };
     let mut rolled_back = Maker::used();
-    // The seal of the newest state slot gets the sequence number that an interrupted update would
-    // leave there. But its checksum still fits the body, so this is damage.
+    // The seal of the newest state slot gets the sequence number of the older state in that slot,
+    // as an interrupted update would leave it. But its checksum fits the new body, which no
+    // interrupted update leaves, so this is damage.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

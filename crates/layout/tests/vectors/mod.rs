@@ -64,7 +64,7 @@ pub struct Image {
     /// The expected result of the reader: the line that states the content, or the number of the
     /// broken rule.
     pub expected: String,
-    /// The rule or case that the image shows.
+    /// The rule of SPEC or the case that the image shows, as text for its row in INDEX.md.
     pub about: &'static str,
     /// The bytes of the image's file.
     pub bytes: Vec<u8>,

@@ -20,14 +20,15 @@ use partywall_layout::{
 };
 use zerocopy::FromBytes;
 
-/// The longest message that the reader accepts, in bytes.
+/// The longest message, in bytes, that the reader of test images accepts.
 pub const MESSAGE_MAX: u64 = 64 << 10;
-/// Maximum memory that the reader counts as mapped, in bytes: the region and two grains. More
-/// breaks a rule.
+/// Maximum memory that the reader counts as mapped, in bytes: the region and two segments of
+/// `GRAIN_BYTES`, the unit of segment sizes. A peer that announces more breaks a rule.
 pub const MAP_MAX: u64 = REGION_BYTES + 2 * GRAIN_BYTES;
 /// Maximum number of segments that the reader counts as mapped at the same time.
 pub const SEGMENTS_MAX: usize = 2;
-/// Numbers of the segments whose descriptors count as arrived, because an image contains none.
+/// Numbers of the segments whose descriptors the reader counts as arrived. An image is only bytes,
+/// so it can contain no descriptor.
 pub const DESCRIPTORS: [u32; 2] = [1, 2];
 /// The longest payload of a record on a socket in bytes (SPEC 8.2).
 pub const SOCKET_PAYLOAD_MAX: u32 = 65_536;
@@ -153,8 +154,8 @@ fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
     }
 }
 
-/// Reads a ring of a session. The session's state machine decides which record a stream allows
-/// when, so the reader checks only headers and the bodies of BLOBs.
+/// Reads a ring of a session. Only `session_reader` knows which record a stream allows when, so
+/// this function checks only headers and the bodies of BLOBs.
 fn session(image: &[u8], from: u64) -> Result<String, Violation> {
     let size = RingSize::new(image.len() as u64).unwrap();
     let mut channel = Channel::new();

@@ -2,9 +2,9 @@
 //! A reader of session images: the receiving rules of SPEC 11 for one direction, applied to plain
 //! bytes.
 //!
-//! The reader is the acceptor of SPEC 10. Its application has opened stream 2 and sent one message
-//! of cost 128 on it, accepts every stream, and takes no message. So the reader itself writes no
-//! record on which the rules below depend.
+//! The reader plays the acceptor that SPEC 10 describes. Its application has opened stream 2 and
+//! sent one message of cost 128 (bytes of credit) on it. It accepts every stream of the peer, and
+//! takes no message. So the reader itself writes no record on which the rules below depend.
 
 use super::reader::{SOCKET_PAYLOAD_MAX, bad, text_or_sum, unexpected, word};
 use partywall_layout::record_ring::footprint;
@@ -15,11 +15,11 @@ use partywall_layout::{BlobBody, Kind, Position, RecordHeader, RingSize, Violati
 use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
-/// The longest message that the reader accepts, in bytes.
+/// The longest message, in bytes, that the reader of session images accepts.
 const MESSAGE_MAX: u64 = 1 << 20;
-/// The credit that each stream has when it is opened, in bytes.
+/// The credit in bytes that the sender of each stream has when the stream is opened.
 const WINDOW: u64 = 1000;
-/// Maximum number of streams of the peer that may be open at the same time.
+/// Maximum number of streams of the peer that the reader of session images allows at the same time.
 const STREAMS_MAX: u32 = 4;
 /// The number of the stream that the reader's own application has opened, and the cost of the
 /// message that the application has sent on that stream.
@@ -76,11 +76,11 @@ struct Stream {
     is_peers: bool,
     is_receiving: bool,
     is_sending: bool,
-    /// Cost of the messages that this side sent on the stream. The field `credited` says how much
-    /// of that cost the peer has credited.
+    /// Cost, in bytes of credit, of the messages that this side sent on the stream. The field
+    /// `credited` says how much of that cost the peer has returned as credit.
     sent: u64,
     credited: u64,
-    /// Cost of the messages that arrived on the stream.
+    /// Cost, in bytes of credit, of the messages that arrived on the stream.
     arrived: u64,
     /// The announced length and the bytes received so far of the stream's message that arrives in
     /// fragments; `None` if no such message is unfinished.

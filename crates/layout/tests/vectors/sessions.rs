@@ -46,7 +46,8 @@ struct Sequence {
     expected: String,
     about: &'static str,
     records: Vec<(Kind, u32, Vec<u8>)>,
-    /// Length in bytes of a BLOB's body on a socket; the message follows.
+    /// Length in bytes of the body of the sequence's BLOB on a socket. There, the message that the
+    /// BLOB announces follows the record.
     blob_bytes: usize,
 }
 

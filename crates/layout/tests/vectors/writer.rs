@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sender that keeps the rules of SPEC 4.5 and 8, for images: it writes records into plain bytes.
+//! A sender that makes the bytes of test images: it writes records into plain bytes, by the rules
+//! of SPEC 4.5 and 8.
 //!
 //! The sender does not check whether the ring has room, because the images are small.
 
@@ -17,7 +18,7 @@ pub struct RingWriter {
     published: Position,
     tail: Position,
     first_word: u64,
-    /// Stream number that the following records get.
+    /// Stream number in the header of each record that is appended from now on.
     pub stream: u32,
 }
 
@@ -31,7 +32,7 @@ impl RingWriter {
     }
 
     /// Appends a record to the open batch. If the record does not fit between the tail and the end
-    /// of the ring, a PAD precedes it.
+    /// of the ring, a PAD record that fills this space precedes it.
     pub fn append(&mut self, kind: Kind, payload: &[u8]) {
         let until_end = self.size.until_end(self.tail);
         if footprint(payload.len() as u64) > until_end {
@@ -59,7 +60,7 @@ impl RingWriter {
         self.publish();
     }
 
-    /// Position in the ring at which the next record is appended.
+    /// Position in the ring (a byte count that never wraps) at which the next record is appended.
     pub fn tail(&self) -> u64 {
         self.tail.0
     }
@@ -92,7 +93,7 @@ impl RingWriter {
 pub struct SocketWriter {
     /// All bytes that were written to the socket so far.
     pub stream: Vec<u8>,
-    /// Stream number that the following records get.
+    /// Stream number in the header of each record that is sent from now on.
     pub stream_number: u32,
     position: u64,
 }
@@ -129,7 +130,7 @@ pub fn segment(number: u32, size: u64) -> Vec<u8> {
     SegmentBody { number, zero, size: U64::new(size) }.as_bytes().to_vec()
 }
 
-/// The payload of a first fragment: the message's `total` length, then `bytes`.
+/// The payload of a message's first fragment: the message's `total` length in bytes, then `bytes`.
 pub fn first(total: u64, bytes: &[u8]) -> Vec<u8> {
     let mut payload = total.to_le_bytes().to_vec();
     payload.extend_from_slice(bytes);

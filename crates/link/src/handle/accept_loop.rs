@@ -23,7 +23,6 @@ use crate::drive::{MonitorGuard, Source};
 use crate::end::refuse;
 use crate::handle::greeting::{Greeting, Unfit};
 use crate::protocol::frame::Refusal;
-use crate::status::Transport;
 use partywall::Address;
 use partywall_wait::deadline_after;
 
@@ -143,11 +142,9 @@ impl ServerShared {
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
-                    // The text of this refusal names the link file and its owner, which a client on
-                    // another host must not learn.
-                    Refusal::Busy(_) if greeting.transport() == Transport::Tcp => {
-                        Refusal::Busy(BUSY.to_owned())
-                    }
+                    // The text of this refusal names the link file and its owner, which concern
+                    // only the server and its operator.
+                    Refusal::Busy(_) => Refusal::Busy(BUSY.to_owned()),
                     refusal => refusal,
                 };
                 refuse(&greeting.socket, nonce, refusal);
@@ -212,8 +209,8 @@ impl ServerState {
     }
 }
 
-/// Text of the refusal for a client on another host whose link cannot be opened. It names no file
-/// or process; the server's `last_refusal` does.
+/// Text of the refusal for a client whose link cannot be opened. It names no file or process; the
+/// server's `last_refusal` does.
 const BUSY: &str = "the server cannot open this link at the moment";
 /// Maximum number of connections that a listener accepts at once, before other sockets of the group
 /// are handled.

@@ -85,6 +85,8 @@ pub(super) struct ServerState {
     pub(super) last_refusal: Option<String>,
     /// Reason why the last link for which a client was admitted could not be opened.
     pub(super) open_error: Option<OpenError>,
+    /// Whether the server is closed or dropped, so that no link may be opened any more.
+    pub(super) is_stopped: bool,
 }
 
 impl Entered for ServerState {}
@@ -264,7 +266,10 @@ impl ServerShared {
     /// Ends all listeners and handshakes, and returns the links, which stay open.
     fn stop(&self) -> Vec<Arc<Endpoint>> {
         let (listeners, greetings, links) = {
+            // A link that another thread is opening now is waited for, and closed with the others.
+            let _none_opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
             let mut state = self.monitor.lock();
+            state.is_stopped = true;
             let greetings = std::mem::take(&mut state.greetings);
             let listeners = std::mem::take(&mut state.listeners);
             (listeners, greetings, std::mem::take(&mut state.links))
@@ -378,6 +383,9 @@ impl ServerShared {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let state = self.monitor.lock();
+            if state.is_stopped {
+                return Err(OpenError::Closed);
+            }
             if let Some(link) = state.links.get(&key) {
                 return Ok(Arc::clone(link));
             }
@@ -411,6 +419,7 @@ impl ServerState {
             refused: 0,
             last_refusal: None,
             open_error: None,
+            is_stopped: false,
         }
     }
 }

@@ -46,6 +46,9 @@ pub enum Event {
     /// The link file of this end was last owned before a reboot, and was not closed in good order.
     /// Messages that this end had received and acknowledged may come again.
     RepeatPossible,
+    /// This end had a link file before in this boot, and it is gone: a new file begins empty. What
+    /// the former file kept is lost.
+    FileReplaced,
 }
 
 impl Event {
@@ -74,6 +77,9 @@ impl fmt::Display for Event {
             ),
             Self::RepeatPossible => f.write_str(
                 "the file is of another boot and was not closed whole: acknowledged messages may come again",
+            ),
+            Self::FileReplaced => f.write_str(
+                "the file that this link had in this boot was removed: a new one begins empty",
             ),
         }
     }

@@ -129,7 +129,7 @@ impl LinkState {
     /// Fails if the store is damaged.
     pub(crate) fn open(parts: StoreParts) -> Result<Self, Damage> {
         let StoreParts { provenance, state, consumed, ring_size, ring, slab, .. } = parts;
-        let StoreParts { inline_max, export, is_adopted, .. } = parts;
+        let StoreParts { inline_max, export, is_adopted, is_replaced, .. } = parts;
         let found = *state.state();
         let stream = StreamId::new(found.sending_stream.get());
         let retained = match stream {
@@ -169,6 +169,9 @@ impl LinkState {
         if is_adopted {
             link.push_event(Event::LossPossible);
             link.push_event(Event::RepeatPossible);
+        }
+        if is_replaced {
+            link.push_event(Event::FileReplaced);
         }
         Ok(link)
     }

@@ -24,6 +24,14 @@ pub struct Directory {
     list: Mutex<List>,
 }
 
+/// The boot in which a link had a file, according to `links.list`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    Never,
+    ThisBoot,
+    OtherBoot,
+}
+
 impl Directory {
     /// Opens and checks an existing directory.
     ///
@@ -51,7 +59,7 @@ impl Directory {
         self.kept.path()
     }
 
-    /// The names of the directory's link files: those of 16 hexadecimal digits and `.link`.
+    /// The names that end like that of a link file, in order. Foreign files may have such a name.
     pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed = |source| StorageError::System {
             path: self.path().to_owned(),
@@ -61,7 +69,7 @@ impl Directory {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.path()).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            names.extend(name.into_string().ok().filter(|name| is_link_file(name)));
+            names.extend(name.into_string().ok().filter(|name| name.ends_with(FILE_NAME_END)));
         }
         names.sort();
         Ok(names)
@@ -112,16 +120,31 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether `links.list` says that the link of `key` had a file in another boot than `boot`.
-    pub(crate) fn was_listed_before(
-        &self,
-        key: &Key,
-        boot: [u8; 16],
-    ) -> Result<bool, StorageError> {
+    /// Whether `links.list` says that the link of `key` had a file, in the boot `boot` or in
+    /// another.
+    pub(crate) fn listed(&self, key: &Key, boot: [u8; 16]) -> Result<Listed, StorageError> {
         let mut list = self.list();
-        let Some((file, _)) = self.open_file(LIST_NAME, false)? else { return Ok(false) };
-        list.refresh(&file).map_err(|source| self.list_failed("reading", source))?;
-        Ok(list.boot(key.hash()).is_some_and(|listed| listed != u128::from_be_bytes(boot)))
+        self.refresh(&mut list)?;
+        Ok(match list.boot(key.hash()) {
+            None => Listed::Never,
+            Some(listed) if listed == u128::from_be_bytes(boot) => Listed::ThisBoot,
+            Some(_) => Listed::OtherBoot,
+        })
+    }
+
+    /// The names of the link files that `links.list` has, in order, whether they are there or not.
+    pub(crate) fn listed_names(&self) -> Result<Vec<String>, StorageError> {
+        let mut list = self.list();
+        self.refresh(&mut list)?;
+        let mut names: Vec<_> =
+            list.names().map(|hash| format!("{hash:016x}{FILE_NAME_END}")).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn refresh(&self, list: &mut List) -> Result<(), StorageError> {
+        let Some((file, _)) = self.open_file(LIST_NAME, false)? else { return Ok(()) };
+        list.refresh(&file).map_err(|source| self.list_failed("reading", source))
     }
 
     /// Appends a line to `links.list`: the link of `key` has a file in the boot `boot`. When this
@@ -191,7 +214,8 @@ fn is_no_file(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ELOOP | ENXIO | ENODEV))
 }
 
-fn is_link_file(name: &str) -> bool {
+/// Whether `name` may be that of a link's file: 16 hexadecimal digits and `.link`.
+pub(crate) fn is_link_file(name: &str) -> bool {
     name.strip_suffix(FILE_NAME_END).is_some_and(|hash| {
         hash.len() == HASH_DIGITS
             && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

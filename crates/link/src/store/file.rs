@@ -38,8 +38,9 @@ use partywall_sys::persistent_file::{FileStat, reopen_read_only};
 use partywall_sys::{FileMap, Instance, UnnamedFile};
 use zerocopy::IntoBytes;
 
-use super::directory::Directory;
+use super::directory::{Directory, Listed};
 use super::error::StorageError;
+use super::evidence::Evidence;
 use super::key::Key;
 use super::owner::{self, Attempt, Ownership};
 use super::reboot::{AfterReboot, cut, examine};
@@ -86,6 +87,11 @@ pub struct OwnFile {
     /// Whether this owner or an earlier one adopted the file after another boot with only what it
     /// proves, and no application has been told.
     pub is_adopted: bool,
+    /// Whether this process made the file, although the link had a file before in this boot.
+    pub is_replaced: bool,
+    /// What the file proved when this owner adopted it after another boot; `None` if this owner had
+    /// to adopt nothing.
+    pub evidence: Option<Box<Evidence>>,
 }
 
 /// The memory of a link file, cut at the offsets that its geometry gives.
@@ -143,14 +149,33 @@ impl OwnFile {
         policy: AfterReboot,
     ) -> Result<Self, StorageError> {
         let path = directory.file_path(&key.file_name());
-        let own = Instance::of_self().map_err(|source| system(&path, "/proc", source))?;
-        let opening = Opening { directory, key, path: &path, own, policy };
-        let (file, stat) = opening.found_or_made(sizes)?;
-        let (ownership, image) = opening.own(file, stat)?;
-        Self::mapped(ownership, image).map_err(|source| system(&path, "mapping", source))
+        let opening = Opening::new(directory, key, &path, policy)?;
+        let (file, stat, is_replaced) = opening.found_or_made(sizes)?;
+        Ok(Self { is_replaced, ..opening.open(file, stat)? })
     }
 
-    fn mapped(ownership: Ownership, image: Image) -> io::Result<Self> {
+    /// Opens the file like [`open_after`](Self::open_after), but creates none: `None` if there is
+    /// no file of `key`.
+    ///
+    /// # Errors
+    ///
+    /// See [`StorageError`]; a file that is refused was not changed.
+    pub fn open_existing(
+        directory: &Directory,
+        key: &Key,
+        policy: AfterReboot,
+    ) -> Result<Option<Self>, StorageError> {
+        let path = directory.file_path(&key.file_name());
+        let opening = Opening::new(directory, key, &path, policy)?;
+        let found = directory.open_file(&key.file_name(), true)?;
+        found.map(|(file, stat)| opening.open(file, stat)).transpose()
+    }
+
+    fn mapped(
+        ownership: Ownership,
+        image: Image,
+        evidence: Option<Box<Evidence>>,
+    ) -> io::Result<Self> {
         let (incarnation, is_adopted) = (ownership.incarnation(), ownership.is_adopted());
         let geometry = image.geometry;
         let map = FileMap::writable(ownership.file().as_fd(), size(geometry.file_bytes))?;
@@ -169,6 +194,8 @@ impl OwnFile {
             slab,
             handle,
             is_adopted,
+            is_replaced: false,
+            evidence,
             image: Box::new(image),
         })
     }
@@ -244,34 +271,60 @@ struct Opening<'a> {
     policy: AfterReboot,
 }
 
-impl Opening<'_> {
+impl<'a> Opening<'a> {
+    fn new(
+        directory: &'a Directory,
+        key: &'a Key,
+        path: &'a Path,
+        policy: AfterReboot,
+    ) -> Result<Self, StorageError> {
+        let own = Instance::of_self().map_err(|source| system(path, "/proc", source))?;
+        Ok(Self { directory, key, path, own, policy })
+    }
+
+    /// Makes this process the owner of the open file, and maps it.
+    fn open(&self, file: File, stat: FileStat) -> Result<OwnFile, StorageError> {
+        let (ownership, image, evidence) = self.own(file, stat)?;
+        let mapped = OwnFile::mapped(ownership, image, evidence);
+        mapped.map_err(|source| system(self.path, "mapping", source))
+    }
+
     /// Opens the link file, or creates it if the directory has none. If `links.list` names a file
-    /// of an earlier boot that is now missing, the new file counts as adopted.
-    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat), StorageError> {
+    /// of an earlier boot that is now missing, the new file counts as adopted. Also returns whether
+    /// a file of this boot is missing, in whose place this process has made the new one.
+    fn found_or_made(&self, sizes: Sizes) -> Result<(File, FileStat, bool), StorageError> {
         let name = self.key.file_name();
+        let mut is_replaced = false;
         for _ in 0..ATTEMPTS_MAX {
             if let Some((file, stat)) = self.directory.open_file(&name, true)? {
-                return Ok((file, stat));
+                return Ok((file, stat, is_replaced));
             }
-            let is_missing = self.directory.was_listed_before(self.key, self.own.boot_id)?;
+            let listed = self.directory.listed(self.key, self.own.boot_id)?;
+            let is_missing = listed == Listed::OtherBoot;
             if is_missing && self.policy == AfterReboot::Refuse {
                 return Err(StorageError::Missing { path: self.path.to_owned() });
             }
             // If another process names its link file first, the next round of the loop opens that
             // file.
-            self.directory.name(&made(self.directory, self.key, sizes, is_missing)?, &name)?;
+            let made = made(self.directory, self.key, sizes, is_missing)?;
+            is_replaced = self.directory.name(&made, &name)? && listed == Listed::ThisBoot;
         }
         Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }
 
-    /// Checks the file and makes this process its owner.
-    fn own(&self, mut file: File, stat: FileStat) -> Result<(Ownership, Image), StorageError> {
+    /// Checks the file and makes this process its owner. Also returns what an adopted file proved,
+    /// found while no other process could become the owner.
+    fn own(&self, mut file: File, stat: FileStat) -> Result<Owned, StorageError> {
         let deadline = Instant::now() + OPENING_MAX;
         loop {
             let image = last_image(&file, stat, self.key, self.path)?;
-            let prepare = |file: &File| self.prepare(file, &image);
+            let mut evidence = None;
+            let prepare = |file: &File| {
+                evidence = self.prepare(file, &image)?;
+                Ok(evidence.is_some())
+            };
             file = match owner::follow(file, &image.owner, &self.own, self.path, prepare)? {
-                Attempt::Taken(ownership) => return Ok((ownership, image)),
+                Attempt::Taken(ownership) => return Ok((ownership, image, evidence)),
                 Attempt::Again(file) => file,
                 Attempt::Opening(file) => {
                     std::thread::sleep(OPENING_PAUSE);
@@ -286,14 +339,14 @@ impl Opening<'_> {
 
     /// Prepares a file before this process becomes its owner, while no other process can become its
     /// owner. Applies the policy if the file was last owned before a reboot, and adds the file to
-    /// `links.list`. Returns whether the file is adopted.
-    fn prepare(&self, file: &File, image: &Image) -> Result<bool, StorageError> {
+    /// `links.list`. Returns what the file proves if it is adopted.
+    fn prepare(&self, file: &File, image: &Image) -> Result<Option<Box<Evidence>>, StorageError> {
         let failed = |what| move |source| system(self.path, what, source);
         let is_new = image.owner.incarnation.get() == 0;
         if !is_new && image.owner.boot_id == self.own.boot_id {
-            return Ok(false);
+            return Ok(None);
         }
-        let mut is_adopted = false;
+        let mut adopted = None;
         if !is_new && !seeded_fault("link_other_boot_believed") {
             let evidence = examine(file, image).map_err(failed("mapping"))?;
             let must_refuse = self.policy == AfterReboot::Refuse || evidence.damage.is_some();
@@ -301,15 +354,18 @@ impl Opening<'_> {
                 let path = self.path.to_owned();
                 return Err(StorageError::OtherBoot { path, evidence: Box::new(evidence) });
             }
-            is_adopted = !evidence.is_whole;
-            if is_adopted {
+            if !evidence.is_whole {
                 cut(file, &evidence).map_err(failed("writing"))?;
+                adopted = Some(Box::new(evidence));
             }
         }
         self.directory.list_link(self.key, self.own.boot_id)?;
-        Ok(is_adopted)
+        Ok(adopted)
     }
 }
+
+/// The ownership of a link file, its last contents, and what an adopted file proved.
+type Owned = (Ownership, Image, Option<Box<Evidence>>);
 
 /// Makes a link file without a name. If `is_adopted`, its first owner tells the application that
 /// messages may be lost.

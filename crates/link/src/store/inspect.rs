@@ -23,8 +23,9 @@ use partywall_layout::link::{
     Consumed, FileFault, Image, LINK_CONTROL_OFFSET, LinkGeometry, Report, StateImage,
 };
 use partywall_sys::persistent_file::FileStat;
+use partywall_sys::process::open_to_read;
 
-use super::directory::Directory;
+use super::directory::{Directory, is_link_file};
 use super::error::StorageError;
 use super::file::read_pages;
 use super::key::Key;
@@ -192,7 +193,8 @@ pub struct MemorySizes {
     pub slab: u64,
 }
 
-/// Inspects all link files in a directory, in the order of their file names.
+/// Inspects all link files in a directory, in the order of their file names. Every other file whose
+/// name ends in `.link` is among them, with the reason why it is refused.
 ///
 /// # Errors
 ///
@@ -200,8 +202,45 @@ pub struct MemorySizes {
 /// is in its [`Found`].
 pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
     let directory = Directory::open(directory)?;
-    let names = directory.files()?;
-    Ok(names.iter().filter_map(|name| inspect_file(&directory, name, None)).collect())
+    let found = |name: &String| match is_link_file(name) {
+        true => inspect_named(&directory, name, None),
+        // No link has a file of this name, so the file is foreign, or was renamed.
+        false => inspect_path(&directory.file_path(name), Name::OfLink).ok(),
+    };
+    Ok(directory.files()?.iter().filter_map(found).collect())
+}
+
+/// Inspects one file, whatever its name: that of a link, or a copy of it.
+///
+/// # Errors
+///
+/// [`StorageError`] if the file cannot be opened. Its fault, if it has one, is in [`Found`].
+pub fn inspect_file(path: &Path) -> Result<Found, StorageError> {
+    inspect_path(path, Name::Any)
+}
+
+fn inspect_path(path: &Path, name: Name) -> Result<Found, StorageError> {
+    let opening = |cause| StorageError::System { path: path.to_owned(), what: "opening", cause };
+    let file = open_to_read(path).map_err(opening)?;
+    let stat = FileStat::of(&file).map_err(opening)?;
+    let (inspection, key) =
+        (inspect_open_file(&file, stat, None, path, name), key_of_any_layout(&file, stat));
+    Ok(Found { path: path.to_owned(), key, inspection })
+}
+
+/// The paths of the link files that are listed in `directory` and missing there, in order: they
+/// were removed, or lost in a reboot. The list keeps a link whose file was removed on purpose.
+///
+/// # Errors
+///
+/// [`StorageError`] if the directory is unfit for links, or it or its list is unreadable.
+pub fn missing_files(directory: &Path) -> Result<Vec<PathBuf>, StorageError> {
+    let directory = Directory::open(directory)?;
+    // The list is read first: a file that is made later is not taken for missing.
+    let mut names = directory.listed_names()?;
+    let files = directory.files()?;
+    names.retain(|name| files.binary_search(name).is_err());
+    Ok(names.iter().map(|name| directory.file_path(name)).collect())
 }
 
 /// Inspects the file of one end of a link; `None` if the end has no file.
@@ -211,16 +250,17 @@ pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
 /// The errors of [`inspect`].
 pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, StorageError> {
     let directory = Directory::open(directory)?;
-    Ok(inspect_file(&directory, &key.file_name(), Some(key)))
+    Ok(inspect_named(&directory, &key.file_name(), Some(key)))
 }
 
-fn inspect_file(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
+fn inspect_named(directory: &Directory, name: &str, key: Option<&Key>) -> Option<Found> {
     let path = directory.file_path(name);
     let (inspection, key) = match directory.open_file(name, false) {
         Ok(None) => return None,
-        Ok(Some((file, stat))) => {
-            (inspect_open_file(&file, stat, key, &path), key_of_any_layout(&file, stat))
-        }
+        Ok(Some((file, stat))) => (
+            inspect_open_file(&file, stat, key, &path, Name::OfLink),
+            key_of_any_layout(&file, stat),
+        ),
         Err(error) => (Err(error), None),
     };
     Some(Found { path, key, inspection })
@@ -238,6 +278,7 @@ fn inspect_open_file(
     stat: FileStat,
     key: Option<&Key>,
     path: &Path,
+    name: Name,
 ) -> Result<Box<Inspection>, StorageError> {
     let system =
         |what| move |source| StorageError::System { path: path.to_owned(), what, cause: source };
@@ -251,7 +292,7 @@ fn inspect_open_file(
             }
             Ok(image) => {
                 let status = owner::status(file, &image.owner).map_err(system("a lock"))?;
-                return snapshot(&image, status, path).map(Box::new);
+                return snapshot(&image, status, path, name).map(Box::new);
             }
             Err(found) if pages == seen => {
                 fault = found;
@@ -276,12 +317,25 @@ fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     Ok(u64::from_le_bytes(seal) == found.record.seal.get())
 }
 
-fn snapshot(image: &Image, status: OwnerState, path: &Path) -> Result<Inspection, StorageError> {
+/// Whether an inspected file has to have the name that belongs to its link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Any,
+    OfLink,
+}
+
+fn snapshot(
+    image: &Image,
+    status: OwnerState,
+    path: &Path,
+    name: Name,
+) -> Result<Inspection, StorageError> {
     let [local, remote, link] = image.header.names();
     let no_name =
         |_| StorageError::File { path: path.to_owned(), fault: FileFault::Name { which: "local" } };
     let key = Key::new(local, remote, link).map_err(no_name)?;
-    if path.file_name().is_none_or(|name| name != key.file_name().as_str()) {
+    let is_named = path.file_name().is_some_and(|name| name == key.file_name().as_str());
+    if name == Name::OfLink && !is_named {
         // The header names another link: an operator renamed the file, so no owner would open it
         // under this name.
         return Err(StorageError::File { path: path.to_owned(), fault: FileFault::OtherLink });

@@ -60,6 +60,11 @@ impl List {
         self.boots.get(&name).copied()
     }
 
+    /// The hashes of all links in the list.
+    pub(super) fn names(&self) -> impl Iterator<Item = u64> {
+        self.boots.keys().copied()
+    }
+
     /// Appends a line to the list. When this function returns, the line is on the disk.
     pub(super) fn append(&mut self, mut file: &File, name: u64, boot: u128) -> io::Result<()> {
         // Two processes may fill up the same torn line at the same time. The line of the second

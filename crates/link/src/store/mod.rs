@@ -56,7 +56,7 @@ pub use evidence::Evidence;
 pub use file::{FileHandle, OwnFile, Sizes};
 pub use inspect::{
     Found, Inspection, MemorySizes, Owner, OwnerStatus, PreviousStream, QuarantineSnapshot,
-    ReportSnapshot, inspect, inspect_link,
+    ReportSnapshot, inspect, inspect_file, inspect_link, missing_files,
 };
 pub use key::{Key, KeyError};
 pub use reboot::AfterReboot;
@@ -90,6 +90,9 @@ pub(crate) struct StoreParts {
     /// Whether the store was adopted after another boot with only what it proves, and no
     /// application has been told.
     pub is_adopted: bool,
+    /// Whether this process made the store's file, although the link had a file before in this
+    /// boot.
+    pub is_replaced: bool,
 }
 
 /// The parts of a store by which a peer can map and read it: a source of descriptors, and words
@@ -129,6 +132,7 @@ impl StoreParts {
             slab: file.slab,
             inline_max,
             is_adopted: file.is_adopted,
+            is_replaced: file.is_replaced,
         }
     }
 
@@ -151,6 +155,7 @@ impl StoreParts {
             inline_max,
             export: None,
             is_adopted: false,
+            is_replaced: false,
         })
     }
 
@@ -181,6 +186,7 @@ impl StoreParts {
             inline_max,
             export: Some(Export { control, source: ExportSource::Descriptor(descriptor) }),
             is_adopted: false,
+            is_replaced: false,
         })
     }
 }

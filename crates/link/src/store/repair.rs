@@ -57,7 +57,7 @@ use super::directory::Directory;
 use super::durable::DurableState;
 use super::error::StorageError;
 use super::evidence::Evidence;
-use super::file::{OwnFile, Sizes};
+use super::file::OwnFile;
 use super::inspect::{QuarantineSnapshot, inspect_link};
 use super::key::Key;
 use super::reboot::AfterReboot;
@@ -195,20 +195,21 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 /// # Errors
 /// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
-    let (mut taken, evidence) = match Taken::over(directory, key) {
+    // A real adoption examines the file and takes it over in one step. If the file was examined
+    // first, another process could adopt and change it before the second step.
+    let policy = if is_real { AfterReboot::AdoptProven } else { AfterReboot::Refuse };
+    let mut taken = match Taken::over_after(directory, key, policy) {
         Err(RepairError::File(StorageError::OtherBoot { path, evidence }))
-            if evidence.damage.is_none() =>
+            if evidence.damage.is_none() && !is_real =>
         {
-            if !is_real {
-                let quarantine = inspect_link(directory, key)?
-                    .and_then(|found| found.inspection.ok()?.quarantine);
-                let (evidence, forgotten) = (Some(*evidence), None);
-                return Ok(Adopted { path, evidence, quarantine, forgotten, needs_reset: false });
-            }
-            (Taken::over_after(directory, key, AfterReboot::AdoptProven)?, Some(*evidence))
+            let quarantine =
+                inspect_link(directory, key)?.and_then(|found| found.inspection.ok()?.quarantine);
+            let (evidence, forgotten) = (Some(*evidence), None);
+            return Ok(Adopted { path, evidence, quarantine, forgotten, needs_reset: false });
         }
-        taken => (taken?, None),
+        taken => taken?,
     };
+    let evidence = taken.evidence.take().map(|evidence| *evidence);
     let quarantine = taken.quarantine();
     if quarantine.is_none() && evidence.is_none() {
         return Err(RepairError::NotQuarantined { path: taken.path });
@@ -241,6 +242,8 @@ struct Taken {
     consumed: ConsumedSlots,
     durable: DurableState,
     retained: Option<Retained>,
+    /// What the file proved, if it had to be adopted after another boot.
+    evidence: Option<Box<Evidence>>,
 }
 
 impl Taken {
@@ -251,13 +254,12 @@ impl Taken {
     /// Takes over the file of `key`. The policy says what to do if it was last owned in another
     /// boot.
     fn over_after(directory: &Path, key: &Key, policy: AfterReboot) -> Result<Self, RepairError> {
-        let found = inspect_link(directory, key)?;
-        let found =
-            found.ok_or_else(|| RepairError::Missing { path: directory.join(key.file_name()) })?;
+        let missing = || RepairError::Missing { path: directory.join(key.file_name()) };
+        let found = inspect_link(directory, key)?.ok_or_else(missing)?;
         let path = found.path;
-        let of = found.inspection?.sizes;
-        let sizes = Sizes { ring: of.ring, entries: of.release_ring / 8, slab: of.slab };
-        let file = OwnFile::open_after(&Directory::open(directory)?, key, sizes, policy)?;
+        found.inspection?;
+        let file = OwnFile::open_existing(&Directory::open(directory)?, key, policy)?;
+        let file = file.ok_or_else(missing)?;
         let state = *file.state.state();
         let damaged = |words: String| RepairError::Damaged { path: path.clone(), words };
         let retained = match StreamId::new(state.sending_stream.get()) {
@@ -280,7 +282,8 @@ impl Taken {
         durable.acked_offset = recover(durable.acked_offset, prepared, |_| {
             prepared.map(|prepared| prepared.acked_offset.position)
         });
-        Ok(Self { path, state: file.state, consumed: file.consumed, durable, retained })
+        let (state, consumed, evidence) = (file.state, file.consumed, file.evidence);
+        Ok(Self { path, state, consumed, durable, retained, evidence })
     }
 
     fn quarantine(&self) -> Option<QuarantineSnapshot> {

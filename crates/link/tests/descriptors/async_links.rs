@@ -26,8 +26,8 @@ fn no_descriptor_and_no_task_is_left() {
                 let echoes = tokio::spawn(async move { echo(&served, 1).await });
                 link.recv().await.unwrap().unwrap().ack().unwrap();
                 echoes.await.unwrap();
-                // The rounds differ in how they end: by closing the link, by dropping the link, or
-                // by dropping the whole runtime.
+                // The test makes links in several rounds. The first rounds close each link, the
+                // next rounds drop it, and the last rounds drop the server and client too.
                 match round / grounds.len() {
                     0 => link.close().await.unwrap(),
                     1 => drop(link),

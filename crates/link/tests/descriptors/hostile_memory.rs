@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// A seeded fault: makes the descriptors that the attacker passes on in place of `[memory,
+/// A function that makes the descriptors which the attacker passes on in place of `[memory,
 /// doorbell]`.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
@@ -53,8 +53,8 @@ fn file(directory: &Path, bytes: u64) -> OwnedFd {
     file.into()
 }
 
-/// A seeded fault: a copy of the memory with one bit changed in the part that identifies the
-/// memory's owner.
+/// The attacker's descriptor of a copy of the memory, with one bit changed in the part that
+/// identifies the memory's owner.
 fn altered(memory: OwnedFd, directory: &Path) -> OwnedFd {
     use std::os::unix::fs::FileExt;
     let (memory, copy) = (File::from(memory), tempfile::tempfile_in(directory).unwrap());
@@ -121,8 +121,8 @@ fn is_over_the_socket(link: &Link) -> bool {
 fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
-    // The first kind of fault runs twice: its first run creates the descriptors that the process
-    // keeps until it ends. So only later runs compare counts.
+    // The first kind of fault runs twice, because its first run creates the descriptors that the
+    // process keeps until it ends. So only later runs compare counts of descriptors.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);
@@ -166,7 +166,8 @@ fn messages_flow_whatever_descriptors_come() {
     }
 }
 
-/// Rule: needless notifications of a doorbell cost its owner no more than a check. A blocked thread
+/// Rule: needless notifications of a doorbell cost its owner no more than a check of its links. The
+/// test notifies the server's doorbell repeatedly. The server's thread, blocked in a receive call,
 /// still wakes at its deadline, and receives the next message.
 #[test]
 fn needless_notifications_change_nothing() {

@@ -19,8 +19,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Locks out the other tests of this executable while one test counts descriptors, because the
-/// other tests would change the count.
+/// Locks out the other tests of this executable while one test counts descriptors, because they
+/// open and close descriptors too.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -17,7 +17,8 @@ use support_link::{
     DIRECTORY, SIZES, directory, file, inspection_of, key, open, place, set_this_boot,
 };
 
-/// One row of `spec/links/INDEX.md`: a file image, and whether it must be accepted or refused.
+/// One row of the table `spec/links/INDEX.md`: the image of a link file, and whether an opener must
+/// accept or refuse the file.
 struct Row {
     name: String,
     size: u64,
@@ -157,8 +158,8 @@ fn a_file_for_which_there_is_no_room_is_not_made() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// The role of the child process: it fills a small tmpfs in a mount namespace of its own, and then
-/// uses its link file.
+/// The role of the child process of `a_full_tmpfs_is_an_error_and_never_a_signal`: it fills a small
+/// tmpfs in a mount namespace of its own, and then writes every page of its link file.
 #[test]
 fn in_a_small_file_system() {
     let Some(directory) = variable(DIRECTORY) else { return };

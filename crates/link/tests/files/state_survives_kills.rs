@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at any instant during commits leaves a complete committed state, never
-//! older than the last commit that it confirmed. The same holds for its acked offset.
+//! A process that is killed at any instant while it commits states to its link file leaves a
+//! complete state there. The state is never older than the last one that the process logged as
+//! committed. The same holds for its acked offset.
 
 use crate::support_link;
 
@@ -15,13 +16,13 @@ use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
-/// Minimum number of commits that the child processes make before the test ends. After this many,
-/// the kills have hit many different stores of a commit.
+/// Minimum number of states that the child processes commit to the link file before the test ends.
+/// A commit is several stores; after this many commits the kills have hit many different ones.
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
-/// The role of the child process: it commits without end, and logs the number of each completed
-/// commit, until the test kills it.
+/// The role of the child process: it commits states and acked offsets to the link file without end,
+/// until the test kills it. It logs the number of each completed commit.
 #[test]
 fn committer() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -44,7 +45,7 @@ fn committer() {
     }
 }
 
-/// Input: a state image in which every part contains `number`.
+/// Input: a state image (the state that a link file stores) in which every part contains `number`.
 fn numbered(number: u64) -> StateImage {
     let report = Report {
         kind: 1.into(),
@@ -79,8 +80,9 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Checks the file of a killed process against its log. Returns the number of the last state that
-/// the process had committed.
+/// Checks the link file of a killed process against the log of its commits: each committed value is
+/// complete, and none is older than the last logged one. Returns the number of the state in the
+/// file.
 fn judge(own: &OwnFile, log: &fs::File) -> u64 {
     let state = own.state.state();
     let number = state.epoch.get();
@@ -129,8 +131,8 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
         }
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
-            // Rule: an inspection without a lock, while the child process commits, finds a complete
-            // state too.
+            // Rule: the test's process, which reads the link file without its lock while the child
+            // process commits, finds a complete state too.
             inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();

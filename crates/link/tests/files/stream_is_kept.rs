@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A message that the sender has appended and may still keep.
+/// A message that the model test's sender has appended to its stream and may still keep.
 #[derive(Clone, Debug)]
 struct Sent {
     end: Position,

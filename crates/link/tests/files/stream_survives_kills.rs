@@ -187,9 +187,10 @@ impl World {
         self.retained().publish();
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
-        // The store that publishes the batch changes the word at `begin`: the first word of the
-        // batch's first record, or of the PAD before that record. Before it, the first words of the
-        // further records are stored, and a zero behind them.
+        // A reader finds no record of the batch until its first word is stored: the word at
+        // `begin`, of the first record or of the PAD before that record. So the sender stores this
+        // word last. Before that it stores the first words of the further records, and a zero
+        // behind the last record.
         let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
         let word = |image: &Image, at: u64| {
@@ -231,8 +232,9 @@ impl World {
         self.image = after;
     }
 
-    /// A step: the sender prepares ring memory, as it does after it has notified the peer. By that
-    /// time the peer may have acknowledged everything. The zeroing must not destroy a kept message.
+    /// A step: the sender zeroes ring memory for its next records (`prepare`), as it does after it
+    /// has notified the peer. By that time the peer may have acknowledged everything. The zeroing
+    /// must not destroy a kept message.
     fn prepare(&mut self) {
         if self.random.below(2) == 0 {
             let tail = self.retained().tail();
@@ -337,7 +339,7 @@ fn former_stream_never_comes_back() {
     let (first, next) = (State::new(1), State::new(2));
     let mut retained = Retained::empty(ring, image.size(), slab, first.stream);
     for number in 0..4 {
-        // The first record has a prefix, and the tag in that prefix identifies the stream.
+        // The first record has a prefix, and the tag in that prefix identifies the former stream.
         retained.append_compact(&[&message(number, 10)], None).unwrap();
         retained.publish();
     }
@@ -351,16 +353,16 @@ fn former_stream_never_comes_back() {
     World::expect(&memory.image(), next, &[]);
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
-    // A seeded fault: a compact record of the former stream lies directly after the first record of
-    // the new stream, as if nothing had been zeroed. It counts as damage, never as a message.
+    // Input: a compact record of the former stream lies directly after the first record of the new
+    // stream, as if nothing had been zeroed. It counts as damage, never as a message.
     let mut image = memory.image();
     image.ring[64..128].copy_from_slice(&before.ring[64..128]);
     assert!(image.found(next).is_err());
 }
 
-/// Input: a dropped reservation has overwritten part of a freed record, at the offset where the
-/// next stream begins. Rule: whichever of the two streams the state names, the next owner finds
-/// that stream undamaged.
+/// Input: a reservation (room for a message) was filled and dropped without being published. So it
+/// has overwritten part of a freed record, at the offset where the next stream begins. Rule: the
+/// next owner finds the old or the new stream undamaged, whichever one the link file's state names.
 #[test]
 fn half_a_record_is_not_left_where_the_next_stream_begins() {
     let image = Image::zeroed(1024, 64);
@@ -467,9 +469,9 @@ fn no_single_byte_is_damaged_unnoticed() {
             }
         }
         assert!(noticed > 8000, "{noticed}");
-        // The one exception that `found.rs` names: at the positions 0, 64, 128 and 192, the first
-        // word of a record has only one byte that is not 0. If that byte becomes 0, the record
-        // counts as the end of the stream.
+        // Each damaged byte is noticed, with the one exception that `found.rs` names. At the
+        // positions 0, 64, 128 and 192, the first word of a record has only one byte that is not 0.
+        // If that byte becomes 0, the record counts as the end of the stream.
         assert!(
             taken_for_the_end
                 .iter()

@@ -24,8 +24,8 @@ fn timeout(round: u64) -> usize {
     usize::try_from(round * 7 % 5).unwrap()
 }
 
-/// Receives a message by futures that are dropped and made anew until one of them returns a
-/// message.
+/// Receives a message by futures of `recv` that are dropped after a few scheduler turns and made
+/// anew, until one of them returns a message.
 async fn recv(link: &Link) -> Message {
     let mut round = 0;
     loop {
@@ -98,7 +98,8 @@ fn send_future_that_is_dropped_sent_nothing() {
                 next += 1;
                 turns(timeout(next)).await;
             }
-            // The receiver may find one more message next, or the end of the sender's stream.
+            // The last send future of the client may have been dropped after its message was sent.
+            // So the receiver may find one more message next, or the end of the client's stream.
             if let Some(Ok(Some(last))) = for_turns(50, served.recv()).await {
                 last.ack().unwrap();
                 next += 1;
@@ -140,8 +141,8 @@ fn reply_future_that_is_dropped_neither_sent_nor_acked() {
             served.wait_acked().await.unwrap();
             dropped
         });
-        // The receiver takes no answer until the replying end has had time to fill the ring with
-        // answers.
+        // The client sends requests, and the server's end replies to each. The client receives no
+        // reply until the server's end has had time to fill its ring with replies.
         turns(2000).await;
         for n in 0..500 {
             let answer = receiver.recv().await.unwrap().unwrap();
@@ -230,15 +231,16 @@ fn close_future_that_is_dropped_closes_at_once() {
         let link = client.connect(&*ground.address(), "bob", "orders").unwrap();
         let (sender, _receiver) = link.split();
         sender.send(b"kept").await.unwrap();
-        // `close` cannot finish, because the message cannot go out: the client has no peer yet.
+        // `close` cannot finish: it waits until the message is sent, and the client has no server
+        // to attach to yet.
         assert!(for_turns(20, sender.link().close()).await.is_none());
         assert!(sender.send(b"too late").await.is_err());
         let server = server(&ground, config());
         let served = server.open("alice", "orders").unwrap();
         served.send(b"kept, too").await.unwrap();
         assert!(for_turns(20, served.close()).await.is_none());
-        // After the dropped `close` futures, both ends can be opened again immediately, with the
-        // messages that they keep.
+        // After the dropped `close` futures, the server and the client can open the link again
+        // immediately, with the messages that each keeps.
         let served = server.open("alice", "orders").unwrap();
         let link = client.connect(server.local_address(), "bob", "orders").unwrap();
         assert_eq!(served.recv().await.unwrap().unwrap(), b"kept");
@@ -262,8 +264,8 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         (client, link)
     };
     let _served = asleep.block_on(within(stuck_server.accept())).unwrap();
-    // From this point on no thread drives the server, so the socket from the client to the server
-    // fills up.
+    // From this point on no thread receives for the server, because its runtime does not run. So
+    // the socket from the client to the server fills up.
     awake.block_on(within(async {
         while !matches!(link.try_send(&[1; 8192]), Err(TrySendError::Full)) {}
         let closes = tokio::spawn(link.close());
@@ -289,8 +291,8 @@ fn slow_close_delays_no_other_link_and_leaves_no_thread() {
         closes.abort();
         assert!(closes.await.unwrap_err().is_cancelled());
     }));
-    // If the blocking thread of the dropped `close` were still running, dropping the runtime would
-    // wait for that thread.
+    // A dropped `close` must leave no thread behind. If the blocking thread that it started were
+    // still running, dropping the runtime would wait for that thread.
     let (ended, is_over) = mpsc::channel();
     std::thread::spawn(move || {
         drop((client, awake));

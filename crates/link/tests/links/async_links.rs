@@ -27,7 +27,8 @@ fn messages_go_both_ways_over_each_wire() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             let task = tokio::spawn(async move {
                 echo(&served, 500).await;
-                // After the echo, the server's end sends messages too, without being asked.
+                // The server's end has sent the client's 500 messages back (`echo`). It then sends
+                // messages that reply to none.
                 for n in 0..500 {
                     served.send(&message(n, 100)).await.unwrap();
                 }
@@ -105,18 +106,21 @@ fn links_beyond_one_turn_are_reported_at_once() {
         for n in 0..LINKS {
             links.push(client.connect(server.local_address(), "bob", &n.to_string()).unwrap());
             let end = server.accept().await.unwrap();
-            // Each task returns its handle and acknowledges nothing: an acknowledgement or a
-            // dropped handle would wake the group's task once more.
+            // Each task on the server's runtime receives one message, and returns the handle of its
+            // link. It does not acknowledge the message: an acknowledgement or a dropped handle
+            // would wake the task that polls the server's group once more.
             tasks.spawn(async move { (end.recv().await.map(drop), end) });
         }
         for link in &links {
             link.wait_attached().await.unwrap();
         }
-        // Yields often enough that each task on the server's runtime waits for a message.
+        // The test's task yields often enough that each task on the server's runtime begins to wait
+        // for its message.
         turns(10).await;
         (server, links, tasks)
     }));
-    // The server's runtime does not run while the client sends, so no task drives the server.
+    // The server's runtime does not run while the client sends, so no task polls for the server's
+    // links.
     for link in &links {
         link.try_send(b"hello").unwrap();
     }
@@ -149,8 +153,8 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
             let receiving = Arc::clone(&link);
             let receives = tokio::spawn(async move {
                 let back = loop {
-                    // Each dropped server has finished its stream, which returns `None`; the last
-                    // server answers with a message.
+                    // Each dropped server has ended its stream of messages, and `recv` returns
+                    // `None` at each such end. The last server sends a message.
                     if let Some(back) = receiving.recv().await.unwrap() {
                         break back;
                     }
@@ -218,8 +222,8 @@ fn many_tasks_send_and_receive_over_one_link() {
     const TASKS: u64 = 8;
     on_runtimes(|| async {
         let ground = Ground::new(Via::SharedMemory, false);
-        // The delivery is at most once: otherwise one task's acknowledgement would cover messages
-        // that other tasks received.
+        // The link delivers at most once, so each message is acknowledged as it is received.
+        // Otherwise the acknowledgement by one task would cover messages that other tasks received.
         let config = config().delivery(Delivery::AtMostOnce);
         let Ends { server: _server, client: _client, served, link } = ends(&ground, &config);
         let (sender, _receiver) = link.split();
@@ -293,8 +297,8 @@ fn events_report_connections() {
         assert!(matches!(link.next_event().await.unwrap(), Event::Refused { .. }));
         for _ in 0..3 {
             let server = server(&ground, config());
-            // Earlier connection attempts may have failed for another reason; the test skips their
-            // events.
+            // The client's connection attempts before the server existed have failed, some for
+            // another reason than a refusal; the test skips their events.
             while !matches!(link.next_event().await.unwrap(), Event::Attached { .. }) {}
             let served = server.accept().await.unwrap();
             served.wait_attached().await.unwrap();
@@ -310,8 +314,8 @@ fn events_report_connections() {
     });
 }
 
-/// Rule: as in the blocking interface, `recv` returns `None` to each waiting receiver once, after
-/// all messages.
+/// Rule: as in the blocking interface, `recv` returns `None` once, after all messages, when the
+/// peer has closed its end of the link. The client sends one message and closes its end.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     on_runtimes(|| async {

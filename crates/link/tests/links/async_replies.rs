@@ -27,8 +27,8 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
                 let third = served.recv().await.unwrap().unwrap();
                 while served.try_send(&[7; 500]).is_ok() {}
                 let reply = tokio::spawn(async move { first.reply(&[8; 500]).await });
-                // Yields 50 times, so that the reply begins to wait for room: certain on a runtime
-                // of one thread, likely on one of several.
+                // The test's task yields 50 times, so that the replying task begins to wait for
+                // room: certainly on a runtime of one thread, probably on one of several.
                 turns(50).await;
                 match round {
                     0 => {

@@ -57,11 +57,12 @@ fn borrowed_message_without_ack_is_received_again() {
         for (number, len) in LENS.iter().enumerate() {
             link.send(&message(number, *len)).unwrap();
         }
-        // Bytes go out only while a thread uses the sender's link, and this thread uses the
-        // receiver's link.
+        // The sender's bytes reach the socket only while a thread uses the sender's link. This
+        // thread uses the receiver's link, so another one waits on the sender's link.
         let sends = thread::spawn(move || link.wait_acked(soon()));
-        // Input of each round: the index up to which earlier rounds acknowledged messages, and the
-        // index up to which this round acknowledges.
+        // Each round receives all unacknowledged messages, and acknowledges only a part of them.
+        // `from` is the index up to which earlier rounds acknowledged, and `to` the index up to
+        // which this round does.
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
             let mut tokens = Vec::new();
             for (number, len) in LENS.iter().enumerate().skip(from) {
@@ -74,8 +75,8 @@ fn borrowed_message_without_ack_is_received_again() {
             assert!(matches!(again, Err(AckError::Consumed)), "{again:?}");
             receiver.rewind().unwrap();
         }
-        // The last acknowledgement goes out when the receiver waits for a message. The sender then
-        // closes its end.
+        // The receiver sends its last acknowledgement when it makes a receive call. That lets
+        // `wait_acked` in the sender's thread return, and the thread drops the sender's end.
         let none = receiver.try_recv_ref();
         assert!(matches!(none, Err(TryRecvError::Empty) | Ok(None)), "{none:?}");
         let waited = receiver.recv_ref_deadline(Instant::now() + Duration::from_millis(1));
@@ -106,7 +107,8 @@ fn borrowed_and_owned_messages_take_turns() {
                 message_ref.ack().unwrap();
             }
         }
-        // Rule: copies of received messages keep their contents, whatever messages came later.
+        // Rule: copies of received messages (`to_bytes`) keep their contents when later messages
+        // overwrite the link's memory.
         assert!(kept.iter().all(|(number, len, bytes)| *bytes == message(*number, *len)));
     }
 }

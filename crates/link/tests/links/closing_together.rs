@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server or group that is closed leaves link files that are believed after another boot. One
-//! that is dropped leaves files that are refused.
+//! that is dropped leaves files that are refused, until an operator adopts them.
 
 use crate::support_ends;
 
 use partywall_layout::link::{OWNER_OFFSET, OwnerRecord, PAGE_SLOT_STRIDE, Slot};
-use partywall_link::{Client, Config, Group, Link, OpenError, Server, Stopped, StorageError};
+use partywall_link::{
+    Client, Config, Event, Group, Key, Link, LoginAnswer, OpenError, RepairError, Server, Stopped,
+    StorageError, adopt,
+};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Number of links of each end. It is above the number from which the file system is synced as a
-/// whole.
+/// Number of links between the server and the client of each test. It is above the number from
+/// which closing syncs the whole file system instead of each link file.
 const LINKS: usize = 70;
 
 fn config() -> Config {
     Config::default().ring_bytes(4096).slab_bytes(0)
 }
 
-/// Changes all link files of a directory as if their owners were from another boot.
+/// Changes the owner record in each link file of `directory` as if the machine had been rebooted
+/// since the file was used.
 fn reboot(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -51,8 +58,7 @@ fn connected(ground: &Ground, server: &Server, client: &Client) -> Vec<Link> {
         .collect()
 }
 
-/// Whether the file of link `n` is refused because it is of another boot; panics on any other
-/// error.
+/// Whether a link was not opened because its file is of another boot; panics on any other error.
 fn is_refused(opened: Result<Link, OpenError>) -> bool {
     match opened {
         Ok(_) => false,
@@ -74,7 +80,8 @@ fn closed_server_and_group_leave_files_that_are_believed() {
         let message = link.recv_deadline(soon()).unwrap().unwrap();
         assert_eq!(number(&message), n as u64);
         message.ack().unwrap();
-        // Each server's end keeps a message that its client never receives.
+        // For each link, the server keeps a message that its client does not receive before both
+        // are closed.
         link.send(&message_of(n)).unwrap();
     }
     links.iter().for_each(|link| link.wait_acked(soon()).unwrap());
@@ -133,7 +140,8 @@ fn detached_link_is_believed_and_its_peer_does_not_take_it_for_the_end() {
     reboot(&ground.path("client"));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     link.send(b"the rest").unwrap();
-    // If the server had received LEAVE, `recv` would return `None` first.
+    // A detached client must not send LEAVE, the frame that ends its stream of messages. If the
+    // server had received LEAVE, `recv` would return `None` before this message.
     let rest = served.recv_deadline(soon()).unwrap().expect("no end between the parts");
     assert_eq!(*rest, *b"the rest");
     rest.ack().unwrap();
@@ -178,5 +186,106 @@ mod on_tokio {
             kept.ack().unwrap();
             link.detach().await.unwrap();
         });
+    }
+}
+
+/// Input: operators adopt the same refused file at the same time. Expected: the file is adopted
+/// once, and only the adoption that changed the file reports what the file proved.
+#[test]
+fn file_that_is_adopted_twice_at_a_time_proves_its_contents_once() {
+    let key = Key::new("alice", "bob", "orders").unwrap();
+    for _ in 0..ADOPTIONS {
+        let ground = Ground::new(Via::Unix, true);
+        let client = ground.client(config());
+        drop(client.connect(ground.address().as_str(), "bob", "orders").unwrap());
+        drop(client);
+        reboot(&ground.path("client"));
+        let directory = ground.path("client");
+        let (key, directory, both) = (&key, &directory, &Barrier::new(2));
+        let adopted = std::thread::scope(|scope| {
+            let adopting = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    both.wait();
+                    adopt(directory, key, true)
+                })
+            });
+            adopting.map(|adopting| adopting.join().unwrap())
+        });
+        let proofs = adopted.iter().flatten().filter(|adopted| adopted.evidence.is_some()).count();
+        assert_eq!(proofs, 1, "{adopted:?}");
+        for error in adopted.iter().filter_map(|adopted| adopted.as_ref().err()) {
+            let is_expected = matches!(
+                error,
+                RepairError::NotQuarantined { .. }
+                    | RepairError::File(StorageError::Busy { .. } | StorageError::Opening { .. })
+            );
+            assert!(is_expected, "{error}");
+        }
+    }
+}
+
+/// Number of files that two operators adopt at the same time.
+const ADOPTIONS: usize = 30;
+
+/// Input: the server is closed while the application decides about the login of a client. Expected:
+/// the client's link is not opened, so no file is left open or unclosed.
+#[test]
+fn client_that_is_judged_while_the_server_closes_opens_no_link() {
+    let ground = Ground::new(Via::Unix, true);
+    let group = Group::new().unwrap();
+    let (asked, is_asked) = mpsc::channel();
+    let (close, is_closed) = mpsc::channel();
+    let is_closed = Mutex::new(is_closed);
+    let has_answered = Arc::new(AtomicBool::new(false));
+    let answering = Arc::clone(&has_answered);
+    let judging = config().group(&group).on_login(move |_| {
+        asked.send(()).unwrap();
+        is_closed.lock().unwrap().recv_timeout(Duration::from_secs(60)).unwrap();
+        answering.store(true, Ordering::Relaxed);
+        LoginAnswer::Accept(Vec::new())
+    });
+    let server = ground.server(judging);
+    let client = ground.client(config());
+    let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+    let serving = std::thread::spawn(move || {
+        while !has_answered.load(Ordering::Relaxed) {
+            group.poll(Some(Instant::now() + Duration::from_millis(5))).unwrap();
+        }
+    });
+    while is_asked.try_recv().is_err() {
+        let _ = link.wait_attached(Instant::now() + Duration::from_millis(5));
+    }
+    server.close(soon()).unwrap();
+    close.send(()).unwrap();
+    serving.join().unwrap();
+    let files: Vec<_> = fs::read_dir(ground.path("server")).unwrap().flatten().collect();
+    assert!(files.iter().all(|file| file.path().extension().is_none()), "{files:?}");
+}
+
+/// Input: the file of a client's link is refused. Expected: the client learns only that its link
+/// cannot be opened; the server's application gets the reason, with the path of the file.
+#[test]
+fn client_whose_link_cannot_be_opened_learns_no_path() {
+    for via in [Via::Unix, Via::Tcp] {
+        let ground = Ground::new(via, true);
+        let server = ground.server(config());
+        drop((server.open("alice", "orders").unwrap(), server));
+        reboot(&ground.path("server"));
+        let server = ground.server(config());
+        let client = ground.client(config().group(server.group()));
+        let link = client.connect(server.local_address(), "bob", "orders").unwrap();
+        let deadline = soon();
+        let reason = loop {
+            if let Some(Event::Refused { reason }) = link.try_event() {
+                break reason;
+            }
+            assert!(Instant::now() < deadline);
+            server.group().poll(Some(Instant::now() + Duration::from_millis(5))).unwrap();
+        };
+        assert!(reason.contains("cannot open this link") && !reason.contains('/'), "{reason}");
+        let path = ground.path("server").display().to_string();
+        assert!(server.last_refusal().is_some_and(|refusal| refusal.contains(&path)));
+        let Some(error) = server.take_open_error() else { panic!("no error") };
+        assert!(is_refused(Err(error)));
     }
 }

@@ -98,7 +98,8 @@ fn login_reply_reaches_the_client() {
                     _ => false,
                 })
             });
-            // A refused client keeps trying to attach, and keeps the message of its link.
+            // A client that the server refuses keeps trying to attach, and keeps the messages that
+            // the application sends over its link.
             link.send(b"kept").unwrap();
         }
         let link = ground.client(config.clone().login("secret"));
@@ -216,8 +217,9 @@ fn message_above_attempts_max_is_poison() {
         assert_eq!((message.attempt(), message.is_poison()), (attempt, attempt > 2));
         if message.is_poison() {
             message.reply(b"it is put aside").unwrap();
-            // Each earlier owner of the server's end finished its stream when it was dropped, so
-            // `recv` first returns `None` for each: the test skips those.
+            // The loop has opened and dropped the server several times. Each dropped server ended
+            // its stream of messages, so the client's `recv` first returns `None` for each: the
+            // test skips those.
             let mut answers = std::iter::repeat_with(|| link.recv_deadline(soon()).unwrap());
             assert_eq!(answers.find_map(|answer| answer).unwrap(), b"it is put aside");
             break;
@@ -242,8 +244,9 @@ fn a_link_larger_than_all_memory_is_an_error() {
     }
 }
 
-/// Rule: a report that was merged with another after the application read it is kept. A link has
-/// room for sixteen reports.
+/// Rule: if the link drops a report (of messages that an epoch dropped) while the application
+/// acknowledges the reports it has read, newer reports are kept. A link has room for sixteen
+/// reports.
 #[test]
 fn report_merged_after_read_is_kept() {
     let ground = Ground::new(Via::Tcp, true);
@@ -264,7 +267,7 @@ fn report_merged_after_read_is_kept() {
     link.acknowledge_reports(&seen).unwrap();
     let rest = link.reports().unwrap();
     assert_eq!((rest.len(), rest[0].epoch), (1, seen[15].epoch + 1), "{rest:?}");
-    // The link dropped the oldest report for lack of room; the application had already seen that
-    // report.
+    // For lack of room for a seventeenth report, the link dropped the oldest one, which the
+    // application had already read.
     assert_eq!(link.reports_dropped().unwrap(), 1);
 }

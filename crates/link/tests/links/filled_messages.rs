@@ -20,8 +20,8 @@ fn messages_of_every_length_arrive_in_order() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         let count = 40 * LENS.len();
         thread::scope(|scope| {
-            // The test holds the sender and receiver that the thread returns, because a link that
-            // is dropped earlier ends its stream.
+            // The thread returns its sender and receiver, and the test holds both until all
+            // messages are received: dropping them would end the stream of the link.
             let _halves = scope.spawn(|| {
                 let (sender, receiver) = link.split();
                 for number in 0..count {
@@ -75,7 +75,8 @@ fn fill_without_room_is_not_called() {
             let sent_late = link.send_with_deadline(len, never, until);
             assert!(matches!(sent_late, Err(SendError::TimedOut)), "{sent_late:?}");
             // Expected result: exactly the sent messages arrive. Meanwhile another thread calls
-            // `wait_acked` on the sender's link, to drive that link.
+            // `wait_acked` on the sender's link, which sends the messages and receives the
+            // acknowledgements.
             thread::scope(|scope| {
                 scope.spawn(|| link.wait_acked(soon()).unwrap());
                 for number in 0..sent {
@@ -103,8 +104,8 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
         let Pair { server: _server, served, link } = ground.pair(&config());
         attach(&link, &served);
         let mut expected = Vec::new();
-        // Messages whose `fill` panics alternate with messages that are sent. The sent messages
-        // overwrite what the failed calls had begun to write.
+        // The test alternates messages whose closure `fill` panics with messages that are sent. The
+        // sent messages overwrite what the failed calls had begun to write.
         for (number, len) in LENS.iter().cycle().take(40 * LENS.len()).enumerate() {
             let fails = AssertUnwindSafe(|| {
                 link.send_with(*len, |room| {
@@ -120,8 +121,8 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
             }
             if number % 5 == 4 {
                 thread::scope(|scope| {
-                    // Another thread calls `wait_acked` on the sender's link meanwhile, to drive
-                    // that link.
+                    // Meanwhile another thread calls `wait_acked` on the sender's link, which sends
+                    // the messages and receives the acknowledgements.
                     scope.spawn(|| link.wait_acked(soon()).unwrap());
                     for message in expected.drain(..) {
                         let received = served.recv_deadline(soon()).unwrap().unwrap();
@@ -137,8 +138,9 @@ fn fill_that_panics_sends_nothing_and_keeps_the_link() {
     }
 }
 
-/// Rule: a `fill` that uses a link panics. Without the panic, the call would deadlock with itself,
-/// or with another call that waits for it.
+/// Rule: a closure `fill`, which writes a message into the link's memory, panics if it uses a link.
+/// Without the panic, its send call would deadlock with itself, or with another call that waits for
+/// it.
 #[test]
 fn fill_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
@@ -147,9 +149,9 @@ fn fill_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // The test covers both states of the link's lock: after 1 message the lock is not yet
-            // biased, and after 100 messages it is biased towards this thread, which then locks
-            // cheaply.
+            // The test covers both states of the link's lock. After 1 message the lock is not
+            // biased yet; after 100 messages it is biased towards this thread, which then locks it
+            // without an atomic read-modify-write.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -194,8 +196,8 @@ fn send_with_future_calls_fill_once_there_is_room() {
             while link.try_send_with(1000, fill(sent)).is_ok() {
                 sent += 1;
             }
-            // A send future that is dropped while it waits for room has never called `fill`, and
-            // sends nothing.
+            // A send future that is dropped while it waits for room has not called its closure
+            // `fill`, and sends nothing.
             let never = |_: &mut [u8]| panic!("there is no room");
             assert!(matches!(link.try_send_with(1000, never), Err(TrySendError::Full)));
             assert!(for_turns(10, link.send_with(1000, never)).await.is_none());

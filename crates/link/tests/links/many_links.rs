@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of many links that one thread drives, of idle links, which use no processor time, and of
-//! connections that never send ATTACH, which disturb no link.
+//! Tests of many links that one thread serves, of idle links, which use no processor time, and of
+//! connections that never send ATTACH, the first frame of a client. Such connections disturb no
+//! link.
 
 use crate::support_ends;
 
@@ -91,15 +92,15 @@ fn idle_links_wake_no_thread() {
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
         // The test takes the events of attaching first, until the group reports no further event.
-        // Otherwise these events would add turns to the count.
+        // Otherwise these events would add polls of the group (turns) to the count.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }
         let before = group.turns();
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
-        // Each of the two threads polls once before it sleeps, and wakes at its deadline. One
-        // wake-up for each link would give a hundred.
+        // Each of the two threads that wait on the group polls once before it sleeps, and wakes at
+        // its deadline. If each idle link woke them once, there would be a hundred turns.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }
@@ -128,8 +129,8 @@ fn external_event_loop_is_woken_by_the_descriptor() {
         if let Some(message) = served.as_ref().and_then(|link| link.try_recv().ok().flatten()) {
             assert_eq!(message, b"hello");
             message.ack().unwrap();
-            // The group still has to send the acknowledgement, so the group's descriptor is
-            // readable.
+            // The acknowledgement of the message is not sent yet. The group sends it at its next
+            // poll, so the group's descriptor is readable.
             let mut descriptors = [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)];
             assert_eq!(poll::wait(&mut descriptors, Some(deadline)).unwrap(), 1);
             group.try_poll().unwrap();
@@ -150,7 +151,8 @@ fn connections_without_attach_disturb_no_link() {
     link.wait_attached(soon()).unwrap();
     let served = server.accept_deadline(soon()).unwrap();
     let mut strangers: Vec<UnixStream> = Vec::new();
-    // The test opens more connections that send nothing than the server admits at a time.
+    // The server admits at most 4 connections that have not sent ATTACH (`handshakes_max`). The
+    // test opens 20 that send nothing.
     for _ in 0..20 {
         strangers.push(UnixStream::connect(path(&server)).unwrap());
     }

@@ -12,8 +12,8 @@ use support_ends::{Ground, Pair, Via, echo, message, number, soon, until};
 const SLAB: u64 = 1 << 20;
 
 fn config() -> Config {
-    // Each end accepts exactly the peer's configured sizes; a file is slightly larger because of
-    // rounding.
+    // Each end accepts a peer with a ring and a slab of at most the configured sizes. A link file
+    // is slightly larger, because its size is rounded up to whole pages.
     Config::default().ring_bytes(64 << 10).slab_bytes(SLAB).peer_max(64 << 10, SLAB)
 }
 
@@ -76,7 +76,8 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
                     assert_eq!(number(&message), expected);
                     message.ack().unwrap();
                 }
-                // A receive call that waits sends the remaining acknowledgements to the sender.
+                // A receive call that waits for a message also sends the acknowledgements that the
+                // receiver has not sent yet.
                 assert!(served.recv_deadline(std::time::Instant::now()).is_err());
             });
             for n in 0..count {
@@ -87,9 +88,9 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
         assert_eq!(link.unacked_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
-        // The peer acknowledges after each quarter of the window and when idle, not after each
-        // message. Over shared memory it sends no acknowledgement frame, because the sender reads
-        // the acked offset.
+        // The receiver sends an acknowledgement after each quarter of its window and when idle, not
+        // after each message. Over shared memory it sends no acknowledgement frame, because the
+        // sender reads the acked offset in the receiver's memory.
         let least = if ground.via == Via::SharedMemory { 0 } else { 100 * count / (16 << 10) };
         assert!(stats.acknowledgements >= least, "{stats:?}");
         assert!(ground.via != Via::SharedMemory || stats.acknowledgements == 0, "{stats:?}");

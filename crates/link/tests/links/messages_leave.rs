@@ -30,8 +30,8 @@ fn messages_after_wait_sent_need_no_thread() {
             scope.spawn(|| link.link().wait_attached(soon()).unwrap());
             served.wait_attached(soon()).unwrap();
         });
-        // The client sends until the connection is full: no thread drives the peer, so at some
-        // point the system accepts no more bytes.
+        // The client sends until the connection is full: no thread receives for the server, so at
+        // some point the system accepts no more bytes.
         let mut count = 0;
         let sent = loop {
             let is_full = (0..4000).any(|_| {
@@ -61,8 +61,8 @@ fn messages_after_wait_sent_need_no_thread() {
             let waits = scope.spawn(|| link.wait_sent(soon()));
             link.wait_sent(soon()).unwrap();
             waits.join().unwrap().unwrap();
-            // From this point on no thread of the client uses its link, so only bytes that have
-            // already left can arrive.
+            // From this point on no thread of the client uses the client's link, so the server
+            // receives only bytes that the system has already accepted.
             receives.join().unwrap();
         });
         drop(server);
@@ -83,8 +83,8 @@ fn wait_sent_on_a_closed_link_is_an_error() {
     drop(server);
 }
 
-/// Rule: `wait_sent` does not wait for messages that other threads send after the call of
-/// `wait_sent`.
+/// Rule: `wait_sent` does not wait for messages that other threads send after its call. One thread
+/// calls `wait_sent` while the server does not receive; then another thread fills the ring.
 #[test]
 fn wait_sent_ignores_messages_sent_later() {
     let ground = Ground::new(Via::Unix, false);
@@ -125,13 +125,16 @@ fn wait_sent_ignores_messages_sent_later() {
         }
         waits.join().unwrap().unwrap();
         while receive(Instant::now() + Duration::from_millis(100)) {}
-        // The server received messages from number `awaited` on only because the system had
-        // buffered them.
+        // `wait_sent` waited only for the messages below number `awaited`, which the client sent
+        // before the call. The server received later messages only because the system had buffered
+        // them.
         assert!((awaited..next).contains(&received), "{received} of {next}");
     });
 }
 
-/// Rule: a reply that waits for room fails when another thread acknowledges the request meanwhile.
+/// Rule: a reply that waits for room in the ring fails when its request is acknowledged meanwhile.
+/// One thread replies to the first request while the ring is full. Another thread acknowledges the
+/// second request, and so the first one too.
 #[test]
 fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -150,8 +153,8 @@ fn reply_that_waits_for_room_ends_when_its_message_is_acked() {
     thread::scope(|scope| {
         let late = soon() + Duration::from_secs(60);
         let replies = scope.spawn(move || first.reply_deadline(&[8; 500], late));
-        // The pause is long enough for the replying thread to sleep in most runs; the expected
-        // result is the same if it does not.
+        // The pause is long enough for the replying thread to sleep, waiting for room, in most
+        // runs. The expected result is the same if it does not sleep yet.
         thread::sleep(Duration::from_millis(50));
         second.ack().unwrap();
         until("the reply ends", || replies.is_finished());

@@ -55,8 +55,9 @@ fn messages_of_every_length_are_read_in_order() {
                 assert_eq!(calls, 1);
                 assert!(bytes == expected && last < Some(position));
                 last = Some(position);
-                // Rule: after a rewind no message is received again, because each was acknowledged
-                // when its reader returned.
+                // Rule: after `rewind`, which makes the link deliver its unacknowledged messages
+                // again, no message is received twice. Each was acknowledged when its reader
+                // returned.
                 if number % 7 == 0 {
                     receiver.rewind().unwrap();
                 }
@@ -98,14 +99,14 @@ fn spinning_ends_pass_messages_on() {
     }
 }
 
-/// Whether a message can be received without waiting. The reader that this check passes panics, so
-/// the message stays unacknowledged.
+/// Whether `served` can receive a message without waiting. The reader that this check passes
+/// panics, so the message stays unacknowledged.
 fn is_there(served: &Link) -> bool {
     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
     catch_unwind(fails).is_err()
 }
 
-/// A reader that always panics.
+/// A reader (the closure that gets a message in place) that always panics.
 fn panics(_: MessageView<'_>) {
     panic!("while it reads")
 }
@@ -165,8 +166,8 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// Rule: a message whose reader panicked goes to a thread that waits for a message. The difficult
-/// case: the message had arrived before that thread blocked, so no notification of its arrival
+/// Rule: if the reader of one thread panics, the message goes to another thread that waits for a
+/// message. The message had arrived before that thread blocked, so no notification of its arrival
 /// wakes the thread.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
@@ -264,18 +265,18 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
     for ground in Ground::all() {
         let Pair { server: _server, served, link } = ground.pair(&config().wait(Wait::Park));
         attach(&link, &served);
-        // The server's end fills its ring, so that there is no room for an answer.
+        // The server's end fills its ring, so that a reply finds no room and has to wait.
         while served.try_send(&[7; 1000]).is_ok() {}
         for round in 0..10_u32 {
             link.send(b"one").unwrap();
             link.send(b"two").unwrap();
             let one = served.recv_deadline(soon()).unwrap().unwrap();
             let token = one.token();
-            // The reply has no deadline, so it ends only if it is notified. The test joins the
-            // replying thread after a notification must have reached it.
+            // The reply has no deadline, so the replying thread ends only if the acknowledgement of
+            // its request wakes it.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
-            // In some rounds the replying thread already waits for room when the next receive call
-            // begins.
+            // In some rounds the replying thread already waits for room when this thread receives
+            // the next message, which acknowledges the request.
             (0..round * round * 100).for_each(|_| thread::yield_now());
             let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert_eq!(two, b"two");

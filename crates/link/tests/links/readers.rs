@@ -43,8 +43,8 @@ fn closure_that_is_not_called_is_dropped_without_a_lock() {
     }
 }
 
-/// Rule: a reader that uses a link panics. Without the panic, the call would deadlock with itself,
-/// or with another call that waits for it.
+/// Rule: a reader, the closure that gets a message in place, panics if it uses a link. Without the
+/// panic, its receive call would deadlock with itself, or with another call that waits for it.
 #[test]
 fn read_that_uses_a_link_panics() {
     for wait in [Wait::Spin, Wait::Park] {
@@ -53,9 +53,9 @@ fn read_that_uses_a_link_panics() {
             let config = config().wait(wait).group(&group);
             let Pair { server, served, link } = ground.pair(&config);
             attach(&link, &served);
-            // The test covers both states of the link's lock: after 1 message the lock is not yet
-            // biased, and after 100 messages it is biased towards this thread, which then locks
-            // cheaply.
+            // The test covers both states of the link's lock. After 1 message the lock is not
+            // biased yet; after 100 messages it is biased towards this thread, which then locks it
+            // without an atomic read-modify-write.
             for count in [1, 100] {
                 for number in 0..count {
                     link.send(&message(number, 10)).unwrap();
@@ -86,7 +86,8 @@ fn read_that_uses_a_link_panics() {
                 }
             }
             link.send(b"something").unwrap();
-            // The closure owns a link, which is dropped while the closure panics.
+            // This reader owns the link that it drops. The receive call must panic, because a
+            // reader must not use a link, and must not deadlock.
             let drops = || served.recv_with_deadline(|_| drop(link), soon());
             let panicked = catch_unwind(AssertUnwindSafe(drops));
             assert!(panicked.is_err());

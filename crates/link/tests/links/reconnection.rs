@@ -34,8 +34,9 @@ fn len(n: u64) -> usize {
     if n % 50 == 7 { 30_000 } else { 8 + (n % 200) as usize }
 }
 
-/// Rule: when the peer closes its end in good order, `recv` returns `None` once, after all
-/// messages. Then the link waits for the peer's next stream.
+/// Rule: when the peer closes its end of the link, `recv` returns `None` once, after all messages.
+/// Then the link waits for the next stream of messages, which the peer begins when it opens the
+/// link again.
 #[test]
 fn recv_after_the_peer_closed_its_end_is_none_once() {
     for ground in Ground::all() {
@@ -59,8 +60,9 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
         let waited = served.recv_with_deadline(|_| panic!("nothing was sent"), until);
         assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
         if !ground.is_kept() {
-            // The client's end was in memory and no longer exists, so a new client would begin
-            // another stream, and the test cannot continue this one.
+            // The client's end was kept in memory, which no longer exists. A new client would begin
+            // another stream of messages, so the rest of the test applies only to links kept in
+            // files.
             continue;
         }
         let again = ground.client(config());
@@ -77,9 +79,9 @@ fn recv_after_the_peer_closed_its_end_is_none_once() {
     }
 }
 
-/// Rule: an end that is dropped, or that cannot close before its deadline, keeps the messages that
-/// the system did not accept. The peer then does not see the end of the stream, because it arrives
-/// behind the last message.
+/// Rule: if the client drops its end of a link, or cannot close it before the deadline, it keeps
+/// the messages that the system did not accept. The server then does not see the end of the stream,
+/// which would arrive behind the last message.
 #[test]
 fn peer_that_left_with_unsent_messages_has_not_finished() {
     /// Number of sent messages: far more than the system buffers for a peer that does not read.
@@ -111,8 +113,9 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
                 drained => break drained,
             }
         };
-        // The system has room again, and no thread drives the client. So a LEAVE frame would reach
-        // the peer if closing or dropping the client's end wrongly sent one.
+        // After this the system has room again, and no thread uses the client. So if closing or
+        // dropping the client's end wrongly sends LEAVE, the frame that ends its stream, the server
+        // receives the frame.
         assert!(matches!(drain(), Err(RecvError::TimedOut)), "{via:?}: the client is there");
         if is_closed {
             let late = link.close(Instant::now());
@@ -133,8 +136,9 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
     }
 }
 
-/// Rule: `try_recv` returns the end of the peer's stream before the group makes a turn. The end is
-/// returned only once, so an error of the turn must not replace it.
+/// Rule: `try_recv` returns the end of the peer's stream, which has already arrived, before it
+/// polls the group for new events. The end is returned only once, so an error of the poll must not
+/// replace it.
 #[test]
 fn try_recv_returns_the_end_without_a_turn_of_the_group() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -194,8 +198,8 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
             });
             scope.spawn(|| {
                 for cut in 0..CUTS {
-                    // The cutting thread waits for messages on each connection before it makes the
-                    // next cut.
+                    // This thread cuts the connection. Before each cut it waits until messages were
+                    // echoed over the present connection.
                     until("traffic", || echoed.load(Ordering::Relaxed) >= cut * EACH);
                     until("a connection", || link.stats().connections > cut);
                     forwarder.cut();
@@ -208,8 +212,8 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
                 back.ack().unwrap();
                 echoed.fetch_add(1, Ordering::Relaxed);
             }
-            // This loop calls both ends of the link in turn, because each end needs a thread that
-            // drives it while its peer waits for a connection.
+            // This loop polls the client's end until the other threads are done, because each end
+            // must be polled while its peer waits for a connection.
             until("flushed", || {
                 link.try_recv().unwrap_err();
                 is_flushed.load(Ordering::Relaxed) && is_cut.load(Ordering::Relaxed)
@@ -266,8 +270,7 @@ fn reply_and_its_request_are_committed_together() {
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
     let question = served.recv_deadline(soon()).unwrap().unwrap();
-    // The client is closed here, so no process can receive the answer until the link is opened
-    // again.
+    // The client is closed here, so no process receives the reply before the link is opened again.
     drop(link);
     question.reply(b"answer").unwrap();
     let bytes = served.unacked_bytes().unwrap();
@@ -290,16 +293,16 @@ fn ack_is_sent_although_its_thread_does_not_come_back() {
         let served = scope.spawn(|| server.accept_deadline(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
         let served = served.join().unwrap();
-        // The accepting thread polls for the whole group of the server (as its leader), while it
-        // waits for another event.
+        // This thread waits in `accept_deadline` for another link, and meanwhile polls for all
+        // links of the server's group (as its leader).
         scope.spawn(|| server.accept_deadline(soon()).unwrap());
         for n in 0..100 {
             link.send_deadline(&message(n, 8), soon()).unwrap();
             let message = until_some(|| served.try_recv().ok().flatten());
             assert_eq!(number(&message), n);
             message.ack().unwrap();
-            // The acknowledging thread makes no further call until the sender has received the
-            // acknowledgement.
+            // This thread makes no further call on the server's end until the client has received
+            // the acknowledgement. So only the accepting thread can send it.
             link.wait_acked(soon()).unwrap();
         }
         let other = client.connect(server.local_address(), "bob", "end").unwrap();
@@ -384,8 +387,8 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
     let name = link.key().file_name();
     link.close(soon()).unwrap();
     assert!(served.recv_deadline(soon()).unwrap().is_none(), "the client has finished");
-    // The test copies the client's file into a second directory, where the lock of its owner has no
-    // effect. It then opens a client in both directories.
+    // The test copies the client's file into a second directory, where the lock that the file's
+    // owner holds has no effect. So a client can open the link in both directories.
     let moved = ground.path("server").join("../moved");
     std::fs::create_dir(&moved).unwrap();
     std::fs::set_permissions(&moved, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();

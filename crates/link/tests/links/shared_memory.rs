@@ -92,7 +92,8 @@ fn shared_memory_policy_refuses_a_socket() {
 }
 
 /// Rule: an application's own event loop that sleeps on the group's descriptor misses no message,
-/// and learns each time that its ring has room again.
+/// and learns each time that its link's ring has room again. A client sends 20,000 messages, and
+/// then receives as many.
 #[test]
 fn external_event_loop_learns_of_messages_and_room() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -134,8 +135,9 @@ fn external_event_loop_learns_of_messages_and_room() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Only the group's descriptor wakes this event loop in time. If the loop slept until
-            // its deadline, the test would fail.
+            // Only the group's descriptor wakes this event loop before its deadline. If a message
+            // did not make the descriptor readable, the loop would sleep until the deadline, and
+            // the test would fail.
             let mut fds = [PollFd::new(&group, PollFlags::IN)];
             let until = group.next_timer().map_or(deadline, |timer| timer.min(deadline));
             poll::wait(&mut fds, Some(until)).unwrap();
@@ -144,9 +146,9 @@ fn external_event_loop_learns_of_messages_and_room() {
     });
 }
 
-/// The case: one thread, which polls for the whole group (its leader), sleeps for a link that
-/// receives nothing. Messages arrive on a second link, which another thread reads after each poll
-/// of the group.
+/// Rule: if one thread sleeps for a link that receives nothing, a message for another link of the
+/// group wakes it. The sleeping thread polls for the whole group (its leader). Another thread polls
+/// the group and reads the link with messages.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -220,8 +222,8 @@ fn threads_of_one_link_wait_in_every_way() {
             assert_eq!(number(&found), n);
             found.ack().unwrap();
         }
-        // The peer may be waiting for the last acknowledgement, which a receive call of this end
-        // sends.
+        // The sender may be waiting for the acknowledgement of the last message, which the receiver
+        // sends when it makes another receive call.
         receiver.recv_deadline(Instant::now()).unwrap_err();
     });
 }
@@ -238,8 +240,8 @@ fn sender_that_never_receives_notices_that_the_peer_is_gone() {
         link.wait_attached(soon()).unwrap();
     });
     drop((served, server));
-    // The sending loop makes no blocking call, and has room for all messages. Still it must notice
-    // the end of the connection, and the client must connect again.
+    // This loop makes no blocking call, and the ring has room for its messages. Still `try_send`
+    // must notice that the server has closed the connection, and the client must connect again.
     let mut sent = 0;
     until("the end of the connection", || {
         match link.try_send(&message(sent, 8)) {
@@ -292,7 +294,8 @@ fn switch_to_another_transport_while_messages_flow_loses_nothing() {
                 for n in 0.. {
                     let is_last = is_over.load(Ordering::Relaxed);
                     let len = if is_last { LAST_BYTES } else { 8 + (n % 700) as usize };
-                    // Rule: a send never fails because the link switches to another address.
+                    // Rule: a send never fails because the link is switching to another address
+                    // meanwhile.
                     link.send_deadline(&message(n, len), soon()).unwrap();
                     if is_last {
                         break;
@@ -367,8 +370,9 @@ fn switch_to_an_address_without_a_server_keeps_the_connection() {
 /// the last one by its length.
 const LAST_BYTES: usize = 777;
 
-/// Rule: a sender that waits for room continues when a record with an acknowledgement arrives,
-/// although the peer sends no notification for the room.
+/// Rule: a sender whose ring is full learns of free room by a record that carries an
+/// acknowledgement, although the peer sends no notification for the room. The test fills the ring,
+/// and the server replies to the first message.
 #[test]
 fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     let ground = Ground::new(Via::SharedMemory, true);
@@ -393,7 +397,8 @@ fn poller_that_waits_for_room_learns_of_it_by_a_record() {
     assert_eq!(group.ready(), [link.id()]);
 }
 
-/// Rule: a client with the policy SharedMemory does not switch to an address without shared memory.
+/// Rule: if one end has the policy SharedMemory, the link does not switch to a TCP address, which
+/// cannot have shared memory.
 #[test]
 fn shared_memory_policy_keeps_the_connection_on_switch() {
     for insists in 0..2 {

@@ -5,8 +5,9 @@ use super::soon;
 use partywall_link::{Config, Link};
 use std::thread;
 
-/// Message lengths in bytes on either side of each limit: of a ring slot, of a message that is
-/// assembled in private memory, and of a message that goes into the ring.
+/// Message lengths in bytes on both sides of several limits: of the bytes in one slot of the ring,
+/// of messages that are assembled in private memory, and of messages that go into the ring instead
+/// of the slab.
 pub const LENS: [usize; 13] =
     [0, 1, 48, 49, 104, 105, 1000, 1024, 1025, 4096, 16_384, 65_536, 200_000];
 
@@ -21,8 +22,8 @@ pub fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
 }
 
-/// Attaches both ends of a link. Each end waits in a thread of its own, because both ends have to
-/// be driven at the same time.
+/// Attaches both ends of a link. Each end waits in a thread of its own, because an end makes its
+/// part of the handshake only while a thread waits on it.
 pub fn attach(link: &Link, served: &Link) {
     thread::scope(|scope| {
         scope.spawn(|| link.wait_attached(soon()).unwrap());

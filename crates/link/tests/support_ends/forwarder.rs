@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A TCP network between two ends, which the test can cut at any moment.
+//! A forwarder of TCP connections between the two ends of a link. The test can cut the connections
+//! at any moment.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,8 +27,8 @@ impl Forwarder {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let kept = Arc::clone(&shared);
         thread::spawn(move || {
-            // On an error, such as a lack of descriptors, forwarding ends. The test then fails,
-            // because its ends get no connection.
+            // On an error, such as a lack of descriptors, forwarding stops. The test then fails,
+            // because client and server get no connection.
             for near in listener.incoming().map_while(Result::ok) {
                 let mut shared = kept.lock().unwrap();
                 if shared.is_over {
@@ -65,7 +66,8 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         self.shared.lock().unwrap().is_over = true;
         self.cut();
-        // This connection wakes the listener thread, which then ends.
+        // The listener thread blocks in `accept`. This connection wakes it, and it then sees that
+        // it must end.
         let _ = TcpStream::connect(self.address);
     }
 }

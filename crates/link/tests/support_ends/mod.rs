@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The transport that the links of a test use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
-    /// Shared memory, if both ends allow it.
+    /// Shared memory, which both client and server allow.
     SharedMemory,
     /// A Unix socket, with shared memory disabled.
     Unix,
@@ -79,7 +79,8 @@ impl Ground {
         }
     }
 
-    /// Makes a server, the server's end of a link, and the client's end.
+    /// Makes a server and a client with a link between them. Returns the server and both ends of
+    /// the link.
     pub fn pair(&self, config: &Config) -> Pair {
         let server = self.server(config.clone());
         let client = self.client(config.clone());

@@ -70,8 +70,8 @@ pub fn client(ground: &Ground, config: Config) -> Client {
     Client::new(ground.place("client"), "alice", ground.config(config)).unwrap()
 }
 
-/// Makes a server, the server's end of a link, and the client's end. Client and server have groups
-/// of their own.
+/// Makes a server and a client, each with a group of its own, and a link between them. Returns
+/// both, and both ends of the link.
 pub fn ends(ground: &Ground, config: &Config) -> Ends {
     let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();

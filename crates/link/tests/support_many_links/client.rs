@@ -64,7 +64,7 @@ pub fn main() {
     }
 }
 
-/// The active links, over which a run sends messages: evenly spread among all links.
+/// The active links, over which a run of the test sends messages: every n-th of all links.
 fn active(links: &[Link]) -> impl Iterator<Item = &Link> {
     links.iter().step_by(links.len().div_ceil(ACTIVE)).take(ACTIVE)
 }

@@ -59,10 +59,11 @@ pub fn config(group: &Group, kind: Kind) -> Config {
         .group(group)
 }
 
-/// Number of active links: those over which a run sends messages.
+/// Number of active links, over which a run of the test sends messages; all other links stay idle.
 pub const ACTIVE: usize = 10;
 
-/// Polls the group for `time`, and returns the counts of its turns, sleeps and events.
+/// Polls the group for `time`. Returns how often it polled the sockets of its links (turns), how
+/// often the thread slept, and how many links with events the group reported.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut events = 0;
@@ -131,8 +132,9 @@ impl ManyLinks {
         Holdings::now().since(self.before)
     }
 
-    /// Leaves all links idle for `time`. Returns the counts of turns, sleeps and events of both
-    /// processes in that time.
+    /// Leaves all links idle for `time`. Returns for both processes how often the group polled the
+    /// sockets of its links (turns), how often the thread slept, and how many links with events the
+    /// group reported.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
         // Both processes take the events of attaching in a first period (`SETTLING`), whose counts
         // are discarded.

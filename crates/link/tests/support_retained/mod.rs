@@ -46,7 +46,8 @@ impl Image {
         RingSize::new(self.ring.len() as u64).unwrap()
     }
 
-    /// Makes new memory, for an owner and for the test, that contains the bytes of this image.
+    /// Makes new memory that contains the bytes of this image: ring and slab for the owner of the
+    /// stream, and a second mapping of both for the test.
     pub fn memory(&self) -> (OwnMem, OwnMem, Memory) {
         let (mut ring, seen_ring) = mem::pair(self.ring.len());
         let (mut slab, seen_slab) = mem::pair(self.slab.len());
@@ -90,8 +91,8 @@ pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
     (Retained::empty(ring, image.size(), slab, state.stream), memory, state)
 }
 
-/// The next bytes of the stream that a socket would send, at most `bytes_max`, fetched in several
-/// slices.
+/// The next bytes of the stream, at most `bytes_max`, as the sender passes them to a socket:
+/// fetched in several slices.
 pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
     let count = from.slices(retained, bytes_max, &mut slices).unwrap();

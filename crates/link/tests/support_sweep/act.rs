@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tested operations on a link (acts). A worker process is single-stepped through an act and
-//! killed. This module names the state before each act, and the states that may be found after the
-//! worker's death.
+//! The tested operations on a link (acts). The test single-steps a worker process through an act,
+//! and kills it. Before the act, both ends of the link exchange fixed messages, the act's script.
+//! This module names the state before each act, and the states that may be found after the worker's
+//! death.
 //!
 //! ```text
 //!   script ── before ──▶ act ── instruction by instruction ──▶ after
@@ -12,8 +13,8 @@
 use partywall_testkit::variable;
 use std::fmt;
 
-/// A tested operation on a link, which the worker process makes while the tracer single-steps and
-/// kills it.
+/// A tested operation on a link. The worker process makes it, while the test single-steps the
+/// worker and kills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The worker process sends a message that fits into the ring.
@@ -60,13 +61,16 @@ pub enum Line {
 /// is the messages that both ends exchange before the act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The receiver acknowledged the message, and the sender has received the acknowledgement.
+    /// The receiver has acknowledged this message of the script, and the sender has received the
+    /// acknowledgement.
     Consumed,
-    /// The receiver acknowledged the message, but the sender has not received the acknowledgement.
+    /// The receiver has acknowledged this message of the script, but the sender has not received
+    /// the acknowledgement.
     Unheard,
-    /// The message was delivered to the receiving application, which has not acknowledged it.
+    /// This message of the script was delivered to the receiving application, which has not
+    /// acknowledged it.
     Handed,
-    /// The message was sent, but not received.
+    /// This message of the script was sent, but not received.
     Kept,
 }
 
@@ -79,7 +83,8 @@ pub struct View {
     /// receive.
     pub to_peer: Vec<u64>,
     pub to_worker: Vec<u64>,
-    /// Whether the worker's end reports that an epoch dropped messages of its own.
+    /// Whether the new owner of the worker's end finds a report that an epoch dropped messages
+    /// which the worker had sent.
     pub is_reported: bool,
 }
 
@@ -110,19 +115,20 @@ impl Act {
         name.map_or(Self::ALL.to_vec(), |name| vec![Self::from_name(&name)])
     }
 
-    /// Whether the worker's end is the server; otherwise the worker's end is the client.
+    /// Whether the worker, the process that is single-stepped and killed, is the server of the
+    /// link; otherwise it is the client.
     pub fn is_served(self) -> bool {
         self == Self::Serve
     }
 
-    /// Whether this operation opens the worker's end of the link. The peer then has to answer while
-    /// the worker is single-stepped.
+    /// Whether the worker opens its end of the link in this operation. The peer then has to make
+    /// its part of the handshake while the worker is single-stepped.
     pub fn opens(self) -> bool {
         matches!(self, Self::Create | Self::Attach | Self::Serve)
     }
 
-    /// Whether an earlier owner of the worker's end exchanges the preceding messages (the script),
-    /// and is killed before this operation begins.
+    /// Whether a process that was killed earlier owned the worker's link file. That process then
+    /// exchanged the preceding messages (the script), and the worker opens the file after it.
     pub fn has_past(self) -> bool {
         matches!(self, Self::Attach | Self::Serve)
     }
@@ -194,22 +200,22 @@ impl Act {
     }
 
     /// Returns one more state that is allowed after this operation if only the worker dies. The
-    /// living peer may acknowledge received messages before it learns of the new epoch. Returns
-    /// `None` if the operation begins no epoch.
+    /// worker begins an epoch, which drops messages. The living peer may acknowledge received
+    /// messages before it learns of the epoch. Returns `None` if the operation begins no epoch.
     pub fn after_consumed(self) -> Option<View> {
         let before = self.before();
         (self == Self::Begin).then(|| View { epoch: 1, to_peer: before.to_peer, ..View::default() })
     }
 
-    /// The lowest and the highest delivery count allowed for message `number`, which the worker's
-    /// end receives.
+    /// The lowest and the highest delivery count allowed for message `number`, when the new owner
+    /// of the killed worker's link file receives it.
     pub fn attempts(self, number: u64) -> (u32, u32) {
         let is_handed =
             |line: &Line| matches!(line, Line::Peer(of, Liveness::Handed) if *of == number);
         match self {
-            // A worker that is killed while it opens the file may have counted the previous owner's
-            // delivery, without having erased that owner's delivered position. So one attempt may
-            // be counted twice, but none may be missed.
+            // A worker that is killed while it opens its link file may have counted the delivery by
+            // the previous owner, without having erased the position up to which that owner
+            // delivered. So the next owner may count one delivery twice, but none may be missed.
             _ if self.script().iter().any(is_handed) => (2, if self.opens() { 3 } else { 2 }),
             Self::Receive | Self::Read => (1, 2),
             _ => (1, 1),
@@ -227,8 +233,8 @@ impl fmt::Display for Act {
 pub const fn length(number: u64) -> usize {
     match number {
         0 | LAST_OF_WORKER | LAST_OF_PEER => 8,
-        // After five messages of 600 bytes and one of 300, another of 600 bytes does not fit before
-        // the end of the ring.
+        // The test of `Wrap` needs a message that does not fit before the end of the ring. After
+        // five messages of 600 bytes and one of 300, another of 600 bytes does not fit.
         11..16 | 17 => 600,
         16 => 300,
         21 => 50,

@@ -31,7 +31,7 @@ impl<'a> Conversation<'a> {
         Self { link, is_worker, got: Vec::new(), epoch: None, has_last: false, has_sent: false }
     }
 
-    /// Receives and sends everything that this end can receive and send now without waiting.
+    /// Makes all receives and sends that this end of the link can make now without waiting.
     pub fn turn(&mut self) -> Result<(), String> {
         while let Some(event) = self.link.try_event() {
             if matches!(event, Event::Fenced | Event::Quarantined) {
@@ -73,8 +73,8 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Whether this end has received everything that was sent, and the peer has acknowledged
-    /// everything.
+    /// Whether this end of the link has received all messages that the peer sent, and the peer has
+    /// acknowledged all messages of this end.
     pub fn is_over(&self) -> bool {
         self.has_last && self.has_sent && matches!(self.link.unacked_bytes(), Ok(0))
     }
@@ -84,10 +84,11 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Whether this end reports that an epoch dropped messages that it sent, and reports nothing else.
+/// Whether `link` has one report: that an epoch dropped messages which this end of the link had
+/// sent.
 ///
 /// # Errors
-/// The end reports anything else, or an impossible range.
+/// The link has any other report, or the report's range of positions is impossible.
 pub fn is_reported(link: &Link, epoch: u64) -> Result<bool, String> {
     let reports = link.reports().map_err(|error| error.to_string())?;
     for report in &reports {

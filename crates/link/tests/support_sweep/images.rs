@@ -7,11 +7,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// The bytes of the worker's file and of the peer's file; empty while a file does not exist.
+/// The bytes of the worker's link file and of its peer's; empty while a file does not exist.
 pub type Image = [Vec<u8>; 2];
 
 /// The images (all bytes) of both link files at each boundary between two instructions of the
-/// worker process, stored as the first image and the changes to it.
+/// worker, the process that the test single-steps. They are stored as the first image and the
+/// changes to it.
 pub struct Images {
     paths: [PathBuf; 2],
     files: [Option<File>; 2],
@@ -21,9 +22,10 @@ pub struct Images {
     changes: Vec<Change>,
 }
 
-/// The bytes that differ between the images of two successive boundaries.
+/// The bytes of both link files that one step (instruction) of the worker changed.
 pub struct Change {
-    /// The number of instructions after which the worker's step changed these bytes.
+    /// The number of the worker's instruction that changed these bytes, counted from the beginning
+    /// of the single-stepping.
     pub step: u64,
     patches: Vec<Patch>,
 }
@@ -35,7 +37,7 @@ struct Patch {
 }
 
 impl Images {
-    /// Begins with the present contents of both files as the first image.
+    /// Starts recording: the present contents of both link files become the first image.
     pub fn new(paths: [PathBuf; 2]) -> io::Result<Self> {
         let mut images = Self {
             paths,
@@ -51,7 +53,8 @@ impl Images {
         Ok(images)
     }
 
-    /// Reads the worker's file, and the peer's file if that may have changed (`peer_too`). Returns
+    /// Reads the worker's link file, and the peer's if that may have changed (`peer_too`). Records
+    /// the bytes that changed since the last call as a change by instruction `step`. Returns
     /// whether any byte changed.
     pub fn check(&mut self, step: u64, peer_too: bool) -> io::Result<bool> {
         let mut patches = Vec::new();
@@ -100,7 +103,8 @@ impl Images {
         std::iter::once(0).chain(changed).collect()
     }
 
-    /// Calls a function with the images of the given numbers, which must be in ascending order.
+    /// Calls `judge` with the images whose indices are in `chosen`, which must be in ascending
+    /// order. Each image is rebuilt from the first one and the recorded changes.
     pub fn each(
         &self,
         chosen: &[usize],

@@ -24,8 +24,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The facts from all images (contents of both link files) judged so far. Each later image is
-/// compared with these facts.
+/// The facts from all images (contents of both link files between two instructions) checked so far.
+/// Each later image is compared with these facts.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
@@ -35,8 +35,8 @@ pub struct Judge {
     /// The position of each message of either direction, by the message's number.
     positions: BTreeMap<u64, u64>,
     attempts: BTreeMap<u64, u32>,
-    /// For each of the two files, the values in the last judged image: store id, epoch, and the
-    /// values that never fall within an epoch.
+    /// For the worker's link file and the peer's, the values in the last judged image: store id,
+    /// epoch, and the values that never fall within an epoch.
     marks: [Option<Marks>; 2],
     pub before: u64,
     pub after: u64,
@@ -49,8 +49,8 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// The result of two new owners opening one image (both link files): the messages and reports of
-/// both ends (the view), and every received message.
+/// The findings of new owners that open one image (both link files): the messages and reports of
+/// both (the view), and every received message.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,
@@ -70,8 +70,8 @@ impl Judge {
         }
     }
 
-    /// Judges one image: the contents of both link files between two instructions. The caller must
-    /// pass the images in the order of the instructions.
+    /// Checks one image: the contents of both link files between two instructions of the worker.
+    /// The caller must pass the images in the order of the instructions.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {
@@ -102,8 +102,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Checks the rules that hold after any death of the worker. Returns whether the tested
-    /// operation (act) has taken effect.
+    /// Checks that the messages and reports which new owners found are allowed after a death of the
+    /// worker in its operation (act). Returns whether the act has taken effect.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);
@@ -128,7 +128,8 @@ impl Judge {
         Err(format!("{:?} is neither {before:?} nor {after:?}", findings.view))
     }
 
-    /// Checks the contents of one file against its contents in earlier images.
+    /// Checks one link file of an image: it is undamaged, its positions are in order, and its
+    /// values have not fallen since the image that was judged before.
     fn check(&mut self, ground: &Path, which: usize) -> Result<(), String> {
         let found = inspect(&place(ground, which)).map_err(|error| error.to_string())?;
         for found in found {
@@ -155,11 +156,12 @@ impl Judge {
     }
 }
 
-/// Opens both files by new owners, which exchange messages until each has received everything.
+/// Opens copies of both link files as new owners, which exchange messages until each has received
+/// all messages of the other. Returns the messages and reports that they found.
 fn settle(ground: &Path, act: Act) -> Result<Findings, String> {
     let text = |error: std::io::Error| error.to_string();
     let group = Group::with_wait(Wait::Park).map_err(text)?;
-    // The server's end is opened first, so that the client attaches at its first attempt.
+    // The server of the link is opened first, so that the client attaches at its first attempt.
     let order = if act.is_served() { [WORKER, PEER] } else { [PEER, WORKER] };
     let mut ends = order.map(|which| Some(open(ground, act, which, &group)));
     let mut end = |which: usize| ends[usize::from(order[0] != which)].take().expect("each once");

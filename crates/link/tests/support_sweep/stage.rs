@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sets up one act (a tested operation of the worker process): two directories, and the peer of the
-//! worker's end, which runs in this process whenever the test drives it.
+//! Sets up one act, a tested operation of the worker process: a directory for each end of the link,
+//! and the worker's peer. The peer lives in this process, and runs only while the test polls its
+//! group.
 
 use super::act::{Act, Line, Liveness, length};
 use super::stepper::Stepper;
@@ -12,20 +13,23 @@ use partywall_testkit::{Second, TIMEOUT};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A temporary directory with a subdirectory for each end.
+/// A temporary directory with one subdirectory for the link file of the worker and one for the
+/// peer's.
 pub struct Ground(tempfile::TempDir);
 
-/// The indices of the two ends, `WORKER` and `PEER`, in every array of files and images.
+/// The indices of the worker, the process that is killed, and of its peer on the link, in every
+/// array with one element for each.
 pub const WORKER: usize = 0;
 pub const PEER: usize = 1;
 
-/// One end of the link, with the client or server and the group that it needs.
+/// One end of the link, with the server that opened it if the end is the server's.
 pub struct End {
     pub link: Link,
     _server: Option<Server>,
 }
 
-/// The peer, the worker process, and the directory in which both keep their files.
+/// The set-up of one tested operation (act): the peer of the worker process, the group that the
+/// peer belongs to, and the directory in which worker and peer keep their link files.
 pub struct Stage {
     pub ground: Ground,
     pub act: Act,
@@ -43,20 +47,22 @@ impl Ground {
     }
 }
 
-/// The subdirectory in which the end `which` (`WORKER` or `PEER`) keeps its link file.
+/// The subdirectory in which `which`, the worker (`WORKER`) or its peer (`PEER`), keeps its link
+/// file.
 pub fn place(ground: &Path, which: usize) -> PathBuf {
     ground.join(NAMES[which])
 }
 
-/// The path of the link file of the end `which` (`WORKER` or `PEER`). The names in the path depend
-/// on whether that end is the server.
+/// The path of the link file of `which`: the worker (`WORKER`) or its peer (`PEER`). The names in
+/// the path depend on whether `which` is the server.
 pub fn file(ground: &Path, act: Act, which: usize) -> PathBuf {
     let [local, remote] = if is_server(act, which) { ["bob", "alice"] } else { ["alice", "bob"] };
     let key = Key::new(local, remote, "orders").unwrap();
     place(ground, which).join(key.file_name())
 }
 
-/// Opens the end `which` (`WORKER` or `PEER`) of the link on which the tested operation is made.
+/// Opens the link on which the tested operation is made, as `which`: the worker (`WORKER`) or its
+/// peer (`PEER`).
 pub fn open(ground: &Path, act: Act, which: usize, group: &Group) -> Result<End, String> {
     let config = Config::default()
         .ring_bytes(4096)
@@ -111,12 +117,12 @@ impl Stage {
         [WORKER, PEER].map(|which| file(self.ground.path(), self.act, which))
     }
 
-    /// Starts a new process that becomes the next owner of the killed worker's end.
+    /// Starts a new process that opens the link file of the killed worker, as its next owner.
     pub fn successor(&self) -> Second {
         worker::start(self, "next")
     }
 
-    /// Drives the peer of the worker's end: polls the peer's group in this process for `time`.
+    /// Lets the worker's peer, which is in this process, run: polls its group for `time`.
     pub fn drive(&self, time: Duration) -> Result<(), String> {
         let polled = self.group.poll(Some(Instant::now() + time));
         polled.map_err(|error| error.to_string())?;
@@ -124,9 +130,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Polls the peer's group without waiting, if the tested operation opens the link and so needs
-    /// answers. In other operations the peer must not run, so that only the worker changes the
-    /// files.
+    /// Polls the peer's group without waiting if the tested operation opens the link, because the
+    /// worker then waits for the peer's part of the handshake. In other operations the peer must
+    /// not run, so that only the worker changes the link files.
     pub fn answer(&self) {
         if self.act.opens() {
             let _ = self.group.try_poll();

@@ -41,8 +41,8 @@ pub enum Stop {
 }
 
 impl Stepper {
-    /// Waits until the worker has stopped at the beginning of the tested operation; calls
-    /// `meanwhile` repeatedly, so that the peer can answer.
+    /// Waits until the worker has stopped at the beginning of the tested operation. Calls
+    /// `meanwhile` repeatedly, which lets the worker's peer run in this process.
     pub fn meet(
         mut second: Second,
         directory: &Path,
@@ -57,7 +57,8 @@ impl Stepper {
             let Ok(text) = fs::read_to_string(directory.join(THREAD)) else { continue };
             let thread = Pid::from_raw(text.parse().map_err(|_| "no thread")?);
             match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-                // The worker process has not yet allowed this process to trace it.
+                // The worker process has not yet asked to be traced by this process, or has not
+                // stopped yet.
                 Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => {}
                 Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok(Self { second, thread }),
                 other => return Err(format!("before its act: {other:?}")),
@@ -66,29 +67,29 @@ impl Stepper {
     }
 
     /// Lets the worker execute one instruction. If the instruction is a system call that blocks,
-    /// `meanwhile` is called repeatedly.
+    /// `meanwhile` is called repeatedly: it lets the worker's peer run.
     ///
     /// # Errors
-    /// The worker has not stopped where it should.
+    /// The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn step(&self, meanwhile: &mut dyn FnMut()) -> Result<(Stop, bool), String> {
         let is_call = self.is_at_call().map_err(|error| error.to_string())?;
         ptrace::step(self.thread, None).map_err(|error| format!("no step: {error}"))?;
         Ok((self.stop(is_call.then_some(meanwhile))?, is_call))
     }
 
-    /// Runs the thread up to its next system call.
+    /// Runs the worker's traced thread up to its next system call.
     ///
     /// # Errors
-    /// The worker has not stopped where it should.
+    /// The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn to_call(&self) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(None)
     }
 
-    /// Runs the thread through the system call at which it has stopped.
+    /// Runs the worker's traced thread through the system call at which it has stopped.
     ///
     /// # Errors
-    /// The worker has not stopped where it should.
+    /// The worker ended, or stopped by another signal than SIGTRAP or SIGSTOP.
     pub fn through_call(&self, meanwhile: &mut dyn FnMut()) -> Result<Stop, String> {
         ptrace::syscall(self.thread, None).map_err(|error| format!("no leap: {error}"))?;
         self.stop(Some(meanwhile))
@@ -152,5 +153,5 @@ impl Drop for Stepper {
 /// The two bytes 0f 05 of the machine instruction `syscall`, as a little-endian number.
 const SYSCALL: i64 = 0x050f;
 /// Number of polls of the worker's state before `meanwhile` is called. A system call that takes
-/// longer probably blocks until the peer, which `meanwhile` drives, answers.
+/// longer probably blocks until the peer answers; `meanwhile` lets the peer run.
 const LOOKS_ALONE: u64 = 100;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sweep of one act (a tested operation). A worker process is single-stepped through the act
-//! once, and the recorded contents of both link files are judged. Then as many workers as requested
-//! are really killed.
+//! once, and `judge.rs` checks the recorded contents of both link files. Then as many workers as
+//! requested are really killed.
 
 use super::act::Act;
 use super::conversation::{Conversation, is_reported};
@@ -18,18 +18,20 @@ use std::time::{Duration, Instant};
 /// Settings of a sweep: how thoroughly each act (a tested operation) is tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Whether acts that open a link are stepped completely. Otherwise they are stepped only
-    /// between successive system calls between which a file changes.
+    /// Whether the test single-steps every instruction of the operations that open a link.
+    /// Otherwise it steps only from such system calls to the next one between which a link file
+    /// changes, and lets the worker run at full speed elsewhere.
     pub is_whole: bool,
-    /// Maximum number of images (recorded contents of both link files) that are judged. The judged
-    /// images are evenly chosen, including the first and the last.
+    /// Maximum number of images (recorded contents of both link files) that are checked. They are
+    /// evenly chosen, including the first and the last.
     pub images: usize,
     /// Number of workers that are really killed: up to half of them right after a file has changed,
     /// the others after evenly distributed instructions.
     pub kills: usize,
 }
 
-/// Counters of a sweep, which the test prints and compares with minimum values.
+/// Counters of a sweep (the test of one operation by single-stepping and kills), which the test
+/// prints and compares with minimum values.
 #[derive(Debug)]
 pub struct Figures {
     act: Act,
@@ -110,12 +112,14 @@ pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
 struct Path {
     images: Images,
     boundaries: u64,
-    /// For each system call of the act, the number of instructions up to and including the call.
+    /// For each system call that the worker made in the act, the number of instructions up to and
+    /// including the call.
     calls: Vec<u64>,
 }
 
-/// A point in an act that another worker process can reach: the number of system calls before the
-/// point, and the number of instructions after the last of those calls.
+/// A point in an act (a tested operation), given as the number of system calls before the point and
+/// of instructions after the last of those calls. Another worker process is run to the same point
+/// and killed there.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     calls: u64,
@@ -142,8 +146,9 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Steps through the whole act. If `behind` is given, steps only after the system calls whose
-    /// numbers `behind` contains, and lets the worker run at full speed elsewhere.
+    /// Makes the worker execute the whole act. If `behind` is given, single-steps only after the
+    /// system calls whose numbers `behind` contains, and lets the worker run at full speed
+    /// elsewhere.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
         let (stage, stepper) = Stage::set(act)?;
         let images = Images::new(stage.files()).map_err(text)?;
@@ -181,9 +186,9 @@ impl Path {
     }
 }
 
-/// Kills a worker process at the instruction that `moment` names. Then the next owner of the
-/// worker's end and the living peer exchange the remaining messages. Returns whether the act (the
-/// tested operation) has taken effect.
+/// Kills a worker process at the instruction that `moment` names. Then a new process opens the
+/// worker's link file, and exchanges the remaining messages with the living peer. Returns whether
+/// the act (the tested operation) has taken effect.
 fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     let (stage, stepper) = Stage::set(act)?;
     lead(&stage, &stepper, moment)?;
@@ -213,8 +218,8 @@ fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     judge.may_be(&Findings { view, got })
 }
 
-/// Runs a worker process to the instruction that `moment` names. Stops at the end of the act if the
-/// worker makes fewer system calls or instructions.
+/// Runs a worker process to the instruction of its act (the tested operation) that `moment` names.
+/// Stops at the end of the act if the worker makes fewer system calls or instructions.
 fn lead(stage: &Stage, stepper: &Stepper, moment: Moment) -> Result<(), String> {
     for _ in 0..moment.calls {
         if stepper.to_call()? == Stop::Marked
@@ -264,6 +269,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Maximum number of instructions of an act; a longer act counts as endless.
+/// Maximum number of instructions of an act (a tested operation); the test fails at a longer one,
+/// as if it never ended.
 const STEPS_MAX: u64 = 5_000_000;
 const ENDLESS: &str = "the act does not end";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The second process of the kill sweep: it owns the end of the link that is killed, or is the next
-//! owner of that end. An environment variable selects its part:
+//! The second processes of the kill sweep, which own the worker's link file one after another. An
+//! environment variable selects the part of each:
 //!
 //! ```text
 //!   part `past`   an earlier owner: plays the script, reports "ready", waits to be killed
@@ -43,9 +43,9 @@ pub fn main() {
     let Some(part) = variable(PART) else { return };
     let act = Act::from_name(&variable(ACT).expect(ACT));
     let ground = PathBuf::from(variable(GROUND).expect(GROUND));
-    // The part runs in a second thread, because the tracer must learn of that thread's death. The
-    // system reports the death of a process's first thread only after the death of all other
-    // threads.
+    // The worker's part runs in a second thread, because the tracing test must learn of that
+    // thread's death. The system reports the death of a process's first thread only after the death
+    // of all other threads.
     let played = thread::spawn(move || match part.as_str() {
         "past" => {
             let worker = Worker::open(act, &ground);
@@ -145,7 +145,8 @@ pub fn said(ground: &Path) -> Option<Result<(View, Vec<Got>), String>> {
     Some(Ok((view, got)))
 }
 
-/// The worker's end of the link, and the group that drives it.
+/// The worker process of the kill sweep: the tested operation that it makes, its end of the link,
+/// and the group that the link belongs to.
 struct Worker {
     act: Act,
     group: Group,
@@ -181,8 +182,8 @@ impl Worker {
                         held.push(came);
                     } else {
                         came.ack().unwrap();
-                        // The acknowledgement leaves the worker only when a thread of the worker
-                        // waits.
+                        // The worker sends the acknowledgement to the peer only when its group is
+                        // polled.
                         self.group.poll(Some(Instant::now() + POLL_TIME)).unwrap();
                     }
                 }

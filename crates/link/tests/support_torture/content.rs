@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bytes of messages, which follow from the seed, the sending end and the message's number.
+//! The bytes of the torture test's messages, which follow from the seed, the sender (client or
+//! server) and the message's number. So the test can check each received message.
 //!
 //! ```text
 //!   message of at least 16 bytes    its number, u64 │ 1 for an answer, else 0, u64 │ pattern
-//!   shorter message                 pattern, from which the oracle finds out the number
+//!   shorter message                 pattern, from which the test finds out the number
 //! ```
 
 use partywall_testkit::pattern;
@@ -16,7 +17,7 @@ pub const SERVER: usize = 1;
 /// number.
 pub const UNNAMED: u64 = u64::MAX;
 /// Length in bytes from which on messages contain their number: 8 bytes of number, and 8 bytes that
-/// say whether the message is an answer.
+/// say whether the message is a reply to a request.
 pub const NAMED_BYTES: usize = 16;
 
 pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize) -> Vec<u8> {
@@ -29,7 +30,8 @@ pub fn content(seed: u64, side: usize, number: u64, is_answer: bool, len: usize)
     bytes
 }
 
-/// The number that the message `bytes` contains, and whether the message is an answer.
+/// The number that the message `bytes` contains (`UNNAMED` if it is too short), and whether the
+/// message is a reply to a request.
 pub fn name(bytes: &[u8]) -> (u64, bool) {
     if bytes.len() < NAMED_BYTES {
         return (UNNAMED, false);

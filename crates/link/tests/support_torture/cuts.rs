@@ -9,12 +9,12 @@
 //! ```
 //!
 //! A client whose old connection was kept learns of the cut only when its late bytes and its end
-//! have arrived. The measured time ends when the oracle reads of the message, which may be slightly
-//! late, but never early.
+//! have arrived. The measured time ends when the oracle, the part of the test that checks the ends'
+//! journal, reads of the message. That may be slightly late, but never early.
 //!
 //! On a busy machine each of the five threads involved waits for a processor, and the times mean
-//! little. So the director marks each recovery during which it was itself kept waiting, because the
-//! other threads probably were, too.
+//! little. So the director, the test's main thread, marks each recovery during which it was itself
+//! kept waiting, because the other threads probably were, too.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::{Circumstances, Figures, Recovery};
@@ -28,8 +28,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 impl Round {
-    /// Cuts the network `cuts` times, lets both ends acknowledge all messages, and judges the
-    /// round.
+    /// Starts client and server and cuts the network between them `cuts` times. Then lets both
+    /// acknowledge all messages, and checks the journal of their operations.
     pub fn run_cuts(&mut self, cuts: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.cuts;
         self.start(SERVER);
@@ -44,8 +44,9 @@ impl Round {
             self.held_up = Duration::ZERO;
             let at = Instant::now();
             if !self.relay.harm(harm, time) {
-                // No connection exists now, so this round of the loop counts no cut: an end that
-                // begins an epoch ends its connection, and the client connects again without help.
+                // The relay has no connection to cut now: client or server has begun an epoch,
+                // which ends the connection. So this iteration counts no cut; the client connects
+                // again without help.
                 continue;
             }
             let possible = match harm {
@@ -68,8 +69,8 @@ impl Round {
                 _ => Circumstances::Undisturbed,
             };
             figures.recoveries.push(Recovery { time, circumstances });
-            // The loop waits until both ends have attached again, so that the next cut concerns the
-            // new connection.
+            // The loop waits until client and server have attached again, so that the next cut
+            // concerns the new connection.
             self.wait_attached(attached)?;
         }
         self.finish(figures)
@@ -117,9 +118,9 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// Maximum time between two polls of the director on an undisturbed machine. The director polls
-/// every 200 µs; if two polls were more than ten times further apart, the machine was busy with
-/// something else.
+/// Maximum time between two polls of the director (the test's main thread) on an undisturbed
+/// machine. The director polls every 200 µs; if two polls were more than ten times further apart,
+/// the machine was busy with something else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;
 const LATE_MICROS_MAX: u64 = 20_000;

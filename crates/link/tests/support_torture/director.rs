@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The main function of a torture run: runs rounds, one after another, until enough ends of links
-//! were killed, or the network between them was cut often enough.
+//! The main function of a torture run: runs rounds, each with a new link between two processes,
+//! until the processes were killed often enough, or the network between them was cut often enough.
 
 use super::cuts;
 use super::figures::Figures;
@@ -9,8 +9,8 @@ use super::settings::{Plan, Settings};
 use partywall_testkit::Random;
 use std::time::Instant;
 
-/// Runs rounds with kills until as many ends were killed as the settings demand; each round is
-/// judged as a whole.
+/// Runs rounds with kills until as many client and server processes were killed as the settings
+/// demand. Each round has a new link, and ends with a check of all its messages.
 ///
 /// # Panics
 ///

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of the tortured link, in a process of its own. The end makes random operations, and
-//! writes a note to the journal before and after each operation.
+//! The process of one end of the link in the torture test, which kills and restarts it. The process
+//! makes random operations on the link, and writes a note to the test's journal file before and
+//! after each operation.
 //!
 //! ```text
 //!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
@@ -21,8 +22,9 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Environment variables of an end: whether it is client or server, its directory, the plan, the
-/// number of this owner, and the number of its first message.
+/// Environment variables of a process that owns one end of the link: whether it is client or
+/// server, its directory, the plan (the round's random settings), the owner's number, and the
+/// number of its first message.
 pub const ROLE: &str = "PARTYWALL_TORTURE_ROLE";
 pub const DIRECTORY: &str = "PARTYWALL_TORTURE_DIRECTORY";
 pub const PLAN: &str = "PARTYWALL_TORTURE_PLAN";
@@ -31,8 +33,8 @@ pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
 /// server listens.
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// Name of the file that the director (the controlling process) creates when the ends may send no
-/// new message and must settle.
+/// Name of the file that the director (the controlling process) creates at the end of a round. From
+/// then on client and server send no new message, and acknowledge all messages that arrive.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {
@@ -84,7 +86,8 @@ pub fn run(role: &str) {
         .live();
 }
 
-/// Writes the reason of a failure to the file `failed` and a note to the journal, then panics.
+/// Fails this process: writes the reason to the file `failed`, a note to the test's journal, and
+/// panics.
 fn fail(directory: &Path, journal: &mut Journal, words: &str) -> ! {
     fs::write(directory.join("failed"), words).unwrap();
     journal.note(What::Failed, &[]);
@@ -98,15 +101,16 @@ struct End {
     journal: Journal,
     chance: Random,
     link: Link,
-    /// The number of the next message that this end sends.
+    /// The number of the next message that this process sends over the link.
     next: u64,
-    /// Messages that this end has received but not yet acknowledged, with their epochs.
+    /// Messages that this process has received but not yet acknowledged, with their epochs.
     held: Vec<(Message, u64)>,
-    /// The epoch in which this owner certainly sent a message that contains its number. Later
-    /// messages without a number can then be attributed to this owner.
+    /// The epoch in which this process, one of several successive owners of the link's end,
+    /// certainly sent a message that contains its number. From then on the test can attribute
+    /// messages without a number to this process.
     anchor: Option<u64>,
-    /// Whether an answer of this end once found no room in the ring. Then this end answers no more
-    /// requests at random, because the peer may be waiting for room as well.
+    /// Whether a reply once failed because the ring had no room. Then this process makes no further
+    /// random replies, because the peer may be waiting for room as well.
     is_tired: bool,
 }
 
@@ -137,7 +141,8 @@ impl End {
         }
     }
 
-    /// Takes the link's events and reports, and writes a note of each to the journal.
+    /// Takes the events and reports of this process's link, and writes a note of each to the test's
+    /// journal.
     fn tell(&mut self) {
         while let Some(event) = self.link.try_event() {
             match event {
@@ -239,8 +244,8 @@ impl End {
             Mode::Replies => self.side == CLIENT,
             _ => true,
         };
-        // A message is read in place only in rounds without epochs: the closure must not use the
-        // link, so it could not find out whether an epoch began meanwhile.
+        // This process reads a message in place only in rounds without epochs. The reading closure
+        // must not use the link, so it could not find out whether an epoch has begun since.
         if may_read && !self.plan.epochs && self.chance.below(4) == 0 {
             return self.read();
         }
@@ -256,8 +261,9 @@ impl End {
         let words = [position, epoch, number, len, digest(&message), u64::from(message.attempt())];
         self.journal.note(What::Got, &words);
         if self.held.last().is_some_and(|(last, _)| last.position() >= position) {
-            // The position is not beyond that of the last held message, so the connection was made
-            // anew. The unacknowledged messages are received again.
+            // The received message's position is not beyond that of the last unacknowledged
+            // message. So the connection was made anew, and the unacknowledged messages are
+            // received again.
             self.held.clear();
         }
         let is_request = !is_answer && message.len() >= NAMED_BYTES;
@@ -278,8 +284,8 @@ impl End {
         }
     }
 
-    /// Receives a message by reading it in place, which acknowledges this message and all held
-    /// messages.
+    /// Receives a message by reading it in place. That acknowledges the message, and all messages
+    /// that this process had received and not acknowledged.
     fn read(&mut self) {
         let (moment, epoch) = (self.moment(), self.epoch());
         let journal = &mut self.journal;
@@ -300,7 +306,7 @@ impl End {
         }
     }
 
-    /// Acknowledges all held messages together.
+    /// Acknowledges together all messages that this process has received and not acknowledged.
     fn commit(&mut self) {
         let Some((last, epoch)) = self.held.pop() else { return };
         let words = [last.position(), epoch];
@@ -342,8 +348,8 @@ impl End {
         let next = self.epoch() + 1;
         self.journal.note(What::AboutToBegin, &[next]);
         self.held.clear();
-        // An error is ignored: the peer may have begun the same epoch meanwhile, which is no
-        // failure.
+        // The peer may have begun the same epoch meanwhile, which makes this call fail. So the test
+        // ignores its error.
         let _ = self.link.begin_epoch(next);
     }
 
@@ -359,7 +365,8 @@ impl End {
             let until = Instant::now() + Duration::from_millis(10);
             match self.link.recv_deadline(until) {
                 Ok(Some(_)) => self.rewind(),
-                // The peer closed its end of the link, and its next owner will open that end again.
+                // The peer closed its end of the link, and the process that replaces it will open
+                // that end again.
                 Ok(None) => {}
                 Err(RecvError::TimedOut) => {
                     let words = [epoch, self.link.unacked_bytes().unwrap_or(u64::MAX)];
@@ -376,8 +383,8 @@ impl End {
         self.next - 1
     }
 
-    /// The length for a message of this end. Until this owner has certainly sent a message with a
-    /// number in `epoch`, the message is long enough to contain its number.
+    /// The length of the next message, at least `len`. Until this process has certainly sent a
+    /// message with a number in `epoch`, the message is long enough to contain its number.
     fn anchored(&self, len: usize, epoch: u64) -> usize {
         if self.anchor == Some(epoch) { len } else { len.max(NAMED_BYTES) }
     }
@@ -414,5 +421,6 @@ impl End {
     }
 }
 
-/// Maximum number of received messages that an end holds unacknowledged before it acknowledges one.
+/// Maximum number of received messages that the process keeps unacknowledged before it acknowledges
+/// one.
 const HELD_MAX: usize = 4;

@@ -10,10 +10,11 @@ use std::time::Duration;
 pub struct Figures {
     pub seed: u64,
     pub rounds: u64,
-    /// The number of kills, by the operation that the end was making when it was killed.
+    /// The number of kills, by the operation that the client or server was making when it was
+    /// killed.
     pub by_moment: [u64; Moment::COUNT],
-    /// Counts of two kinds of kills: of both ends at once (`both`), and of an end that had not yet
-    /// recovered from its previous kill (`again`).
+    /// Counts of two kinds of kills: of client and server at once (`both`), and of a process that
+    /// had not yet recovered from the kill of its predecessor (`again`).
     pub both: u64,
     pub again: u64,
     pub stops: u64,
@@ -21,7 +22,8 @@ pub struct Figures {
     pub late: u64,
     pub delays: u64,
     pub connections: u64,
-    /// Number of times that the two ends connected, and agreed to use shared memory, in one run.
+    /// Number of times in one run that client and server connected, and agreed to use shared
+    /// memory.
     pub shared: u64,
     pub sent: u64,
     pub consumed: u64,
@@ -50,9 +52,11 @@ pub struct Recovery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circumstances {
     Undisturbed,
-    /// Ends begin epochs in this round, which end connections, too.
+    /// Client or server begin epochs in this round. Beginning an epoch ends the connection, as a
+    /// cut does.
     Epochs,
-    /// The machine was so busy during the recovery that the director was kept waiting.
+    /// The machine was so busy during the recovery that the director (the test's main thread) was
+    /// kept waiting.
     Busy,
 }
 
@@ -66,7 +70,7 @@ impl Figures {
         self.round_trip + Duration::from_millis(50)
     }
 
-    /// The recovery times that were measured under these circumstances, in ascending order.
+    /// The recovery times that were measured under the given circumstances, in ascending order.
     fn times(&self, circumstances: Circumstances) -> Vec<Duration> {
         let chosen = self.recoveries.iter().filter(|one| one.circumstances == circumstances);
         let mut times: Vec<Duration> = chosen.map(|one| one.time).collect();

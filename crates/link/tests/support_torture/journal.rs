@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The journal of both ends: one file that outlives their processes.
+//! The journal of the torture test: one file to which the client and the server process of a link
+//! append notes. It outlives both processes.
 //!
 //! ```text
 //!   a note: 64 bytes, appended by one write
@@ -19,50 +20,52 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum What {
-    /// The end has opened its link. The note carries no words: the seven words are 0.
+    /// The client or server has opened its link. The note carries no words: the seven words are 0.
     Opened = 1,
     /// A connection was attached. Data words of the note: 1 if the stream continued, else 0; 1 if
     /// the connection uses shared memory, else 0.
     Attached,
-    /// The end is about to send a message. Data words of the note: number, length and epoch of the
-    /// message, number of the first message of its batch, number of messages in the batch.
+    /// The client or server is about to send a message. Data words of the note: number, length and
+    /// epoch of the message, number of the first message of its batch, number of messages in the
+    /// batch.
     AboutToSend,
-    /// The end has sent a message. Data words of the note: number and epoch of the message, number
-    /// of the first message of its batch, number of messages in the batch.
+    /// The client or server has sent a message. Data words of the note: number and epoch of the
+    /// message, number of the first message of its batch, number of messages in the batch.
     Sent,
     /// The send failed, and nothing was sent. Data words of the note: as for `Sent`.
     NotSent,
-    /// The end has received a message. Data words of the note: position, epoch, number (if the
-    /// message contains it), length, digest, delivery count.
+    /// The client or server has received a message. Data words of the note: position, epoch, number
+    /// (if the message contains it), length, digest, delivery count.
     Got,
-    /// The end is about to acknowledge a message and all before it. Data words of the note:
-    /// position and epoch of that message.
+    /// The client or server is about to acknowledge a message and all before it. Data words of the
+    /// note: position and epoch of that message.
     AboutToCommit,
-    /// The end has acknowledged a message and all before it. Data words of the note: position and
-    /// epoch of that message.
+    /// The client or server has acknowledged a message and all before it. Data words of the note:
+    /// position and epoch of that message.
     Committed,
     /// The acknowledgement failed, and nothing was acknowledged. Data words of the note: position
     /// and epoch of the message.
     NotCommitted,
-    /// The end is about to reply to a request. Data words of the note: position and epoch of the
-    /// request, number and length of the answer.
+    /// The client or server is about to reply to a request. Data words of the note: position and
+    /// epoch of the request, number and length of the answer.
     AboutToReply,
-    /// The end has replied to a request. Data words of the note: position and epoch of the request,
-    /// number of the answer.
+    /// The client or server has replied to a request. Data words of the note: position and epoch of
+    /// the request, number of the answer.
     Replied,
     /// The reply failed: the answer was not sent, and the request was not acknowledged. Data words
     /// of the note: as for `Replied`.
     NotReplied,
-    /// The end is about to begin an epoch. Data word of the note: the number of that epoch.
+    /// The client or server is about to begin an epoch. Data word of the note: the number of that
+    /// epoch.
     AboutToBegin,
-    /// The link has reported a range of positions. Data words of the note: kind, flags, epoch,
-    /// first position, position after the last.
+    /// The link has reported a range of positions, such as those of messages that an epoch dropped.
+    /// Data words of the note: kind, flags, epoch, first position, position after the last.
     Reported,
-    /// The end has acknowledged everything that arrived. Data words of the note: epoch,
-    /// unacknowledged bytes that this end has sent.
+    /// The client or server has acknowledged all messages that arrived. Data words of the note:
+    /// epoch, and how many bytes of its own messages the peer has not acknowledged.
     Idle,
-    /// The end has failed; the file `failed` contains the reason. The note carries no words: the
-    /// seven words are 0.
+    /// The client or server has failed; the file `failed` contains the reason. The note carries no
+    /// words: the seven words are 0.
     Failed,
 }
 
@@ -74,14 +77,14 @@ pub struct Note {
     pub words: [u64; 7],
 }
 
-/// The writing end of the journal, with which an end of the link appends notes.
+/// The journal as a client or server process opens it: it appends notes.
 pub struct Journal {
     file: File,
     side: usize,
     owner: u64,
 }
 
-/// The reading end of the journal, for the oracle.
+/// The journal as the oracle opens it, the part of the test that checks the notes: it reads them.
 pub struct Reader {
     file: File,
     at: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages of one direction, judged note by note of the journal.
+//! The messages of one direction of the torture test's link. The state of each message follows from
+//! the notes that sender and receiver write to the journal.
 //!
 //! ```text
 //!   the sender notes "about to send" ────────────────────────────▶ the message is Doubtful
@@ -18,8 +19,8 @@
 use super::content::{UNNAMED, content, digest};
 use std::collections::HashMap;
 
-/// The messages that one end sent, and for each message whether it was sent, received, acknowledged
-/// or dropped, as far as the journal shows.
+/// The messages that client or server sent, and for each message whether it was sent, received,
+/// acknowledged or dropped, as far as the journal shows.
 pub struct Ledger {
     seed: u64,
     sender: usize,
@@ -29,11 +30,11 @@ pub struct Ledger {
     places: HashMap<(u64, u64), usize>,
     /// Index of the first message that is not known to be acknowledged.
     pub committed: usize,
-    /// The index of a message of which it is not known whether it, with all messages before it, is
-    /// acknowledged.
+    /// The index of a message that the receiver was acknowledging when it was killed. It is not
+    /// known whether this message, with all messages before it, is acknowledged.
     pub doubt: Option<usize>,
-    /// The number of the receiving end's last owner that received a message, and the index of the
-    /// last message that was delivered to that owner.
+    /// The last process on the receiving side that received a message: its owner number, and the
+    /// index of the last message that was delivered to it.
     last: Option<(u64, usize)>,
     epoch: u64,
     pub got: u64,
@@ -52,9 +53,10 @@ pub struct Message {
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,
-    /// Whether the message was acknowledged or dropped, without any way to find out which.
+    /// Whether it can no longer be found out if the message was acknowledged or was dropped by an
+    /// epoch.
     pub is_lost_sight_of: bool,
-    /// Whether the send returned without an error.
+    /// Whether the sender noted that its send call returned without an error.
     pub was_confirmed: bool,
     last_owner: u64,
     owners: u64,
@@ -68,8 +70,8 @@ pub enum LinkSnapshot {
     Dropped,
 }
 
-/// A consequence of a finding about a message of this direction for messages of the opposite
-/// direction, because a reply acknowledges its request.
+/// A conclusion about messages of the opposite direction. Because a reply acknowledges its request,
+/// a note about a reply also shows the state of its request, and the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The reply to the request with this index was received, so the request is acknowledged.
@@ -139,7 +141,7 @@ impl Ledger {
         });
     }
 
-    /// Judges a note of the sender: the send of message `number` returned without an error, in
+    /// Checks a note of the sender: the send of message `number` returned without an error, in
     /// `epoch` or earlier.
     pub fn sent(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
@@ -159,8 +161,8 @@ impl Ledger {
         }
     }
 
-    /// Judges a finding of the oracle: message `number` was not sent. The finding contradicts an
-    /// earlier one if that message has arrived.
+    /// Records that message `number` was not sent. Fails if the message has arrived, which
+    /// contradicts this.
     pub fn absent(&mut self, number: usize) -> Judged<()> {
         match self.messages[number].snapshot {
             LinkSnapshot::Sent => Err(format!("{number} was not sent, and yet it is there")),
@@ -172,8 +174,8 @@ impl Ledger {
         }
     }
 
-    /// Applies a finding about a message to the message's whole batch, because a batch is sent
-    /// completely or not at all.
+    /// Records the state `snapshot` for all messages of the same batch as message `number`, because
+    /// a batch is sent completely or not at all.
     fn rest_of_batch(&mut self, number: usize, snapshot: LinkSnapshot) -> Judged<()> {
         let batch = self.messages[number].batch;
         let end = (batch.0 + batch.1).min(self.messages.len());
@@ -195,7 +197,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Judges a note of the receiver: the message `got` was delivered to the application.
+    /// Checks a note of the receiver: the message that `got` describes was delivered to its
+    /// application.
     pub fn got(&mut self, got: &Got) -> Judged<Vec<Effect>> {
         if got.epoch < self.epoch {
             return Err(format!("epoch {} after {}", got.epoch, self.epoch));
@@ -263,11 +266,12 @@ impl Ledger {
     }
 
     /// Identifies a received message that is too short to contain its number: the first sent
-    /// message that matches.
+    /// message with its length and digest that may arrive now.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // If a later message was certainly sent in an earlier epoch, a candidate belongs to that
-        // epoch at the latest. That holds even if it is unknown whether the candidate was sent.
+        // The sender sends in order. If a message was certainly sent in an earlier epoch than the
+        // received message's, all messages before it are of that epoch at the latest. So none of
+        // them is the received message, even if it is unknown whether they were sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -286,15 +290,15 @@ impl Ledger {
         Err(format!("a message of {} bytes was never about to be sent", got.len))
     }
 
-    /// The index of the message that `owner` would receive next, given what was delivered or
-    /// acknowledged before message `number`.
+    /// The index of the first message that the receiving process `owner` has not received and that
+    /// is not known to be acknowledged. Receipts of message `number` and later ones do not count.
     fn start(&self, number: usize, owner: u64) -> usize {
         let last = self.last.filter(|(of, last)| *of == owner && *last < number);
         last.map_or(self.committed, |(_, last)| (last + 1).max(self.committed))
     }
 
-    /// Judges a finding: a later message arrived before message `number`. So message `number` must
-    /// be absent or dropped.
+    /// Records that a later message arrived before message `number`. So message `number` must never
+    /// have been sent, or was dropped by an epoch.
     fn pass(&mut self, number: usize, epoch: u64) -> Judged<()> {
         let message = &mut self.messages[number];
         let may_be_of_before = message.epochs.0 < epoch;
@@ -344,7 +348,7 @@ impl Ledger {
         self.places[&(epoch, position)]
     }
 
-    /// Applies a finding: message `number` and all messages before it are acknowledged.
+    /// Records that message `number` and all messages before it are acknowledged.
     pub fn consume(&mut self, number: usize) -> Effect {
         self.doubt = None;
         let first = self.committed;
@@ -362,7 +366,7 @@ impl Ledger {
         Effect::Sent(first, number + 1)
     }
 
-    /// Applies a finding: another epoch began before it could be known whether message `number` was
+    /// Records that another epoch began before it could be known whether message `number` was
     /// acknowledged.
     fn lose_sight(&mut self, number: usize) {
         for message in &mut self.messages[self.committed.min(number + 1)..=number] {
@@ -371,8 +375,8 @@ impl Ledger {
         self.committed = self.committed.max(number + 1);
     }
 
-    /// Ends the ledger after the last note of the round, and decides whether a message in doubt was
-    /// acknowledged.
+    /// Ends the ledger (the record of one direction's messages) after the last note of the round,
+    /// and decides whether a message in doubt was acknowledged.
     pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
         let mut effects = Vec::new();
         if let Some(doubt) = self.doubt.take() {

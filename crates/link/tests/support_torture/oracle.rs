@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Judges the journal of a torture run, in which both ends of the link note their operations. The
-//! oracle judges each note as it is read, and keeps the last notes to help explain a violation.
+//! Checks the journal of a torture run, in which client and server note their operations on the
+//! link. The oracle checks each note as it is read, and keeps the last notes to help explain a
+//! violation.
 
 use super::content::{CLIENT, SERVER};
 use super::figures::Figures;
@@ -9,7 +10,8 @@ use super::ledger::{Effect, Got, Ledger};
 use super::reports::{Report, ReportSet};
 use std::collections::VecDeque;
 
-/// The operation that an end was making when it was killed. The kills are counted by this value.
+/// The operation that the client or server process was making when it was killed. The kills are
+/// counted by this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     Starting,
@@ -34,13 +36,14 @@ impl Moment {
     ];
 }
 
-/// The judge of one round: it knows what each end sent, received and acknowledged.
+/// The oracle of one round of the torture test: it checks every note that client and server write
+/// to the journal, and so knows what each of them sent, received and acknowledged.
 pub struct Oracle {
-    /// For each end, the ledger of the messages that the end sent: which of them were sent,
-    /// received and acknowledged.
+    /// For the client and for the server, the ledger of the messages that it sent: which of them
+    /// were sent, received and acknowledged.
     ledgers: [Ledger; 2],
-    /// For each end, the numbers of a request that this end sent and of the reply to that request.
-    /// It is in doubt whether the reply was sent.
+    /// For the client and for the server, the numbers of a request that it sent and of the reply to
+    /// that request, if it is in doubt whether the reply was sent.
     asked: [Option<(usize, usize)>; 2],
     reported: ReportSet,
     pub ends: [EndState; 2],
@@ -50,19 +53,20 @@ pub struct Oracle {
     shared: u64,
 }
 
-/// The facts that the oracle knows of the present owner (process) of an end.
+/// The facts that the oracle knows from the journal of the process that is now the client or the
+/// server.
 #[derive(Clone, Debug)]
 pub struct EndState {
     pub owner: u64,
     pub moment: Moment,
     pub notes: u64,
     pub got: u64,
-    /// The number of attachments of this owner so far (`attached`), and that number when a message
-    /// last arrived (`flowed`).
+    /// How often this process (the present client or server) has attached so far (`attached`), and
+    /// that number when a message last arrived (`flowed`).
     pub attached: u64,
     pub flowed: u64,
-    /// The epoch in which this owner has noted that it has acknowledged everything; `None` before
-    /// such a note.
+    /// The epoch in which this owner has noted that it has acknowledged all messages that arrived;
+    /// `None` before such a note.
     pub idle: Option<u64>,
     pub has_failed: bool,
 }
@@ -82,8 +86,8 @@ impl Oracle {
         }
     }
 
-    /// Records that a new owner of an end starts. Returns the number of this owner and the number
-    /// of its first message.
+    /// Records that a new process starts as the client or the server. Returns the number of this
+    /// owner of the link file, and the number of its first message.
     pub fn starts(&mut self, side: usize) -> (u64, u64) {
         self.ends[side] = EndState::new(self.ends[side].owner + 1);
         self.say(format!("{} start as {}", NAMES[side], self.ends[side].owner));
@@ -187,8 +191,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Applies the consequences of findings about messages that `sender` sent to the ledger of the
-    /// opposite direction.
+    /// Applies conclusions, which follow from messages that `sender` sent, to the record (ledger)
+    /// of the messages of the opposite direction.
     fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
         let other = 1 - sender;
         for effect in effects {
@@ -236,8 +240,8 @@ impl Oracle {
         });
     }
 
-    /// The epoch in which both ends have noted that everything is acknowledged; `None` until both
-    /// notes exist.
+    /// The epoch in which both client and server have noted that all messages are acknowledged;
+    /// `None` until both notes exist.
     pub fn is_settled(&self) -> Option<u64> {
         let epoch = self.ends[CLIENT].idle?;
         (self.ends[SERVER].idle == Some(epoch)).then_some(epoch)
@@ -302,6 +306,6 @@ fn index(word: u64) -> usize {
 }
 
 pub const NAMES: [&str; 2] = ["client", "server"];
-/// Maximum number of log lines (notes and disturbances) that the oracle keeps, and prints after a
-/// violation.
+/// Maximum number of log lines (journal notes and disturbances) that the test keeps, and prints
+/// after a violation.
 const LOG_MAX: usize = 200;

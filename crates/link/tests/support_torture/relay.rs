@@ -34,17 +34,17 @@ struct Shared {
     server: PathBuf,
     pairs: Mutex<Vec<Arc<Pair>>>,
     connections: AtomicU64,
-    /// Number of successive connections of which the relay drops the descriptors of one. That
-    /// connection gets no shared memory. `None` if the relay drops no descriptors.
+    /// The relay drops the descriptors of one in so many successive connections, which then get no
+    /// shared memory. `None` if the relay drops no descriptors.
     loses_every: Option<u64>,
     listener: Listener,
     is_over: AtomicBool,
 }
 
 struct Pair {
-    /// The socket to the client, and the socket to the server.
+    /// The two sockets of a relayed connection: the one to the client, and the one to the server.
     sockets: [Socket; 2],
-    /// For each direction, the instant until which the relay holds back the bytes: those to the
+    /// The instants until which the relay holds back the bytes of this connection: those to the
     /// client, and those to the server.
     until: Mutex<[Instant; 2]>,
     /// Whether the relay drops the descriptors that are sent over this connection.
@@ -55,8 +55,8 @@ struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,
-    /// The relay cuts the connection towards one end only. It delivers bytes for the end with this
-    /// index late, on a connection that the peer has already lost.
+    /// The relay ends the connection towards one end only, which connects again. The other end,
+    /// whose index this is, receives the bytes in flight late, on the old connection.
     CutAndKeep(usize),
     Delay(usize),
 }
@@ -113,7 +113,8 @@ impl Relay {
             Harm::Delay(side) => pair.rest(side, time),
             Harm::CutAndKeep(side) => {
                 pair.rest(side, time);
-                // The peer of the end `side` sees that the connection has ended, and abandons it.
+                // The peer of `side` (client or server) sees that the connection has ended, and
+                // abandons it.
                 let _ = pair.sockets[1 - side].shutdown_write();
             }
         }
@@ -201,7 +202,8 @@ impl Pair {
         true
     }
 
-    /// Waits until the delay is over during which the relay holds back the bytes to the end `to`.
+    /// Waits until the relay may pass on bytes to `to`, client or server: a delay holds them back
+    /// for a while.
     fn wait(&self, to: usize) {
         loop {
             let until = self.until.lock().unwrap()[to];

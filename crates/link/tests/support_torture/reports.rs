@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks the reports that both ends of a link make when an epoch drops messages. Each dropped
+//! Checks the reports that client and server make when an epoch drops messages. Each dropped
 //! message must be in a report of its sender, and acknowledged messages must not be.
 
 use super::ledger::{Ledger, LinkSnapshot};
 use std::collections::HashSet;
 
-/// The reports of both ends, which the oracle checks after a round. Each report is stored once,
-/// however often an end returned it.
+/// The reports of dropped messages that client and server noted in the journal of the torture test.
+/// The oracle checks them after a round. Each report is stored once, however often a link returned
+/// it.
 #[derive(Default)]
 pub struct ReportSet(HashSet<Report>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// The end that sent the messages that the report is about.
+    /// The sender, client or server, of the messages that the report is about.
     pub sender: usize,
-    /// Whether the receiver of those messages made the report; otherwise their sender made it.
+    /// Whether the receiver of those messages made this report; otherwise their sender made it.
     pub is_receiving: bool,
     pub is_exact: bool,
     pub is_open: bool,
@@ -36,8 +37,8 @@ impl ReportSet {
         self.0.iter().filter(move |report| report.sender == sender && report.epoch == epoch)
     }
 
-    /// Compares the reports of both ends about all epochs before `last` with the messages that the
-    /// ledgers count as dropped or acknowledged.
+    /// Compares the reports about messages of `sender`, in all epochs before `last`, with `ledger`,
+    /// which knows from the journal which messages were dropped or acknowledged.
     pub fn check(
         &self,
         sender: usize,

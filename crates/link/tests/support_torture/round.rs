@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One round of a torture run: a directory, a relay, two ends, and the kills and disturbances.
+//! One round of a torture run: a directory, a client process and a server process with one link,
+//! the relay between them, and the kills, stops and cuts that the test makes.
 
 use super::content::{CLIENT, SERVER};
 use super::end;
@@ -14,8 +15,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One round: the processes of the two ends, the relay between them, and the oracle that judges
-/// them.
+/// One round of the torture test: the client and the server process, the relay between them, and
+/// the oracle, which checks the journal of their operations.
 pub struct Round {
     plan: Plan,
     directory: tempfile::TempDir,
@@ -24,12 +25,13 @@ pub struct Round {
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
-    /// The longest time between two polls of the director's thread, since the value was last reset.
-    /// A long time shows that the machine was busy.
+    /// The longest time between two polls of the journal by the director (the test's main thread),
+    /// since the value was last reset. A long time shows that the machine was busy.
     pub(super) held_up: Duration,
 }
 
-/// The result of a step of a round. The text says why the round cannot continue.
+/// The result of a step of a round of the torture test. The error text says why the round cannot
+/// continue.
 pub type Outcome<T> = Result<T, String>;
 
 impl Round {
@@ -51,8 +53,8 @@ impl Round {
         }
     }
 
-    /// Kills ends until `kills` ends were killed, lets both ends settle (acknowledge all messages),
-    /// and judges the round.
+    /// Kills and restarts client and server until `kills` processes were killed. Then lets both
+    /// acknowledge all messages (settle), and checks the whole journal of the round.
     pub fn run(&mut self, kills: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.kills();
         self.start(SERVER);
@@ -64,7 +66,8 @@ impl Round {
         self.finish(figures)
     }
 
-    /// Lets both ends settle (acknowledge all messages), and judges the whole round.
+    /// Lets client and server acknowledge all messages (settle), and checks the whole journal of
+    /// the round.
     pub(super) fn finish(&mut self, figures: &mut Figures) -> Outcome<()> {
         self.settle()?;
         figures.rounds += 1;
@@ -73,7 +76,8 @@ impl Round {
         Ok(())
     }
 
-    /// Whether ends begin epochs in this round, which also ends connections.
+    /// Whether client and server begin epochs in this round. Beginning an epoch ends the
+    /// connection.
     pub(super) fn has_epochs(&self) -> bool {
         self.plan.epochs
     }
@@ -100,8 +104,9 @@ impl Round {
         ));
     }
 
-    /// Lets both ends run: until a message was acknowledged, until an end begins a certain
-    /// operation, or for a short time. Meanwhile disturbs the network and the ends.
+    /// Lets client and server run until the next kill: for a short time, until some messages have
+    /// arrived, or until one of them makes a certain operation. Meanwhile disturbs the network and
+    /// the processes.
     fn wait_for_a_moment(&mut self, figures: &mut Figures) -> Outcome<()> {
         let most = if self.chance.below(8) == 0 { HARMS_MAX } else { 3 };
         let harms = self.chance.below(most);
@@ -117,22 +122,23 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // The draw 0 means no pause: the next disturbance or kill follows immediately.
+            // The random number 0 means no pause: the next disturbance or kill follows immediately.
             0 => Ok(()),
-            // The draws 1 to 3 mean a pause of random length, whose order of magnitude is random
-            // too.
+            // The random numbers 1 to 3 mean a pause of random length, whose order of magnitude is
+            // random too.
             1..4 => {
                 let time = Duration::from_micros(self.chance.size(20_000) as u64);
                 let until = Instant::now() + time;
                 self.watch(until, |_| Instant::now() >= until)
             }
-            // The draws 4 and 5 mean a pause until some messages have arrived.
+            // The random numbers 4 and 5 mean a pause until some messages have arrived.
             4..6 => {
                 let side = self.receiver();
                 let count = self.oracle.ends[side].got + 1 + self.chance.size(60) as u64;
                 self.wait("no message comes", |oracle| oracle.ends[side].got >= count)
             }
-            // Any other draw means a pause until an end begins a certain operation.
+            // Any other random number means a pause until the client or the server makes a certain
+            // operation.
             _ => {
                 let (side, moment) = self.act();
                 let notes = self.oracle.ends[side].notes + 1 + self.chance.size(40) as u64;
@@ -144,8 +150,8 @@ impl Round {
         }
     }
 
-    /// Draws at random one of the ends that receive messages in this round's message pattern
-    /// (`Mode`).
+    /// Chooses at random client or server, of those that receive messages in this round's message
+    /// pattern (`Mode`).
     fn receiver(&mut self) -> usize {
         match self.plan.mode {
             Mode::OneWay => SERVER,
@@ -153,8 +159,8 @@ impl Round {
         }
     }
 
-    /// Draws at random one of the ends, and an operation that this end makes in this round's
-    /// message pattern (`Mode`).
+    /// Chooses at random client or server, and an operation that it makes in this round's message
+    /// pattern (`Mode`).
     fn act(&mut self) -> (usize, Moment) {
         let consuming = Moment::Consuming;
         match (self.plan.mode, self.chance.below(4)) {
@@ -190,7 +196,8 @@ impl Round {
         }
     }
 
-    /// Stops an end by SIGSTOP for a while, and then lets it continue by SIGCONT.
+    /// Stops the client or the server process by SIGSTOP for a while, and then lets it continue by
+    /// SIGCONT.
     fn stop(&mut self, figures: &mut Figures) -> Outcome<()> {
         let side = self.chance.below(2) as usize;
         self.signal(side, Signal::STOP);
@@ -201,7 +208,8 @@ impl Round {
         Ok(())
     }
 
-    /// Kills one or both ends. Some ends are killed again before they have recovered.
+    /// Kills the client, the server or both, and starts them again. Some of the new processes are
+    /// killed before they have recovered.
     fn kill(&mut self, figures: &mut Figures) -> Outcome<()> {
         let sides: &[usize] = match self.chance.below(5) {
             0 => &[CLIENT, SERVER],
@@ -243,8 +251,8 @@ impl Round {
         signal::kill(end.pid(), which).unwrap();
     }
 
-    /// Waits until the killed process of an end is dead, and passes its remaining notes from the
-    /// journal to the oracle.
+    /// Waits until the killed client or server process is dead, and passes its remaining notes from
+    /// the journal to the oracle, which checks them.
     fn bury(&mut self, side: usize, figures: &mut Figures) -> Outcome<()> {
         let mut end = self.ends[side].take().expect("both are there between kills");
         let status = end.wait();
@@ -256,7 +264,8 @@ impl Round {
         Ok(())
     }
 
-    /// Passes the notes that both ends have written to the journal so far to the oracle.
+    /// Passes the notes that client and server have written to the journal so far to the oracle,
+    /// which checks them.
     fn drain(&mut self) -> Outcome<()> {
         for note in self.journal.read() {
             self.oracle.take(&note)?;
@@ -268,8 +277,8 @@ impl Round {
         Ok(())
     }
 
-    /// Passes notes from the journal to the oracle until `is_so` holds for the oracle, or until the
-    /// instant `until`.
+    /// Passes notes from the journal to the oracle, which checks them, until `is_so` holds for the
+    /// oracle, or until the instant `until`.
     fn watch(&mut self, until: Instant, is_so: impl Fn(&Oracle) -> bool) -> Outcome<()> {
         let mut last = Instant::now();
         loop {
@@ -290,8 +299,8 @@ impl Round {
         if is_so(&self.oracle) { Ok(()) } else { Err(format!("{what} in {TIMEOUT:?}")) }
     }
 
-    /// Stops the disturbances. Waits until everything that was sent is acknowledged and both ends
-    /// have noted that.
+    /// Stops the disturbances. Waits until client and server have noted that all sent messages are
+    /// acknowledged, kills both, and makes the final checks of the round.
     fn settle(&mut self) -> Outcome<()> {
         self.oracle.say("settle".to_owned());
         fs::write(self.directory.path().join(end::SETTLE), "").unwrap();
@@ -303,14 +312,14 @@ impl Round {
             }
         }
         self.drain()?;
-        // Notes that the ends wrote after both had acknowledged everything only repeat that state.
-        // So the oracle still reports the round as settled.
+        // Notes that client and server wrote after all messages were acknowledged only repeat that.
+        // So the oracle still finds the round settled.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }
 
-    /// Describes the failure of the round. Keeps the round's directory for examination, unless the
-    /// fault was seeded.
+    /// Describes the failure of the round. Keeps the round's directory for examination, unless a
+    /// test provoked the failure on purpose.
     pub fn autopsy(mut self, why: &str) -> String {
         self.ends = [None, None];
         self.directory.disable_cleanup(variable(FORGET).is_none());
@@ -321,15 +330,15 @@ impl Round {
     }
 }
 
-/// An environment variable that a test of a seeded fault sets: the failure is expected, so the
-/// directory is not kept.
+/// An environment variable that is set by a test which provokes a failure on purpose: the round's
+/// directory is then not kept.
 const FORGET: &str = "PARTYWALL_TORTURE_FORGET";
 /// Pause between two reads of the journal. It bounds the error of measured recovery times, which
 /// are milliseconds.
 const POLL_TIME: Duration = Duration::from_micros(200);
-/// Maximum number of disturbances between two kills; most waits have fewer.
+/// Maximum number of disturbances (stops of a process, cuts and delays of the network) between two
+/// kills; most kills have fewer before them.
 const HARMS_MAX: u64 = 24;
-/// Maximum number of journal notes that an end writes while the director waits for a certain
-/// operation of that end. After that the director continues, because the end may not make that
-/// operation at all.
+/// Maximum number of journal notes that a client or server writes while the test waits for a
+/// certain operation of it. After that the test continues, because this operation may never come.
 const ACTS_MAX: u64 = 400;

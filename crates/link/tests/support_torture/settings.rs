@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of a torture run: its length, its seed, and the plan of each round.
+//! The settings of a torture run: its length, its seed, and the settings of each round (`Plan`).
 
 use partywall_testkit::{Random, variable};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Settings {
     pub time: Option<Duration>,
 }
 
-/// The settings of one round, which the director and both ends share.
+/// The settings of one round, which the test's main process, the client and the server share.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -28,7 +28,7 @@ pub struct Plan {
     pub epochs: bool,
 }
 
-/// The transport between the two ends.
+/// The transport between client and server in one round of the torture test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Shared memory, except that some connections lose their descriptors and fall back to a Unix
@@ -38,12 +38,13 @@ pub enum Via {
     Tcp,
 }
 
-/// The pattern of a round's messages: which end sends, and whether messages are answered.
+/// The pattern of a round's messages: whether client, server or both send, and whether a receiver
+/// replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The client sends, and the server acknowledges.
     OneWay,
-    /// Both ends send, acknowledge and answer at random.
+    /// Client and server both send messages, acknowledge, and reply to some at random.
     BothWays,
     /// The client sends requests, and the server replies to each.
     Replies,
@@ -82,7 +83,7 @@ impl Plan {
         }
     }
 
-    /// The plan as text, for the environment variable of an end.
+    /// These settings as text, for an environment variable of the client and server processes.
     pub fn words(&self) -> String {
         let mode = match self.mode {
             Mode::OneWay => 0,

@@ -109,6 +109,9 @@ pub enum SendError {
     /// The message is longer than this channel can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
+    /// The owned reservation has its memory from another connection.
+    #[error("the reservation belongs to another connection: commit it where it was reserved")]
+    ForeignReservation,
     /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -130,6 +133,9 @@ pub enum TrySendError {
     /// The message is longer than this channel can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
+    /// The owned reservation has its memory from another connection.
+    #[error("the reservation belongs to another connection: commit it where it was reserved")]
+    ForeignReservation,
     /// The channel is broken: the peer violated the protocol, or a system call failed.
     #[error(transparent)]
     Fault(#[from] Fault),

@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::assert_application_code;
 use crate::session::{RecvHalf, ReplyError, SendHalf, StreamRecvError, StreamSendError, WaitError};
-use crate::transport::Transport;
+use crate::transport::{OwnedReservation, Transport};
 use partywall_wait::{Spinner, Wait};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -369,6 +369,59 @@ impl SendStream {
         let mut guard = Guard::new(self);
         guard.wait(Some(deadline), |half, context| half.poll_reserve(context, len))?;
         Ok(Reservation { guard })
+    }
+
+    /// Reserves memory for a message, like [`reserve`](Self::reserve), but the result does not
+    /// borrow the stream. Any stream of the session may commit it. The call waits only until
+    /// `deadline`.
+    ///
+    /// # Errors
+    /// [`StreamSendError::TimedOut`] if the deadline passed; others as [`send`](Self::send).
+    pub fn reserve_owned(
+        &mut self,
+        len: usize,
+        deadline: Option<Instant>,
+    ) -> Result<OwnedReservation, StreamSendError> {
+        let SendStream { half, wait, spinner, .. } = &mut *Guard::new(self).stream;
+        let reserved =
+            wait_for(*wait, spinner, deadline, |context| half.poll_reserve_owned(context, len));
+        reserved.unwrap_or(Err(StreamSendError::TimedOut))
+    }
+
+    /// Sends the message in `reservation`, which a stream of the same session reserved. The call
+    /// waits only until `deadline`.
+    ///
+    /// # Errors
+    /// [`StreamSendError::ForeignReservation`] if another session reserved the memory,
+    /// [`StreamSendError::TimedOut`] if the deadline passed; others as [`send`](Self::send). The
+    /// message is then dropped.
+    pub fn commit_owned(
+        &mut self,
+        reservation: OwnedReservation,
+        deadline: Option<Instant>,
+    ) -> Result<(), StreamSendError> {
+        let mut guard = Guard::new(self);
+        let own = guard.stream.half.put_reserved(reservation);
+        own.map_err(|_| StreamSendError::ForeignReservation)?;
+        guard.wait(deadline, |half, context| half.poll_commit(context))
+    }
+
+    /// Sends the message in `reservation`, like [`commit_owned`](Self::commit_owned), if there is
+    /// credit and room now. Never waits.
+    ///
+    /// # Errors
+    /// Returns the reservation together with the reason: see [`StreamSendError`].
+    pub fn try_commit_owned(
+        &mut self,
+        reservation: OwnedReservation,
+    ) -> Result<(), (OwnedReservation, StreamSendError)> {
+        let guard = Guard::new(self);
+        let half = &mut guard.stream.half;
+        if let Err(foreign) = half.put_reserved(reservation) {
+            return Err((foreign, StreamSendError::ForeignReservation));
+        }
+        let sent = poll_once(|context| half.poll_commit_whole(context));
+        half.settle_owned(sent)
     }
 
     /// Ends the sending direction in good order: no more messages follow, and every sent message is

@@ -10,13 +10,15 @@
 //! The two directions are independent: dropping the sender finishes its direction, and messages of
 //! the peer are still received. A channel starts no thread.
 
+mod message_ref;
 mod receiver;
 mod reservation;
 mod sender;
 mod shared_sender;
 
+pub use message_ref::MessageRef;
 pub(crate) use receiver::AnyReceiver;
-pub use receiver::{MessageRef, Readiness, Receiver};
+pub use receiver::{Readiness, Receiver};
 pub use reservation::{Batch, Reservation};
 pub(crate) use sender::AnySender;
 pub use sender::Sender;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiving direction of a channel: owned messages, and messages borrowed from the ring.
 
+use super::message_ref::MessageRef;
 use crate::config::Config;
 use crate::error::{Closed, Fault, RecvError, TryRecvError};
 use crate::message::Message;
@@ -10,7 +11,6 @@ use crate::transport::shm::ShmReceiver;
 use crate::transport::socket::SocketReceiver;
 use crate::transport::{Found, TransportReceiver, Waited};
 use partywall_wait::{Spinner, Wait};
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -22,7 +22,7 @@ use std::time::Instant;
 /// lost.
 #[derive(Debug)]
 pub struct Receiver {
-    end: AnyReceiver,
+    pub(super) end: AnyReceiver,
     wait: Wait,
     spinner: Spinner,
 }
@@ -117,13 +117,71 @@ impl Receiver {
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         match self.end.find(false)? {
-            Found::Message => Ok(Some(MessageRef { receiver: self })),
+            Found::Message => Ok(Some(MessageRef::new(self))),
             Found::Nothing | Found::Control(_) => {
                 self.end.notice_end()?;
                 Err(TryRecvError::Empty)
             }
             Found::End(closed) => Ok(at_end(closed)?),
         }
+    }
+
+    /// Receives the next message, like [`recv_ref`](Self::recv_ref), but without a guard: the
+    /// result is valid until the next receive call, which consumes the message. Until then the
+    /// message keeps its space in the ring.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || {
+    /// #     let mut channel = partywall::connect(&address).unwrap();
+    /// #     channel.send(b"one").unwrap();
+    /// #     channel.send(b"two").unwrap();
+    /// # });
+    /// # let mut channel = listener.accept()?;
+    /// let receiver = channel.receiver();
+    /// assert_eq!(receiver.recv_view()?, Some(&b"one"[..])); // read in the ring itself
+    /// assert_eq!(receiver.recv_view()?, Some(&b"two"[..])); // the first is consumed
+    /// let kept = receiver.keep_view(); // an owned message
+    /// assert_eq!(kept.unwrap(), b"two");
+    /// # client.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    #[inline]
+    pub fn recv_view(&mut self) -> Result<Option<&[u8]>, RecvError> {
+        let found = self.find_until(None)?;
+        Ok(self.view(found))
+    }
+
+    /// Receives a view of the next message, like [`recv_view`](Self::recv_view), but blocks only
+    /// until `deadline`.
+    ///
+    /// # Errors
+    /// [`RecvError::TimedOut`] if the deadline passed, and the errors of [`recv`](Self::recv).
+    pub fn recv_view_deadline(&mut self, deadline: Instant) -> Result<Option<&[u8]>, RecvError> {
+        let found = self.find_until(Some(deadline))?;
+        Ok(self.view(found))
+    }
+
+    /// Receives a view of the next message, like [`recv_view`](Self::recv_view), if one has
+    /// arrived. Never blocks.
+    ///
+    /// # Errors
+    /// As [`try_recv`](Self::try_recv).
+    #[inline]
+    pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
+        let found = self.try_recv_ref()?.map(std::mem::forget).is_some();
+        Ok(self.view(found))
+    }
+
+    /// Makes the message of the last view an owned message. A short message is copied; a long one
+    /// is not. Returns `None` if no view is valid any more.
+    pub fn keep_view(&mut self) -> Option<Message> {
+        self.end.end_view().then(|| self.end.take())
     }
 
     /// Prepares the descriptor ([`AsFd`]) for an external event loop. Call `arm` before polling the
@@ -167,11 +225,26 @@ impl Receiver {
     ) -> Result<Option<MessageRef<'_>>, RecvError> {
         loop {
             match self.end.find(true)? {
-                Found::Message => return Ok(Some(MessageRef { receiver: self })),
+                Found::Message => return Ok(Some(MessageRef::new(self))),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
                 Found::End(closed) => return Ok(at_end(closed)?),
             }
         }
+    }
+
+    /// Blocks until a message is the current one, or returns false at the end of the direction.
+    #[inline]
+    fn find_until(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
+        Ok(self.recv_ref_until(deadline)?.map(std::mem::forget).is_some())
+    }
+
+    /// Shows the current message until the next call that receives, if one was found.
+    #[inline]
+    fn view(&mut self, found: bool) -> Option<&[u8]> {
+        if found {
+            self.end.begin_view();
+        }
+        found.then(|| self.end.current())
     }
 
     fn wait_until(&mut self, deadline: Option<Instant>) -> Result<(), RecvError> {
@@ -232,48 +305,6 @@ impl AsFd for Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.end.close();
-    }
-}
-
-/// A received message, borrowed from the ring or block that contains it. Dropping the reference
-/// consumes the message.
-pub struct MessageRef<'a> {
-    receiver: &'a mut Receiver,
-}
-
-impl MessageRef<'_> {
-    /// Converts into an owned message. A short message is copied; a long one is not.
-    #[must_use]
-    pub fn into_message(self) -> Message {
-        self.receiver.end.take()
-    }
-}
-
-impl Deref for MessageRef<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.receiver.end.current()
-    }
-}
-
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for MessageRef<'_> {
-    fn eq(&self, other: &T) -> bool {
-        **self == *other.as_ref()
-    }
-}
-
-impl Drop for MessageRef<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.receiver.end.done();
-    }
-}
-
-impl fmt::Debug for MessageRef<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MessageRef").field("len", &self.len()).finish()
     }
 }
 

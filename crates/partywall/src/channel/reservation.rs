@@ -6,7 +6,7 @@
 //!                                     └─ abort, drop ─▶ freed
 //! ```
 
-use super::sender::{AnySender, Sender};
+use super::sender::Sender;
 use super::shared_sender::SharedSender;
 use crate::config::BackPressure;
 use crate::error::{SendError, TrySendError};
@@ -54,22 +54,15 @@ impl Reservation<'_> {
     /// Returns the reservation together with the reason: see [`TrySendError`].
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn try_commit(mut self) -> Result<(), (Self, TrySendError)> {
-        // A reservation in private memory is sent by copying the memory: as a whole, or not at all.
-        let attempt = |end: &mut AnySender, memory: &mut Option<Memory>| match memory {
-            Some(Memory::Private(bytes)) => {
-                end.try_send_reserved(bytes)?;
-                *memory = None;
-                Ok(())
-            }
-            _ => end.commit(memory, &mut Progress::default()),
-        };
         let memory = &mut self.memory;
         let sent = match &mut self.holder {
-            Holder::Exclusive(sender) => match sender.end().and_then(|end| attempt(end, memory)) {
-                Err(NotSent::Full) => sender.try_again(|end| attempt(end, memory)),
-                other => other.map_err(TrySendError::from),
-            },
-            Holder::Shared(sender) => sender.attempt(|end| attempt(end, memory)),
+            Holder::Exclusive(sender) => {
+                match sender.end().and_then(|end| end.commit_whole(memory)) {
+                    Err(NotSent::Full) => sender.try_again(|end| end.commit_whole(memory)),
+                    other => other.map_err(TrySendError::from),
+                }
+            }
+            Holder::Shared(sender) => sender.attempt(|end| end.commit_whole(memory)),
         };
         sent.map_err(|error| (self, error))
     }

@@ -15,10 +15,10 @@ use crate::transport::protocol::ProtocolSender;
 use crate::transport::shm::ShmSender;
 use crate::transport::socket::SocketSender;
 use crate::transport::{
-    Memory, NotSent, Progress, ProgressSnapshot, SpaceWaiter, TransportSender, Waited,
-    wait_for_space, waiting_failed,
+    Home, Memory, NotSent, OwnedReservation, Progress, ProgressSnapshot, SpaceWaiter,
+    TransportSender, Waited, wait_for_space, waiting_failed,
 };
-use partywall_layout::Kind;
+use partywall_layout::{Kind, seeded_fault};
 use partywall_wait::{Spinner, Wait};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,6 +40,8 @@ pub struct Sender {
     pub(super) policy: BackPressure,
     /// Whether a batch has messages that were neither committed nor aborted.
     pub(super) batch_open: bool,
+    /// Identifies this sender to its owned reservations.
+    owner: Arc<()>,
 }
 
 impl Sender {
@@ -53,6 +55,7 @@ impl Sender {
             spinner: Spinner::new(config.spin_budget),
             policy: config.back_pressure,
             batch_open: false,
+            owner: Arc::default(),
         }
     }
 
@@ -178,6 +181,82 @@ impl Sender {
         Ok(Reservation { holder, memory: Some(memory), deadline: None })
     }
 
+    /// Allocates memory for a message, like [`reserve`](Self::reserve), but the result does not
+    /// borrow the sender. Any thread may fill, keep or drop it;
+    /// [`commit_owned`](Self::commit_owned) sends it. The call blocks only until `deadline`.
+    ///
+    /// # Errors
+    /// [`SendError::TimedOut`] if the deadline passed, and the errors of [`send`](Self::send).
+    pub fn reserve_owned(
+        &mut self,
+        len: usize,
+        deadline: Option<Instant>,
+    ) -> Result<OwnedReservation, SendError> {
+        let waits = self.policy != BackPressure::Error;
+        self.end()?;
+        let memory = self.drive(deadline, waits, |end| end.reserve(len))?;
+        Ok(OwnedReservation::new(Some(memory), self.home()))
+    }
+
+    /// Allocates memory for a message, like [`reserve_owned`](Self::reserve_owned), if memory is
+    /// free now. Never blocks.
+    ///
+    /// # Errors
+    /// Fails as [`try_send`](Self::try_send) does.
+    pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, TrySendError> {
+        let memory = match self.end()?.reserve(len) {
+            Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
+            other => other?,
+        };
+        Ok(OwnedReservation::new(Some(memory), self.home()))
+    }
+
+    /// Sends the message in `reservation`, which this sender reserved. The call blocks only until
+    /// `deadline`.
+    ///
+    /// # Errors
+    /// [`SendError::ForeignReservation`] if another sender reserved the memory,
+    /// [`SendError::TimedOut`] if the deadline passed, and the errors of [`send`](Self::send). The
+    /// message is then dropped. To keep it, use [`try_commit_owned`](Self::try_commit_owned).
+    pub fn commit_owned(
+        &mut self,
+        mut reservation: OwnedReservation,
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError> {
+        if !reservation.home().is_channel(&self.owner) {
+            return Err(SendError::ForeignReservation);
+        }
+        self.end()?;
+        let waits = self.policy != BackPressure::Error;
+        let mut progress = Progress::default();
+        let memory = reservation.memory_mut();
+        let sent = self.drive(deadline, waits, |end| end.commit(memory, &mut progress));
+        let payload = memory.as_ref().map_or(&[][..], Memory::as_slice);
+        self.settle(sent, payload, &progress)
+    }
+
+    /// Sends the message in `reservation` if the ring has space now; otherwise returns the
+    /// reservation. Never blocks.
+    ///
+    /// # Errors
+    /// Returns the reservation together with the reason:
+    /// [`TrySendError::ForeignReservation`], or as [`try_send`](Self::try_send).
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
+    pub fn try_commit_owned(
+        &mut self,
+        mut reservation: OwnedReservation,
+    ) -> Result<(), (OwnedReservation, TrySendError)> {
+        if !reservation.home().is_channel(&self.owner) {
+            return Err((reservation, TrySendError::ForeignReservation));
+        }
+        let memory = reservation.memory_mut();
+        let sent = match self.end().and_then(|end| end.commit_whole(memory)) {
+            Err(NotSent::Full) => self.try_again(|end| end.commit_whole(memory)),
+            other => other.map_err(TrySendError::from),
+        };
+        sent.map_err(|error| (reservation, error))
+    }
+
     /// Begins a batch. The receiver sees the messages of a batch all at once or not at all, and is
     /// notified once.
     ///
@@ -236,6 +315,11 @@ impl Sender {
             end.note_hang_up();
             return Ok(Readiness::Ready);
         }
+        // Memory that was given back after the failed attempt may suffice. The call above has
+        // consumed its notification.
+        if end.take_back() && !seeded_fault("no_look_for_given_back") {
+            return Ok(Readiness::Ready);
+        }
         // `seen` was taken *before* the failed attempt, so a new snapshot differs from `seen` if
         // space was freed since then.
         if self.space.snapshot() == self.seen {
@@ -250,13 +334,25 @@ impl Sender {
     pub fn shared(mut self) -> SharedSender {
         let end = self.end.take();
         let spinner = std::mem::replace(&mut self.spinner, Spinner::new(std::time::Duration::ZERO));
-        SharedSender::new(end, Arc::clone(&self.space), self.wait, spinner, self.policy)
+        SharedSender::new(
+            end,
+            self.home(),
+            Arc::clone(&self.space),
+            self.wait,
+            spinner,
+            self.policy,
+        )
     }
 
     /// Returns the counters of the sending direction.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         self.end.as_ref().map(|end| end.stats()).unwrap_or_default()
+    }
+
+    /// Returns the home of reservations that this sender makes now.
+    fn home(&self) -> Home {
+        Home::Channel { owner: Arc::clone(&self.owner), space: Arc::clone(&self.space) }
     }
 
     /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.
@@ -389,7 +485,7 @@ impl AnySender {
     }
 
     /// Sends a whole message from private memory that this sender reserved, or nothing of it.
-    pub(super) fn try_send_reserved(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+    fn try_send_reserved(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::Socket(end) => end.try_send(payload),
             other => other.try_send(payload),
@@ -532,6 +628,19 @@ impl AnySender {
             // other limits.
             Self::Socket(end) => end.commit(memory, progress),
             Self::Protocol(end) => end.commit(memory, progress),
+        }
+    }
+
+    /// Sends reserved memory as a whole, or nothing of it. A reservation in private memory is sent
+    /// by copying it.
+    pub(crate) fn commit_whole(&mut self, memory: &mut Option<Memory>) -> Result<(), NotSent> {
+        match memory {
+            Some(Memory::Private(bytes)) => {
+                self.try_send_reserved(bytes)?;
+                *memory = None;
+                Ok(())
+            }
+            _ => self.commit(memory, &mut Progress::default()),
         }
     }
 }

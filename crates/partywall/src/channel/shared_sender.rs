@@ -17,7 +17,9 @@ use super::sender::AnySender;
 use crate::config::BackPressure;
 use crate::error::{Fault, SendError, TrySendError};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, Waited, wait_for_space};
+use crate::transport::{
+    Home, Memory, NotSent, OwnedReservation, Progress, SpaceWaiter, Waited, wait_for_space,
+};
 use partywall_wait::{Spinner, Wait};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -33,6 +35,8 @@ pub struct SharedSender {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// The home of owned reservations, the same as of the sender that was converted.
+    home: Home,
     space: Arc<dyn SpaceWaiter>,
     policy: BackPressure,
 }
@@ -57,6 +61,7 @@ struct State {
 impl SharedSender {
     pub(crate) fn new(
         end: Option<AnySender>,
+        home: Home,
         space: Arc<dyn SpaceWaiter>,
         wait: Wait,
         spinner: Spinner,
@@ -64,7 +69,7 @@ impl SharedSender {
     ) -> Self {
         let state = State { end, wait, spinner: Some(spinner), in_pieces: false, returned: 0 };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        Self { shared: Arc::new(Shared { state, changed, space, policy }) }
+        Self { shared: Arc::new(Shared { state, changed, home, space, policy }) }
     }
 
     /// Sets how this sender waits for space from now on.
@@ -156,6 +161,65 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline: None })
     }
 
+    /// Reserves memory without a lifetime, as
+    /// [`Sender::reserve_owned`](crate::Sender::reserve_owned) does.
+    ///
+    /// # Errors
+    /// Fails as [`Sender::reserve_owned`](crate::Sender::reserve_owned) does.
+    pub fn reserve_owned(
+        &self,
+        len: usize,
+        deadline: Option<Instant>,
+    ) -> Result<OwnedReservation, SendError> {
+        let memory = self.drive(deadline, &mut Progress::default(), |end, _| end.reserve(len))?;
+        Ok(OwnedReservation::new(Some(memory), self.shared.home.clone()))
+    }
+
+    /// Reserves memory without a lifetime and without blocking, as
+    /// [`Sender::try_reserve_owned`](crate::Sender::try_reserve_owned) does.
+    ///
+    /// # Errors
+    /// [`TrySendError::Busy`] while another thread sends, and the errors of
+    /// [`Sender::try_reserve_owned`](crate::Sender::try_reserve_owned).
+    pub fn try_reserve_owned(&self, len: usize) -> Result<OwnedReservation, TrySendError> {
+        let memory = self.attempt(|end| end.reserve(len))?;
+        Ok(OwnedReservation::new(Some(memory), self.shared.home.clone()))
+    }
+
+    /// Sends the message in `reservation`, as [`Sender::commit_owned`](crate::Sender::commit_owned)
+    /// does. A reservation of the sender that became this shared sender is not foreign.
+    ///
+    /// # Errors
+    /// Fails as [`Sender::commit_owned`](crate::Sender::commit_owned) does.
+    pub fn commit_owned(
+        &self,
+        mut reservation: OwnedReservation,
+        deadline: Option<Instant>,
+    ) -> Result<(), SendError> {
+        if !self.is_own(&reservation) {
+            return Err(SendError::ForeignReservation);
+        }
+        self.commit_until(reservation.memory_mut(), deadline)
+    }
+
+    /// Sends the message in `reservation` without blocking, as
+    /// [`Sender::try_commit_owned`](crate::Sender::try_commit_owned) does.
+    ///
+    /// # Errors
+    /// Returns the reservation together with the reason, which is [`TrySendError::Busy`] while
+    /// another thread sends.
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
+    pub fn try_commit_owned(
+        &self,
+        mut reservation: OwnedReservation,
+    ) -> Result<(), (OwnedReservation, TrySendError)> {
+        if !self.is_own(&reservation) {
+            return Err((reservation, TrySendError::ForeignReservation));
+        }
+        let sent = self.attempt(|end| end.commit_whole(reservation.memory_mut()));
+        sent.map_err(|error| (reservation, error))
+    }
+
     /// Frees unused memory, as [`Sender::trim`](crate::Sender::trim) does.
     ///
     /// # Errors
@@ -181,6 +245,10 @@ impl SharedSender {
 
     pub(crate) fn is_inherited(&self) -> bool {
         self.shared.space.is_inherited()
+    }
+
+    fn is_own(&self, reservation: &OwnedReservation) -> bool {
+        matches!(&self.shared.home, Home::Channel { owner, .. } if reservation.home().is_channel(owner))
     }
 
     /// Calls `attempt` once with the sending end. Returns `Busy` if another thread is sending at
@@ -367,4 +435,5 @@ const _: fn() = || {
     is_send::<crate::Receiver>();
     is_send_and_sync::<crate::Message>();
     is_send_and_sync::<SendError>();
+    is_send::<OwnedReservation>();
 };

@@ -1022,6 +1022,26 @@ mod tests {
         }
     }
 
+    /// Input: the kernel dropped descriptors of the peer, which a hostile peer can cause. Expected:
+    /// the listener's region made in advance stays for the next peer.
+    #[test]
+    fn region_made_in_advance_stays_if_descriptors_of_the_peer_are_dropped() {
+        let (mut connector, mut acceptor) = pair(&Config::default());
+        let spare = Arc::clone(acceptor.spare.as_ref().unwrap());
+        assert!(spare.take().is_none());
+        spare.replenish(acceptor.geometry);
+        let mut buffer = [0; 1024];
+        let received = acceptor.socket.receive(&mut buffer, true).unwrap();
+        acceptor.arrived.add(Vec::new(), true).unwrap();
+        acceptor.note_sender(received.credentials, None).unwrap();
+        acceptor.machine.feed(&buffer[..received.bytes]).unwrap();
+        assert!(acceptor.progress().unwrap().is_none());
+        let connected = connector.progress().unwrap().expect("READY came");
+        assert_eq!(connected.transport.get(), Transport::Socket(FallbackReason::Descriptors));
+        assert!(acceptor.progress().unwrap().is_some());
+        assert!(spare.give_up(), "the region is still there");
+    }
+
     #[test]
     fn hello_with_the_own_nonce_ends_without_a_frame() {
         let (mut connector, mut acceptor) = pair(&Config::default());

@@ -434,6 +434,33 @@ mod tests {
         }
     }
 
+    /// Input: a session with an idle memory segment is closed, and then trimmed. Expected: no
+    /// record that retires the segment follows the record that ends the session.
+    #[test]
+    fn trim_after_the_close_writes_nothing() {
+        let [(shared, mut driver), (their_shared, mut theirs)] =
+            pair(TransportPolicy::SharedMemory);
+        let context = Context::from_waker(Waker::noop());
+        let (ours, accepting) = (Handle::new(Arc::clone(&shared)), Handle::new(their_shared));
+        let opened = ours.poll_open(&context, b"", &mut Opening::default());
+        let Poll::Ready(Ok((mut send, _recv))) = opened else { panic!("{opened:?}") };
+        assert!(send.poll_send(&context, &[1; 1 << 20]).is_ready());
+        while theirs.turn() == Turn::Busy {}
+        let Poll::Ready(Ok(Some((_send, recv)))) = accepting.poll_accept(&context) else {
+            panic!("nothing was opened")
+        };
+        let received = recv.poll_recv(&context);
+        assert!(matches!(&received, Poll::Ready(Ok(Some(_)))), "{received:?}");
+        drop(received);
+        ours.close(0, "");
+        while driver.turn() != Turn::Over {}
+        drop(driver);
+        let stats = shared.outbox().stats();
+        ours.trim();
+        assert!(stats.memory_bytes > 1 << 20, "{stats:?}");
+        assert_eq!(shared.outbox().stats(), stats);
+    }
+
     /// Input: a user that waits for room unlocks the outbox and has not yet woken the driver; the
     /// driver finds room in between. Expected: the driver wakes the user, instead of turning for
     /// ever.

@@ -159,6 +159,9 @@ pub enum StreamSendError {
     /// The message is longer than this session can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
+    /// The owned reservation has its memory from another connection.
+    #[error("the reservation belongs to another connection: commit it where it was reserved")]
+    ForeignReservation,
     /// The session is over, for the contained reason.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -242,7 +245,9 @@ impl From<StreamSendError> for io::Error {
             StreamSendError::Session(error) => error.into(),
             StreamSendError::Full => Self::new(io::ErrorKind::WouldBlock, error),
             StreamSendError::TimedOut => Self::new(io::ErrorKind::TimedOut, error),
-            StreamSendError::TooLarge(_) => Self::new(io::ErrorKind::InvalidInput, error),
+            StreamSendError::TooLarge(_) | StreamSendError::ForeignReservation => {
+                Self::new(io::ErrorKind::InvalidInput, error)
+            }
             StreamSendError::Stopped { .. } | StreamSendError::ClosedHere => {
                 Self::new(io::ErrorKind::BrokenPipe, error)
             }

@@ -21,7 +21,7 @@ use super::sync::MutexGuard;
 use crate::channel::AnySender;
 use crate::config::BackPressure;
 use crate::message::Message;
-use crate::transport::{Memory, NotSent, Progress};
+use crate::transport::{Home, Memory, NotSent, OwnedReservation, Progress, SessionHome};
 use partywall_layout::seeded_fault;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -146,13 +146,7 @@ impl SendHalf {
     ) -> Poll<Result<(), StreamSendError>> {
         let cost = cost(payload.len());
         let polled = self.poll_wire(context, Some(cost), |wire, _| wire.try_send(payload));
-        if let Poll::Ready(sent) = polled {
-            return self.outgoing.done(sent);
-        }
-        if let Some(cost) = self.outgoing.charged.take() {
-            self.stream.lock().send_credit.refund(cost);
-        }
-        Poll::Pending
+        self.uncharge(polled)
     }
 
     /// Reserves memory for a message of `len` bytes. The caller fills it before `poll_commit`.
@@ -195,6 +189,74 @@ impl SendHalf {
             }
         }));
         self.outgoing.done(sent)
+    }
+
+    /// Sends the message in the reserved memory as a whole, never in fragments. After `Pending`,
+    /// the message holds no credit, and the next call may send another one.
+    pub(crate) fn poll_commit_whole(
+        &mut self,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), StreamSendError>> {
+        let cost = cost(self.memory().len());
+        let polled = self.poll_wire(context, Some(cost), |wire, outgoing| match &outgoing.memory {
+            Some(Memory::Private(bytes)) => wire.try_send(bytes),
+            _ => wire.commit(&mut outgoing.memory, &mut Progress::default()),
+        });
+        self.uncharge(polled)
+    }
+
+    /// Reserves memory for a message of `len` bytes, as a reservation without a lifetime.
+    pub(crate) fn poll_reserve_owned(
+        &mut self,
+        context: &Context<'_>,
+        len: usize,
+    ) -> Poll<Result<OwnedReservation, StreamSendError>> {
+        ready!(self.poll_reserve(context, len))?;
+        Poll::Ready(Ok(self.take_reserved()))
+    }
+
+    /// Returns the result of an attempt to send a reservation without waiting; `None` means that
+    /// credit or room is lacking. The reservation is given back if it was not sent.
+    pub(crate) fn settle_owned(
+        &mut self,
+        attempted: Option<Result<(), StreamSendError>>,
+    ) -> Result<(), (OwnedReservation, StreamSendError)> {
+        let sent = attempted.unwrap_or(Err(StreamSendError::Full));
+        sent.map_err(|error| (self.take_reserved(), error))
+    }
+
+    /// Takes the reserved memory out of this direction.
+    fn take_reserved(&mut self) -> OwnedReservation {
+        let home = Home::Session(Arc::clone(&self.shared) as Arc<dyn SessionHome>);
+        OwnedReservation::new(self.outgoing.memory.take(), home)
+    }
+
+    /// Makes the memory of `reservation` the reserved memory of this direction, which must have
+    /// none. A reservation of another session is given back.
+    pub(crate) fn put_reserved(
+        &mut self,
+        mut reservation: OwnedReservation,
+    ) -> Result<(), OwnedReservation> {
+        if !reservation.home().is_session(Arc::as_ptr(&self.shared).cast()) {
+            return Err(reservation);
+        }
+        self.outgoing.memory = reservation.memory_mut().take();
+        Ok(())
+    }
+
+    /// Returns the credit of a message that was not sent as a whole, so that the next call may send
+    /// another message.
+    fn uncharge(
+        &mut self,
+        polled: Poll<Result<(), StreamSendError>>,
+    ) -> Poll<Result<(), StreamSendError>> {
+        if let Poll::Ready(sent) = polled {
+            return self.outgoing.done(sent);
+        }
+        if let Some(cost) = self.outgoing.charged.take() {
+            self.stream.lock().send_credit.refund(cost);
+        }
+        Poll::Pending
     }
 
     /// Frees the resources of a message that was sent or that will not be sent.

@@ -190,8 +190,12 @@ impl Outbox {
         self.waiters.drain(..).map(|(_, waker)| waker).collect()
     }
 
-    /// Frees all unused memory for large messages.
+    /// Frees all unused memory for large messages. Does nothing if the session is closed: no record
+    /// may follow the one that ends it, and its memory is freed as a whole.
     pub(crate) fn trim(&mut self) -> Result<(), NotSent> {
+        if self.is_closed {
+            return Ok(());
+        }
         self.flush()?;
         self.wire.trim(true)
     }

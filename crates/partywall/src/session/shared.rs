@@ -23,7 +23,7 @@ use crate::error::{Closed, Fault};
 use crate::handshake::Established;
 use crate::peer::PeerIdentity;
 use crate::transport::protocol::WINDOW;
-use crate::transport::{LiveTransport, NotSent, STREAM_INLINE_MAX, Transport};
+use crate::transport::{LiveTransport, Memory, NotSent, STREAM_INLINE_MAX, SessionHome, Transport};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{OpenHead, REFUSED, number};
@@ -579,6 +579,19 @@ impl SessionShared {
         }
         let wakers = state.others.take();
         drop(state);
+        wake(wakers);
+    }
+}
+
+impl SessionHome for SessionShared {
+    fn is_inherited(&self) -> bool {
+        self.guard.is_child()
+    }
+
+    fn give_back(&self, memory: Memory) {
+        let mut outbox = self.outbox();
+        let wakers = outbox.release(memory);
+        self.leave_outbox(outbox);
         wake(wakers);
     }
 }

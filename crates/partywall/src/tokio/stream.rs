@@ -7,7 +7,7 @@ use crate::message::Message;
 use crate::peer::Peer;
 use crate::session::assert_application_code;
 use crate::session::{RecvHalf, ReplyError, SendHalf, StreamRecvError, StreamSendError};
-use crate::transport::Transport;
+use crate::transport::{OwnedReservation, Transport};
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
@@ -225,6 +225,55 @@ impl SendStream {
         let mut outgoing = Guard::new(self);
         poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len))).await?;
         Ok(Reservation { outgoing })
+    }
+
+    /// Reserves memory for a message, like [`reserve`](Self::reserve), but the result does not
+    /// borrow the stream. Any stream of the session may commit it.
+    ///
+    /// # Errors
+    /// Fails as [`send`](Self::send) does.
+    pub async fn reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, StreamSendError> {
+        let mut outgoing = Guard::new(self);
+        poll_fn(|context| outgoing.poll(|half| half.poll_reserve_owned(context, len))).await
+    }
+
+    /// Sends the message in `reservation`, which a stream of the same session reserved. A dropped
+    /// future has sent all of the message or nothing of it, and drops the message.
+    ///
+    /// # Errors
+    /// [`StreamSendError::ForeignReservation`] if another session reserved the memory; others as
+    /// [`send`](Self::send). The message is then dropped.
+    pub async fn commit_owned(
+        &mut self,
+        reservation: OwnedReservation,
+    ) -> Result<(), StreamSendError> {
+        let mut outgoing = Guard::new(self);
+        let own = outgoing.half.put_reserved(reservation);
+        own.map_err(|_| StreamSendError::ForeignReservation)?;
+        poll_fn(|context| {
+            within_budget(context, |context| outgoing.poll(|half| half.poll_commit(context)))
+        })
+        .await
+    }
+
+    /// Sends the message in `reservation`, like [`commit_owned`](Self::commit_owned), if there is
+    /// credit and room now. Never waits.
+    ///
+    /// # Errors
+    /// Returns the reservation together with the reason: see [`StreamSendError`].
+    pub fn try_commit_owned(
+        &mut self,
+        reservation: OwnedReservation,
+    ) -> Result<(), (OwnedReservation, StreamSendError)> {
+        let half = &mut *Guard::new(self).half;
+        if let Err(foreign) = half.put_reserved(reservation) {
+            return Err((foreign, StreamSendError::ForeignReservation));
+        }
+        let sent = match half.poll_commit_whole(&Context::from_waker(Waker::noop())) {
+            Poll::Ready(sent) => Some(sent),
+            Poll::Pending => None,
+        };
+        half.settle_owned(sent)
     }
 
     /// Ends the sending direction in good order: no more messages follow, and every sent message is

@@ -19,6 +19,7 @@
 
 mod connection_state;
 mod memory;
+mod owned_reservation;
 pub(crate) mod protocol;
 pub(crate) mod shm;
 pub(crate) mod socket;
@@ -26,6 +27,8 @@ mod space;
 
 pub(crate) use connection_state::{ConnectionState, FormerTransport};
 pub(crate) use memory::{Assembly, Memory};
+pub use owned_reservation::OwnedReservation;
+pub(crate) use owned_reservation::{Home, SessionHome};
 pub(crate) use partywall_wait::has_passed;
 pub(crate) use space::{
     ProgressSnapshot, SpaceWaiter, Waited, until, wait_for_space, waiting_failed,
@@ -137,6 +140,12 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Frees memory that [`reserve`](Self::reserve) returned and that was not sent.
     fn release(&mut self, memory: Memory);
 
+    /// Takes back the reserved memory that [`SpaceWaiter::give_back`] returned without the sender.
+    /// Returns whether there was any.
+    fn take_back(&mut self) -> bool {
+        false
+    }
+
     /// Adds a message to the open batch. The receiver sees it after
     /// [`commit_batch`](Self::commit_batch).
     fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent>;
@@ -231,6 +240,14 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Consumes the current message, so that `find` can find the next one. Has no effect if the
     /// message was taken.
     fn done(&mut self);
+
+    /// Makes the current message a view: it stays as it is until the next `find`, which consumes
+    /// it.
+    fn begin_view(&mut self);
+
+    /// Makes a message that is still a view the current message again. Returns whether there was a
+    /// view.
+    fn end_view(&mut self) -> bool;
 
     /// Blocks until `find` may find a record, or until the deadline.
     fn wait(

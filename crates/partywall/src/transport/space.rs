@@ -8,6 +8,7 @@
 //! ```
 
 use super::TransportSender;
+use super::memory::Memory;
 use crate::error::Fault;
 use partywall_wait::{SpinOutcome, Spinner, Wait, has_passed};
 use std::fmt;
@@ -46,6 +47,12 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// Wakes a thread that waits for space, because this side has freed some space. On a socket,
     /// only the peer frees space.
     fn notify_self(&self) {}
+
+    /// Frees reserved memory in which no message was sent, without the sender. A sender that waits
+    /// for space is notified.
+    fn give_back(&self, memory: Memory) {
+        drop(memory);
+    }
 
     /// Returns the descriptor that becomes readable when there may be space.
     fn descriptor(&self) -> BorrowedFd<'_>;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of unmodified axum, which serves the streams of sessions to hyper's client. Handlers know
-//! the caller, 100,000 requests are answered, and a server that stops lets its callers finish.
+//! Tests of unmodified axum, which serves the streams of sessions to hyper's client. Handlers get
+//! the identity of the calling process, and 100,000 requests are answered. A server that is stopped
+//! still answers the requests that it has received.
 #![cfg(all(feature = "axum", feature = "hyper"))]
 
 use crate::support_adapters;
@@ -37,7 +38,8 @@ fn app() -> Router {
         .layer(axum::extract::DefaultBodyLimit::disable())
 }
 
-/// Starts an axum server, which serves until the test uses or drops the returned sender.
+/// Starts an axum server. It serves until the test sends a value on the returned sender, or drops
+/// it.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of unmodified hyper at both ends of a session: HTTP/1.1 and HTTP/2, reused connections,
-//! and large bodies, over every transport.
+//! Tests of unmodified hyper over the streams of a session, as client and as server: HTTP/1.1 and
+//! HTTP/2, reused connections, and large bodies, over every transport.
 #![cfg(feature = "hyper")]
 
 use crate::support_adapters;
@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 
-/// Role of the server: answers each request with the request's body, and with the identity of its
-/// caller in a header.
+/// The service of the tests' server. It answers each request with the request's body, and with the
+/// identity of the calling process in a header.
 async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let caller = request.extensions().get::<ConnectInfo>().unwrap();
     let who = format!("{:?} {}", caller.pid(), String::from_utf8_lossy(&caller.metadata));
@@ -83,8 +83,9 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }
-            // The client reuses its connections. An HTTP/1 client may open another connection
-            // before the previous connection is back in its pool.
+            // `most` is the highest expected number of connections for the 50 requests: the client
+            // reuses connections. An HTTP/1 client may open another connection before the previous
+            // connection is back in its pool.
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 
@@ -124,8 +125,8 @@ async fn a_server_that_stops_answers_what_it_was_asked() {
     let answering = tokio::spawn(async move { post(&client, Vec::new()).await });
     soon("the question", is_asked.recv()).await.unwrap();
     stop.send(()).unwrap();
-    // Expected: the session gets `go_away`, and the server still answers the request that it
-    // received before.
+    // Expected: the stopped server sends `go_away` on the session, and still answers the request
+    // that it received before.
     soon("go_away", session.going_away()).await.unwrap();
     answer.send(true).unwrap();
     let response = soon("the answer", answering).await.unwrap();

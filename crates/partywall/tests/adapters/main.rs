@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of unmodified frameworks over sessions: hyper, axum, tonic; and of the pool.
+//! Tests of the unmodified frameworks hyper, axum and tonic over streams of sessions, and of
+//! `Pool`, which keeps several sessions with one server.
 #![cfg(feature = "tokio")]
 
 #[path = "../support_adapters/mod.rs"]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the pool of sessions: it spreads streams over its sessions, and replaces lost sessions.
-//! It leaves a session whose peer sends `go_away`, and leaves no task or descriptor behind.
+//! Tests of `Pool`, a pool of sessions with one server: it spreads streams over its sessions, and
+//! replaces lost sessions. It opens no more streams on a session whose peer sent `go_away`. After
+//! it is closed, none of its tasks and descriptors remain.
 #![cfg(feature = "tokio")]
 
 use crate::support_adapters;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_adapters::{TIMEOUT, soon, until};
 
-/// Collects the events that a pool reports, for the checks of a test.
+/// Collects the events that a pool reports, so that a test can count them.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<PoolEvent>>>);
 
@@ -175,9 +176,9 @@ async fn a_server_that_always_sends_away_is_not_stormed() {
     let listener = Listener::bind(place.address("pool")).unwrap();
     let longest = Duration::from_millis(20);
     let _pool = Pool::new(place.address("pool"), events.config()).unwrap();
-    // The pool's waits between two attempts to connect grow to their bound as long as no session
-    // lasts. On a busy machine a session may last long enough to reset the wait. Then the test
-    // needs more than twelve sessions.
+    // The pool's waits between two attempts to connect grow up to `longest` as long as no session
+    // lasts. On a busy machine a session may last long enough to set the wait back to its first
+    // value. Then the test needs more than twelve sessions.
     let have_grown = || {
         let wait = |event: &PoolEvent| match event {
             PoolEvent::GoneAway { next_attempt, .. } => *next_attempt >= longest / 2,
@@ -264,7 +265,8 @@ async fn full_sessions_make_opening_wait() {
     soon("the third", third).await.unwrap().unwrap();
 }
 
-/// Role of a second process: a server that sends a greeting on every stream.
+/// Code of the server process that tests start and kill; it sends a greeting on every stream. In
+/// the process of the tests itself it returns at once.
 #[test]
 fn child() {
     if role().as_deref() != Some("server") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of unmodified tonic at both ends of a session: every kind of call over every transport,
-//! and a server process that is killed during calls.
+//! Tests of unmodified tonic over the streams of a session, as client and as server: every kind of
+//! call over every transport, and a server process that is killed during calls.
 #![cfg(feature = "tonic")]
 
 use crate::support_adapters;
@@ -19,7 +19,7 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Code, Status};
 
-/// A running echo service, and a client of it.
+/// A running server of the echo service, and a client of it.
 struct Pair {
     session: Session,
     client: Client,
@@ -167,8 +167,8 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
     pool.close().await;
 }
 
-/// Checks that the session's end is a cause of the error. h2 keeps only kind and text of the
-/// session's error.
+/// Checks that the end of the session is a cause of the error. The library h2 replaces the
+/// session's error by an error of the same kind and text, so the text is compared.
 fn expect_death(status: &Status) {
     assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{status:?}");
     let words = Closed::Disconnected.to_string();
@@ -182,7 +182,8 @@ fn expect_death(status: &Status) {
     panic!("{status:?}");
 }
 
-/// Role of a second process: a gRPC server, which runs until it is killed.
+/// Code of the gRPC server process that a test starts and kills. In the process of the tests itself
+/// it returns at once.
 #[test]
 fn child() {
     if role().as_deref() != Some("grpc") {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Model test: for random calls in any order, each direction of a channel behaves as a queue. Every
-//! message that was sent and not aborted arrives whole and in order, and nothing else arrives.
+//! Compares channels with a model, a queue for each direction: for random calls in any order, each
+//! direction of a channel behaves as its queue. Every message that was sent and not aborted arrives
+//! whole and in order, and nothing else arrives.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use partywall::{
-    BackPressure, Channel, Message, Receiver, SendError, Sender, TooLarge, TryRecvError,
-    TrySendError, Wait,
+    BackPressure, Channel, Message, OwnedReservation, Receiver, SendError, Sender, TooLarge,
+    TryRecvError, TrySendError, Wait,
 };
 use partywall_testkit::{Kind, is_pattern, pattern, soon};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call of the random sequence. Its arguments are random numbers, which the test reduces to the
-/// sides and lengths that exist.
+/// One call of the random sequence. Its arguments are random numbers. The test reduces an argument
+/// that is too large, such as the index of a held message.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
@@ -23,8 +24,13 @@ enum Call {
     Send(usize),
     Reserve(usize, usize, SendOutcome),
     Batch(Vec<usize>, bool),
+    ReserveOwned(usize, usize),
+    /// Ends the owned reservation with this index: commits, tries to commit, or drops it.
+    EndOwned(usize, SendOutcome),
     Recv,
     RecvRef,
+    /// Receives a view; if the value is true, the message of the view is kept.
+    RecvView(bool),
     Hold,
     DropHeld(usize),
     Trim,
@@ -50,7 +56,11 @@ fn any_call() -> impl Strategy<Value = Call> {
         Just(SendOutcome::TryCommit),
         Just(SendOutcome::Abort)
     ];
+    let ends_owned = outcome.clone();
     prop_oneof![
+        4 => (any_len(), 0_usize..50).prop_map(|(len, cut)| Call::ReserveOwned(len, cut)),
+        5 => (0_usize..8, ends_owned).prop_map(|(index, outcome)| Call::EndOwned(index, outcome)),
+        4 => any::<bool>().prop_map(Call::RecvView),
         6 => any_len().prop_map(Call::TrySend),
         4 => any_len().prop_map(Call::Send),
         4 => (any_len(), 0_usize..50, outcome).prop_map(|(len, cut, outcome)| Call::Reserve(len, cut, outcome)),
@@ -69,11 +79,12 @@ fn any_call() -> impl Strategy<Value = Call> {
 
 /// One direction of the channel under test, and the queue that models this direction.
 struct Direction {
-    /// The sender; `None` after it was closed.
+    /// The sender of this direction; `None` after the test has dropped it.
     sender: Option<Sender>,
     receiver: Receiver,
     queue: VecDeque<(usize, u64)>,
     held: Vec<(Message, u64)>,
+    reserved: Vec<(OwnedReservation, u64)>,
     next_seed: u64,
     is_shared_memory: bool,
 }
@@ -86,6 +97,7 @@ impl Direction {
             receiver,
             queue,
             held,
+            reserved: Vec::new(),
             next_seed: first_seed,
             is_shared_memory,
         }
@@ -96,6 +108,11 @@ impl Direction {
             Call::Recv => self.receive(false),
             Call::Hold => self.receive(true),
             Call::RecvRef => self.check_ref(),
+            Call::RecvView(keeps) => self.check_view(*keeps),
+            Call::EndOwned(_, SendOutcome::Abort) if !self.reserved.is_empty() => {
+                // The memory is given back without the sender, which may be closed already.
+                drop(self.reserved.pop());
+            }
             Call::DropHeld(index) => {
                 if !self.held.is_empty() {
                     let (message, seed) = self.held.swap_remove(index % self.held.len());
@@ -145,14 +162,22 @@ impl Direction {
                 let added = batch(&mut sender, lens, *commits, seed);
                 self.queue.extend(added);
             }
+            Call::ReserveOwned(len, cut) => self.reserve_owned(&mut sender, *len, *cut, seed),
+            Call::EndOwned(index, outcome) if !self.reserved.is_empty() => {
+                let (reservation, seed) = self.reserved.swap_remove(index % self.reserved.len());
+                let len = reservation.len();
+                if commit_owned(&mut sender, reservation, *outcome, seed) {
+                    self.queue.push_back((len, seed));
+                }
+            }
             Call::Arm => drop(sender.arm().unwrap()),
             _ => drop(tried(sender.trim())),
         }
         self.sender = Some(sender);
     }
 
-    /// Compares a result of `try_recv` with the model. Returns the seed of the received message, or
-    /// `None` if no message came.
+    /// Compares a result of `try_recv` or `try_recv_ref` with the queue, which models this
+    /// direction. Returns the seed of the received message, or `None` if no message came.
     fn expect(&mut self, found: Option<&[u8]>, error: Option<&TryRecvError>) -> Option<u64> {
         match (found, error) {
             (Some(bytes), _) => {
@@ -199,7 +224,39 @@ impl Direction {
         }
     }
 
-    /// Receives the remaining messages, closes the direction, and receives the end.
+    fn check_view(&mut self, keeps: bool) {
+        match self.receiver.try_recv_view().map(|view| view.map(<[u8]>::to_vec)) {
+            Ok(Some(bytes)) => {
+                let seed = self.expect(Some(&bytes), None).unwrap();
+                let kept = if keeps { self.receiver.keep_view() } else { None };
+                if let Some(kept) = kept {
+                    assert_eq!(kept, bytes, "a kept view changed");
+                    assert!(self.receiver.keep_view().is_none(), "kept twice");
+                    if self.held.len() < 6 {
+                        self.held.push((kept, seed));
+                    }
+                } else {
+                    assert!(!keeps, "the view is gone");
+                }
+            }
+            Ok(None) => drop(self.expect(None, None)),
+            Err(error) => drop(self.expect(None, Some(&error))),
+        }
+    }
+
+    fn reserve_owned(&mut self, sender: &mut Sender, len: usize, cut: usize, seed: u64) {
+        match sender.try_reserve_owned(len + cut) {
+            Ok(mut reservation) => {
+                reservation.truncate(len);
+                reservation.copy_from_slice(&pattern(len, seed));
+                self.reserved.push((reservation, seed));
+            }
+            Err(error) => drop(tried(Err(error))),
+        }
+    }
+
+    /// Receives the messages that are still in the queue, drops the sender, and receives the end of
+    /// the direction.
     fn finish(&mut self) {
         let until = soon();
         while !self.queue.is_empty() {
@@ -214,9 +271,12 @@ impl Direction {
         for (message, seed) in self.held.drain(..) {
             assert!(is_pattern(&message, seed), "a held message changed");
         }
+        self.reserved.clear();
+        // A view would keep its block.
+        self.receive(false);
         if let Some(mut sender) = self.sender.take() {
-            // Pending records need ring space, which fragments of an aborted message may still
-            // occupy.
+            // `trim` sends records that tell the peer to unmap unused memory. They need ring space,
+            // which fragments of an aborted message may still occupy.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");
@@ -269,8 +329,27 @@ fn reserve(sender: &mut Sender, len: usize, cut: usize, outcome: SendOutcome, se
     }
 }
 
-/// Sends a batch of messages of lengths `lens`, and commits or aborts it. Returns the messages that
-/// count as sent.
+fn commit_owned(
+    sender: &mut Sender,
+    reservation: OwnedReservation,
+    outcome: SendOutcome,
+    seed: u64,
+) -> bool {
+    assert!(is_pattern(&reservation, seed), "an owned reservation changed");
+    if outcome == SendOutcome::Commit {
+        return sent(sender.commit_owned(reservation, Some(Instant::now())));
+    }
+    match sender.try_commit_owned(reservation) {
+        Ok(()) => true,
+        Err((back, error)) => {
+            assert!(is_pattern(&back, seed), "it comes back changed");
+            tried(Err(error))
+        }
+    }
+}
+
+/// Sends a batch of messages of lengths `lens`, and commits or aborts it. Returns lengths and seeds
+/// of the messages that count as sent: none after an abort.
 fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
     let mut batch = sender.batch_deadline(Instant::now());
     let mut added = Vec::new();

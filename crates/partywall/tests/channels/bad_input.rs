@@ -31,7 +31,7 @@ fn says(error: &impl Display, words: &[&str]) {
     }
 }
 
-/// Connects with a time-out that suffices for any peer that answers. Returns the error.
+/// Connects to `address` with a long time-out, and returns the error: the connection must fail.
 fn connect_error(address: &str) -> ConnectError {
     let config = Config::default().handshake_timeout(Duration::from_secs(60));
     partywall::connect_with(address, &config).unwrap_err()
@@ -70,9 +70,9 @@ fn text_that_is_no_address() {
 
 #[test]
 fn nobody_there() {
-    // No other test runs at the same time. A process that another test starts would hold a copy of
-    // the listener until that process executes its program, so a connect to the dropped listener
-    // would not be refused.
+    // No other test runs at the same time. A process that another test starts holds copies of all
+    // descriptors until it executes its program. With a copy of the dropped listener's descriptor,
+    // a connect would not be refused.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));
@@ -82,8 +82,8 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // Port 1 stands for a port without listener. A port that the test freed could be bound by
-    // another process before the connect.
+    // Input: addresses without a listener. Port 1 stands for a port without one. A port that the
+    // test freed could be bound by another process before the connect.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =
@@ -118,8 +118,8 @@ fn a_path_that_is_something_else() {
     assert!(matches!(error, BindError::System(partywall_sys::BindError::AddressInUse { .. })));
 }
 
-/// Role of a second process: another user, who has no permission, or a process without free
-/// descriptors.
+/// Code of a second process. It connects, binds or accepts either as a user without permission or
+/// without a free descriptor, and writes the text of the error into a file.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
@@ -145,8 +145,8 @@ fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Role of the second process: accepts at its descriptor limit, which must fail, and again once
-/// descriptors are free.
+/// Runs in the second process. `accept` with no free descriptor must fail. Once descriptors are
+/// free, `accept` works again: it times out, because no peer performs a handshake.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
     // A peer connects first. Then this process opens files until no descriptor is left for
@@ -184,7 +184,7 @@ fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
 }
 
 /// Returns a shell command that runs a program as a user without permission. If this process does
-/// not run as root, its own user has no permission either.
+/// not run as root, the command keeps the user, because this user has no permission either.
 fn as_somebody_else() -> Option<&'static str> {
     if partywall_sys::peer::own_euid() != 0 {
         return Some("exec \"$@\"");
@@ -250,8 +250,8 @@ fn another_version_in_either_direction() {
     let (rejection, _) = wire.receive();
     assert!(rejection.starts_with(&REJECT_TAG) && rejection[16] == 1);
 
-    // Input: a listener that supports only other versions, which answers the client with REJECT or
-    // with its own HELLO.
+    // Input: a listener that supports only other versions of the protocol, and answers the client
+    // with REJECT or with its own HELLO.
     let place = Directory::new();
     let listener = UnixListener::bind(place.path("later")).unwrap();
     for frame in [rejection, later.as_bytes().to_vec()] {
@@ -298,7 +298,8 @@ fn peer_of_another_protocol_is_named() {
                     }
                 }
             });
-            // Only the connection to a peer that sends nothing has a short time-out.
+            // The error of a silent peer is the time-out itself, so that time-out is short. The
+            // other errors must come before a time-out, so theirs is long.
             let timeout = millis(if name == "silent" { 500 } else { 60_000 });
             let config = Config::default().handshake_timeout(timeout);
             partywall::connect_with(place.address(name), &config).unwrap_err()
@@ -312,8 +313,8 @@ fn peer_of_another_protocol_is_named() {
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
     says(&error, &["it uses shmipc", "use connect_with_protocol"]);
-    // Input: a peer that echoes every byte. It begins like a Partywall peer, and would agree on the
-    // socket transport.
+    // Input: a peer that echoes every byte, so it seems to send the HELLO of this protocol. Without
+    // a check for an echo, the connecting side would agree with it on the socket transport.
     let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");
@@ -336,7 +337,7 @@ fn peer_of_another_protocol_is_named() {
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));
     assert!(is_late, "{error:?}");
     says(&error, &["is it Partywall, is it alive", "handshake_timeout"]);
-    // Input: a peer that accepts the connection and hangs up.
+    // Input: a peer that accepts the connection and closes it at once.
     let listener = UnixListener::bind(place.path("shy")).unwrap();
     let error = std::thread::scope(|scope| {
         scope.spawn(|| drop(listener.accept().unwrap()));
@@ -344,7 +345,8 @@ fn peer_of_another_protocol_is_named() {
     });
     assert!(matches!(error, ConnectError::Handshake(HandshakeError::HungUp { .. })), "{error:?}");
     says(&error, &["look at its own log"]);
-    // shmipc has only sessions, so the error must not recommend it to users of channels.
+    // The foreign protocol shmipc has only sessions, so the error of a channel must not recommend
+    // the feature `shmipc`.
     assert!(!error.to_string().contains("shmipc"), "{error}");
 }
 
@@ -357,8 +359,8 @@ fn an_address_that_others_can_reach() {
     assert!(Listener::bind_with("tcp:0.0.0.0:0", &Config::default().allow_remote(true)).is_ok());
 }
 
-/// Connects to a listener that refuses the connection. Returns the errors of the listener and of
-/// the connecting side.
+/// Connects with the settings `connecting` to a listener with the settings `listening`, and the
+/// handshake must fail. Returns the errors of the listener and of the connecting side.
 fn both_errors(listening: Config, connecting: &Config) -> (HandshakeError, String) {
     let (place, end) = (Directory::new(), within(millis(60_000)));
     let refused = Arc::new(Mutex::new(Vec::new()));

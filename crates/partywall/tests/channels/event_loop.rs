@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that an external event loop, which only polls descriptors and calls `try_` methods, loses
-//! no notification.
+//! Tests channels in an event loop of the application, which only polls descriptors and calls
+//! `try_` methods: no notification is lost.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const MESSAGES: u64 = 10_000;
 
-/// Polls a descriptor as an event loop does; fails if it does not become readable within 10 s.
+/// Polls a descriptor as an event loop does; panics if it does not become readable within 10 s.
 fn until_readable(descriptor: &impl AsFd, what: &str) {
     let mut descriptors = [PollFd::new(descriptor, PollFlags::IN)];
     let ready = poll::wait(&mut descriptors, Some(Instant::now() + Duration::from_secs(10)));
@@ -24,7 +24,7 @@ fn until_readable(descriptor: &impl AsFd, what: &str) {
 }
 
 /// Pauses for a random time, as a busy peer does: usually not at all, and sometimes so long that
-/// the other end goes to sleep.
+/// the event loop of the other end blocks in its poll.
 fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
@@ -37,8 +37,8 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// Counts the wake-ups of an event loop, and the wake-ups after which no message could be sent or
-/// received.
+/// Counts of the polls of an event loop that returned, and of those after which no message could be
+/// sent or received.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,
@@ -112,8 +112,8 @@ fn polling_on_both_sides_misses_nothing() {
             let name = format!("{} up to {len_max}", kind.name());
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // The sender is dropped even if sending fails, so that the receiver does not
-                    // wait for more.
+                    // `send_by_polling` drops the sender even if sending fails, so that the
+                    // receiver gets the end instead of waiting for more messages.
                     let polls = send_by_polling(&mut sender, len_max, &name);
                     println!("{name}: sender {polls:?}");
                     sender.flush(Some(soon())).unwrap();
@@ -127,7 +127,8 @@ fn polling_on_both_sides_misses_nothing() {
     }
 }
 
-/// Polls and sends until the sender gets `Closed`. Returns the number of polls.
+/// Sends until the sender gets `Closed`, and polls its descriptor when there is no space. Returns
+/// the number of calls of `try_send`.
 fn polls_until_closed(channel: &mut Channel, name: &str) -> u64 {
     for polls in 0..1000 {
         match channel.try_send(&[1; 200]) {
@@ -151,7 +152,7 @@ fn room_that_came_before_arming_is_not_missed() {
             while client.try_send(&vec![1; len]).is_ok() {}
             while server.try_recv().is_ok_and(|message| message.is_some()) {}
             // The receiver now waits for messages and frees no more space, so no notification of
-            // space follows.
+            // space follows. Arming must therefore find the space that is free already.
             assert!(matches!(server.receiver().arm(), Ok(Readiness::WillNotify)));
             let armed = client.sender().arm().unwrap();
             assert_eq!(armed, Readiness::Ready, "{}: {len} bytes", kind.name());
@@ -211,8 +212,8 @@ fn wait_for_room_sleeps_although_notifications_lie_in_the_control_socket() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(small);
         while client.try_send(&[1; 200]).is_ok() {}
-        // The peer notifies the receiver of this side. A doorbell byte on the control socket also
-        // wakes the sender of this side.
+        // The peer notifies the receiver of this side. Where the notification is a doorbell byte on
+        // the control socket, that byte also wakes the sender of this side.
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify);
         server.send(b"notified").unwrap();
@@ -264,9 +265,10 @@ fn stalled_handshakes_hold_up_no_loop() {
     assert_eq!(listener.refused(), 8, "those that stalled, and nobody else");
 }
 
-/// On a single processor, a receiver that is notified early runs before the record is published,
-/// and must be notified again. After a repeated notification, the sender sends only the
-/// notification after the publication for a while.
+/// Tests the early notification, which a sender gives before it publishes a record so that the
+/// receiver wakes meanwhile. On a single processor the receiver runs before the publication, finds
+/// no record, and must be notified again. After that, the sender notifies only after the
+/// publication, for the next 16 messages.
 #[test]
 fn an_early_notification_in_vain_is_not_repeated_at_once() {
     let (client, server) = Kind::SharedMemory.pair(|config| config);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the rules of the handshake: the identity of both ends, the order of frames, and
+//! Tests of the rules of the handshake: the identity of both processes, the order of frames, and
 //! deadlines.
 
 use partywall::{
@@ -44,7 +44,8 @@ impl Home {
         Self { listener, path, refused, _directory: directory }
     }
 
-    /// Drives the listener until it has refused a peer. Returns the reason of the refusal.
+    /// Lets the listener handle events until it has refused a peer. Returns the reason of the
+    /// refusal.
     fn refusal(&mut self) -> String {
         let until = soon();
         while self.refused.lock().unwrap().is_empty() {
@@ -88,9 +89,9 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Acts as a foe, a peer whose frames the test writes itself: performs a handshake until both sides
-/// have offered transports. The foe offers only the socket. Returns `None` if the time-out came
-/// first.
+/// Acts as a foe, a peer whose frames the test writes itself: performs a handshake up to the frames
+/// OFFER of both sides. The foe's OFFER names only the socket. Returns `None` if the listener's
+/// time-out for handshakes passed first.
 fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
@@ -108,8 +109,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
         assert!(wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]));
         let why = home.refusal();
         assert!(why.contains("transport of READY"), "{why}");
-        // The listener has already sent READY, so it refuses the peer by a hang-up, without a
-        // REJECT.
+        // The listener has already sent READY, so it refuses the peer by closing the connection,
+        // without a REJECT.
         assert_eq!(wire.receive().0, Ready::new(TRANSPORT_SOCKET, 1).as_bytes());
         assert!(wire.receive().0.is_empty());
     }
@@ -117,8 +118,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
 
 #[test]
 fn after_ready_a_deadline_hangs_up_without_a_word() {
-    // Tries longer time-outs until the listener sends READY in time, because the machine may be
-    // busy.
+    // Tries longer time-outs until the listener sends READY in time, because on a busy machine a
+    // short one may pass before.
     let ready = [200, 2000, 20_000].into_iter().find_map(|timeout_ms| {
         let timeout = Duration::from_millis(timeout_ms);
         let mut home = Home::new(Config::default().handshake_timeout(timeout));
@@ -143,7 +144,8 @@ fn a_handshake_may_take_for_ever() {
     }
 }
 
-/// Each refused peer connects again immediately, so the listener always has events to handle.
+/// Input: a client that connects again immediately each time the listener refuses it, so the
+/// listener always has events to handle. Expected: `accept_deadline` still returns at its deadline.
 #[test]
 fn a_flood_of_callers_does_not_hold_up_a_deadline() {
     let directory = tempfile::tempdir().unwrap();
@@ -176,7 +178,7 @@ fn a_flood_of_callers_does_not_hold_up_a_deadline() {
 
 const NAME: &str = "PARTYWALL_STRANGERS_NAME";
 
-/// Role of a second process: a process of another user that has bound the abstract name to which
+/// Code of a second process: a process of another user that has bound the abstract name to which
 /// the test connects.
 #[test]
 fn stranger() {
@@ -204,7 +206,8 @@ fn whoever_took_an_abstract_name_is_not_believed() {
         println!("SKIPPED: only root can start a process of another user");
         return;
     }
-    // Copies the test program to a place where every user may execute it.
+    // The second process runs as another user, so the test program is copied to a directory where
+    // every user may execute it.
     let directory = tempfile::tempdir().unwrap();
     let anybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), anybody).unwrap();

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 const LEN_MAX: u64 = 8 << 20;
 /// Number of threads that share the sender for the last fifth of the messages.
 const THREADS: u64 = 4;
-/// Number of bytes at the beginning of a shared sender's message. They hold the number of the
-/// sending thread and the number of the message.
+/// Number of bytes at the beginning of a message that a thread sends through the shared sender.
+/// They hold the number of the sending thread and the number of the message.
 const HEAD: usize = 16;
-/// Most bytes of received messages that the receiver keeps without dropping them, so that the
-/// sender can still allocate most of its 64 MiB.
+/// Highest number of bytes of received messages that the receiver holds. The sender can then still
+/// allocate most of its 64 MiB.
 const HELD_BYTES_MAX: usize = 24 << 20;
 /// After this time without a message, the receiver drops one of the messages that it holds.
 const HOLD_TIME: Duration = Duration::from_millis(20);
@@ -31,12 +31,14 @@ fn length(seed: u64, number: u64) -> usize {
     Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95)).size(LEN_MAX)
 }
 
-/// Returns the length of a message of a shared sender, which has at least `HEAD` bytes.
+/// Returns the length of message `number` of a thread that shares the sender; it is at least `HEAD`
+/// bytes.
 fn shared_length(thread: u64, number: u64) -> usize {
     HEAD + length(thread + 1, number).min(LEN_MAX as usize - HEAD)
 }
 
-/// Returns the number of messages that one thread sends alone; several threads send the rest.
+/// Returns how many of `count` messages one thread sends before the sender is shared; `THREADS`
+/// threads send the rest.
 const fn alone(count: u64) -> u64 {
     count / 5 * 4
 }
@@ -68,7 +70,8 @@ fn child() {
     assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 
-/// Sends the messages 0 to `count` of `seed`, each by a randomly chosen method.
+/// Sends the messages 0 to `count` - 1, whose lengths and bytes follow from `seed`, each by a
+/// randomly chosen method.
 fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
     let mut chance = Random::new(seed ^ 1);
     let mut buffer = vec![0; LEN_MAX as usize];
@@ -121,13 +124,13 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
     sender
 }
 
-/// Returns a deadline that may pass before the call completes.
+/// Returns a deadline less than 0.5 ms ahead, so that the call that gets it sometimes times out.
 fn brief(chance: &mut Random) -> Instant {
     Instant::now() + Duration::from_micros(chance.below(500))
 }
 
-/// Whether a call with a deadline timed out, so that the message was not sent and must be sent
-/// again.
+/// Whether `sent`, the result of a send with a deadline, is a time-out, so that the message was not
+/// sent and must be sent again.
 fn late(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => false,
@@ -182,7 +185,8 @@ fn send_batch(
     added
 }
 
-/// Sends `count` messages while other threads send through the same sender.
+/// Sends `count` messages as thread number `thread`, while other threads send through the same
+/// sender.
 fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     let mut chance = Random::new(thread);
     let mut buffer = vec![0; LEN_MAX as usize];
@@ -220,7 +224,8 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
 
 // The following functions run in the first process, which receives and checks the messages.
 
-/// The number of the next expected message, and the received messages that are still held.
+/// The receiving side of the test: the number of the next expected message, and the received
+/// messages that it has not dropped.
 struct Reader {
     seed: u64,
     alone: u64,
@@ -232,7 +237,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Checks that a received message has number, length and bytes of the next expected one.
+    /// Checks that a received message has the length and the bytes of the next expected one.
     fn check(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if self.next < self.alone {
@@ -272,7 +277,8 @@ impl Reader {
     }
 }
 
-/// Returns a checksum of a sample of the bytes, to notice a held message that changes.
+/// Returns a checksum of a sample of the bytes, with which the receiver notices that the bytes of a
+/// held message have changed.
 fn sum(bytes: &[u8]) -> u64 {
     let sample = bytes.iter().step_by(1 + bytes.len() / 64);
     sample.fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
@@ -316,8 +322,8 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
                 reader.hold(&mut chance, message);
                 last = Instant::now();
             }
-            // The sender may be waiting for memory that held messages occupy: sixty small messages
-            // can leave no 8 MiB in one piece.
+            // The sender may be waiting for memory that held messages occupy: even sixty small
+            // messages, spread over the memory, can leave no free piece of 8 MiB.
             Err(RecvError::TimedOut) if is_holding => reader.drop_one(&mut chance),
             Err(RecvError::TimedOut) => assert!(last.elapsed() < TIMEOUT, "nothing comes"),
             Ok(None) => return,
@@ -327,7 +333,7 @@ fn receive_all(receiver: &mut Receiver, reader: &mut Reader) {
 }
 
 fn pass(kind: Kind, count: u64) -> Duration {
-    // Runs one of these tests at a time, because each uses both processor cores.
+    // A lock for which each test of this file waits, because each uses both processor cores.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let seed = 0x5eed_0000 + count;

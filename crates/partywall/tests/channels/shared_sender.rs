@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests in which many threads share one sender: no message is lost, doubled or out of its thread's
-//! order, and no thread waits for ever.
+//! Tests in which many threads share one sender: no message is lost, received twice, or received
+//! out of the order in which its thread sent, and no thread waits for ever.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -162,8 +162,8 @@ fn who_times_out_strands_nobody() {
                     let until = Instant::now() + Duration::from_millis(10 + 5 * thread);
                     let sent = sender.send_deadline(&message(0, 0, 500), until);
                     assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
-                    // The thread with the last deadline must not wait for the eighth thread, which
-                    // has no deadline.
+                    // Each thread must return soon after its own deadline, and not wait for the
+                    // eighth thread, which has none.
                     assert!(Instant::now() < until + TIMEOUT / 2, "far too late");
                     timed_out.fetch_add(1, Ordering::Relaxed);
                 });
@@ -220,8 +220,8 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
                 outcomes.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
             });
             assert!(sent.recv_timeout(TIMEOUT).unwrap().is_none());
-            // In some rounds the receiver frees memory before the waiting thread sleeps, in the
-            // others afterwards.
+            // The abort of the reservation frees the memory. In even rounds the abort comes after
+            // the waiting thread has had time to sleep, in odd rounds usually before.
             if round % 2 == 0 {
                 std::thread::park_timeout(Duration::from_micros(20 * round));
             }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of edge cases of the socket transport: large messages, full buffers, closing with unread
-//! bytes, a death that a child process hides, and bytes where none are allowed.
+//! bytes, the death of a peer whose child keeps the socket open, and bytes where the protocol
+//! allows none.
 
 use partywall::{
     Closed, Config, Fault, Listener, RecvError, SendError, TransportPolicy, TryRecvError,
@@ -57,8 +58,9 @@ fn write(socket: &Socket, bytes: &[u8]) {
     assert_eq!(socket.write(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
 }
 
-/// `try_recv` makes a bounded number of reads, and may stop exactly at the end of a message. The
-/// receiver must not treat this stop as the end of the stream.
+/// Tests messages that follow each other without a pause. `try_recv` makes a bounded number of
+/// reads, and may stop exactly at the end of a message. The receiver must not treat this stop as
+/// the end of the stream.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);
@@ -102,7 +104,8 @@ fn nothing_may_follow_close_write() {
     assert!(matches!(violation, Violation::Unexpected { position: 128, .. }), "{violation}");
 }
 
-/// The last messages must arrive although the sender closes its socket with unread bytes.
+/// The last messages must arrive although the sender closes its socket with unread bytes, to which
+/// the kernel usually responds with a reset that discards them.
 #[test]
 fn over_tcp_nothing_is_lost_at_an_end_amid_unread_bytes() {
     for _ in 0..5 {
@@ -144,7 +147,8 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
     }
     println!("the longest of 40 ends took {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    // If the peer neither reads nor closes, closing this side takes about a second.
+    // The peer neither reads nor closes. Expected: closing this side waits about a second for it,
+    // and no longer.
     let (client, mut server) = Kind::Tcp.pair(|config| config);
     server.send(b"never read").unwrap();
     std::thread::sleep(Duration::from_millis(20));
@@ -156,8 +160,8 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
 
 const ADDRESS: &str = "PARTYWALL_SOCKET_ADDRESS";
 
-/// Role of a second process: performs the handshake by hand, and starts a child whose standard
-/// input is the socket.
+/// Code of a second process: sends the frames of the handshake itself, and starts a child whose
+/// standard input is the socket. So the socket stays open after the death of this process.
 #[test]
 fn parent_of_a_silent_heir() {
     let Some(path) = variable(ADDRESS) else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a process which is stopped for half a minute does not count as dead: no message is
+//! Tests that a process which SIGSTOP stops for half a minute does not count as dead: no message is
 //! lost, and no channel ends.
 
 use partywall::{Listener, RecvError};
@@ -43,8 +43,8 @@ fn survives(kind: Kind) {
     while receive(&mut channel, soon()).unwrap() < MESSAGES / 3 {}
     stop(second.pid(), soon()).unwrap();
     let stopped_until = Instant::now() + STOPPED;
-    // Messages that the stopped process had sent still arrive. Afterwards `recv` times out, and
-    // reports no death.
+    // Expected: messages that the stopped process had sent still arrive. Afterwards `recv` times
+    // out, and reports no death.
     let end = loop {
         if let Err(end) = receive(&mut channel, stopped_until) {
             break end;

@@ -83,8 +83,8 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     let (mut sender, _keep) = client.split();
     let (_keep_sending, mut receiver) = server.split();
     while sender.try_send(&[7; 1000]).is_ok() {}
-    // The sender has not armed its descriptor, so the receiver frees this space without a
-    // notification.
+    // The sender has not armed its descriptor, so the receiver gives no notification when it frees
+    // space here.
     while receiver.try_recv().is_ok_and(|message| message.is_some()) {}
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(matches!(receiver.recv_deadline(soon), Err(partywall::RecvError::TimedOut)));
@@ -92,8 +92,8 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     sender.try_send(&[7; 1000]).unwrap();
 }
 
-/// A message that was received counts as sent, even if the receiver is dropped right after. Only
-/// the next send fails.
+/// Tests that a message which was received counts as sent, even if the receiver is dropped right
+/// after. Only the next send fails.
 #[test]
 fn a_message_that_was_received_was_sent() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test in which a process is killed with SIGKILL at a random instant while both directions of its
 //! channel are under load. The survivor receives every committed message whole and in order, and
-//! learns of the death within a second. Nothing is left behind.
+//! learns of the death within a second. No descriptor, mapping or file of a channel is left.
 //!
 //! ```text
 //!   survivor (this process)                    victim (a second process)
@@ -25,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The work of the process that will be killed: it sends, receives, or does both.
+/// The work of the victim, the process that the test kills: it sends, receives, or does both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Sender,
@@ -41,7 +41,8 @@ const NOTICE_MAX: Duration = Duration::from_secs(1);
 /// killing it.
 const POOL: usize = 4;
 
-/// Returns the length of a message: mostly short, sometimes a block, rarely a segment of its own.
+/// Returns the length of a message: mostly short, sometimes so long that it needs a block of shared
+/// memory, rarely so long that it needs a segment of its own.
 fn len_of(number: u64) -> usize {
     match number % 50 {
         0 => 300_000,
@@ -61,7 +62,7 @@ fn config(transport: &str) -> Config {
     }
 }
 
-/// Role of a second process: connects, and sends and receives until it is killed.
+/// Code of the victim: connects, and sends and receives until the test kills it.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
@@ -90,8 +91,8 @@ fn child() {
     let _ = reading.join();
 }
 
-/// Sends numbered messages until the peer is gone. Returns the error that the last call of `send`
-/// reported.
+/// Sends numbered messages until `send` reports that the peer is gone. Returns the error that the
+/// last call of `send` reported.
 fn send_all(mut sender: Sender) -> SendError {
     for number in 1_u64.. {
         if let Err(error) = sender.send(&payload(number, len_of(number))) {
@@ -101,8 +102,8 @@ fn send_all(mut sender: Sender) -> SendError {
     unreachable!("somebody received all numbers there are");
 }
 
-/// Receives until the direction ends. Returns the number of the last message, and the error if the
-/// direction ended with one.
+/// Receives until this direction of the channel ends. Returns the number of the last message, and
+/// the error if the direction ended with one.
 fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     let mut last = 0;
     loop {
@@ -119,8 +120,8 @@ fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     }
 }
 
-/// The results of a series of kills: the number of received messages, and the longest time until a
-/// death was noticed.
+/// The results of a series of kills: the number of messages that the survivor received, and the
+/// longest time from a kill until the survivor noticed the death.
 #[derive(Debug, Default)]
 struct Series {
     messages: u64,
@@ -142,7 +143,8 @@ impl Stage {
         Self { place, listener, transport, started: 0 }
     }
 
-    /// Starts a victim process, which waits for a byte from this process before it begins.
+    /// Starts a victim process, which connects and sends only after a byte from this process has
+    /// arrived on its stdin.
     fn start(&mut self, role: Role) -> (Second, File) {
         self.started += 1;
         let path = self.place.path(&format!("log{}", self.started));
@@ -162,7 +164,7 @@ impl Stage {
         (victim, log)
     }
 
-    /// Lets a process run for `work`, kills it, and checks what the survivor received.
+    /// Lets the victim run for the time `work`, kills it, and checks what the survivor received.
     fn kill_one(&mut self, role: Role, victim: (Second, File), work: Duration) -> (u64, Duration) {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
@@ -197,8 +199,8 @@ impl Stage {
             log.read_exact_at(&mut committed, 0).unwrap();
             let committed = u64::from_le_bytes(committed);
             assert!(last >= committed, "{committed} were committed, {last} arrived");
-            // The process may have died after it committed one more message and before it stored
-            // the number.
+            // The victim may have died after it committed one more message and before it stored the
+            // number in the log.
             assert!(last <= committed + 1, "{committed} were committed, {last} arrived");
             (last, latest)
         })
@@ -231,7 +233,8 @@ impl Stage {
     }
 }
 
-/// Checks that only the socket's path and the log files of the killed processes are left.
+/// Checks that the directory has only the listener's socket and the log files of the killed
+/// processes.
 fn nothing_is_left(place: &Directory) {
     let mut files = place.files();
     files.retain(|name| !name.starts_with("log"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test in which a process with a channel is killed at a random instant. Its peer receives every
 //! message that was committed before, whole and in order, and learns of the death within a second.
-//! No resource is left behind.
+//! The peer keeps no descriptor, mapping or memory of the channel.
 //!
 //! 1,000 processes are killed with SIGKILL under load over shared memory, half of them while
 //! sending and half while receiving. 200 more are killed over the socket transport.
@@ -22,7 +22,8 @@ const ADDRESS: &str = "PARTYWALL_DEATH_ADDRESS";
 const KIND: &str = "PARTYWALL_DEATH_KIND";
 const LOG: &str = "PARTYWALL_DEATH_LOG";
 
-/// Role of a second process: sends or receives until it is killed, or until a time limit.
+/// Code of the victim, the process that the test kills: it sends or receives until then, or until a
+/// time limit.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -75,8 +76,8 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     for number in 0.. {
         let message = receiver.recv_deadline(until).unwrap().unwrap();
         assert!(is_message(&message, number));
-        // The receiving victim holds views and drops them out of order, so that it dies with some
-        // views.
+        // The receiving victim holds up to four messages in the peer's memory, and drops them out
+        // of order. So it dies with some of them in use.
         if held.len() > 3 {
             held.swap_remove(1);
         }
@@ -84,7 +85,8 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     }
 }
 
-/// Returns a message length: mostly small, sometimes a block, rarely a segment of its own.
+/// Returns a message length: mostly small, sometimes so large that the message needs a block of
+/// shared memory, rarely so large that it needs a segment of its own.
 fn size(chance: &mut Random) -> usize {
     match chance.below(10) {
         0 => chance.size(2 << 20),
@@ -107,8 +109,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// The survivor of a series of kills: its listener, and the log in which each victim stores its
-/// number of messages.
+/// The surviving side of a series of kills: its listener, and the log file in which each victim
+/// stores the number of messages that it has committed.
 struct Series {
     kind: Kind,
     listener: Listener,
@@ -233,7 +235,8 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
     assert!(after.2 <= before.2 + (16 << 20), "resident: {} then {}", before.2, after.2);
 }
 
-/// The series run one after the other, because each counts the resources of the whole process.
+/// The series of kills run one after the other, because each counts descriptors and mappings of the
+/// whole process.
 #[test]
 fn a_thousand_deaths_over_the_shm_and_two_hundred_over_the_socket() {
     let _alone = partywall_testkit::alone();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test in which a process with a session of many streams is killed at a random instant. On each
 //! stream, the peer receives every message that was committed before, whole and in order. Then
-//! every waiting call ends with an error, and nothing is left behind.
+//! every waiting call ends with an error, and the peer keeps no descriptor, mapping or memory of
+//! the session.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -18,7 +19,8 @@ use std::time::{Duration, Instant};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
-/// Most bytes by which the survivor's resident memory may grow during all kills of one test.
+/// Highest number of bytes by which the survivor's resident memory may grow during all kills of one
+/// test.
 const GROWTH_MAX: u64 = 16 << 20;
 
 const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";
@@ -29,8 +31,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// Role of a second process: sends on many streams until it is killed, and logs the committed
-/// messages of each stream.
+/// Code of the victim, the process that the test kills. It sends on many streams until then, and
+/// logs for each stream the number of committed messages.
 #[test]
 fn victim() {
     let Some(kind) = variable(KIND) else { return };
@@ -98,7 +100,8 @@ async fn one_death(
         }
         tasks
     });
-    // The kill may happen at any instant, so the test waits for no condition.
+    // The kill may happen at any instant, so the test waits for a random time, and not for a
+    // condition.
     let instant = Duration::from_micros(Random::new(seed).size(16_000) as u64);
     tokio::time::sleep(instant).await;
     tokio::task::spawn_blocking(move || drop(victim)).await.unwrap();

@@ -9,6 +9,7 @@ use partywall_sys::PidFd;
 use partywall_sys::signal::{self, Signal};
 use partywall_testkit::fork::{_exit, fork, in_a_fork};
 use partywall_testkit::{Kind, Second, pattern, soon, variable};
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -28,8 +29,8 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
                     && client.sender().arm().is_err()
                     && server.receiver().arm().is_err();
                 let stats = (client.sender().stats(), server.receiver().stats());
-                // Expected: in the child, an inherited view can still be read, and every inherited
-                // value can be dropped.
+                // Expected: in the child, a received message that lies in the peer's memory can
+                // still be read, and every inherited value can be dropped.
                 let readable = *held == pattern(50_000, 1)[..];
                 drop((client, server, held, stats));
                 refused && readable
@@ -48,8 +49,30 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
     }
 }
 
-/// A forked child can read inherited plain structs of all lengths. Short ones are stored in the
-/// value, long ones on the heap or in the peer's memory.
+#[test]
+fn a_child_leaves_an_owned_reservation_to_its_parent() {
+    for kind in Kind::ALL {
+        let (mut client, mut server) = kind.pair(|config| config);
+        let mut reserved = client.sender().reserve_owned(70_000, None).unwrap();
+        reserved.copy_from_slice(&pattern(70_000, 4));
+        let mut reserved = Some(reserved);
+        assert!(
+            in_a_fork(|| {
+                let inherited = reserved.take().unwrap();
+                let read = std::panic::catch_unwind(AssertUnwindSafe(|| inherited[0]));
+                drop(inherited);
+                read.is_err()
+            }),
+            "{}",
+            kind.name()
+        );
+        client.sender().commit_owned(reserved.take().unwrap(), None).unwrap();
+        assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), pattern(70_000, 4));
+    }
+}
+
+/// Tests that a forked child can read plain structs that its parent received, of all lengths. Short
+/// ones are stored in the value, long ones on the heap or in the peer's memory.
 #[cfg(feature = "zerocopy")]
 #[test]
 fn a_child_reads_plain_structs_that_its_parent_received() {
@@ -66,7 +89,8 @@ fn a_child_reads_plain_structs_that_its_parent_received() {
         assert!(
             in_a_fork(|| {
                 let before = is_right(&held);
-                // The structs are moved, and the parent's side of the channel is dropped.
+                // The child moves the structs, and drops both ends of the channel. The structs must
+                // stay readable.
                 let moved: Vec<_> = held.drain(..).rev().collect();
                 drop(client);
                 drop(server);
@@ -184,11 +208,12 @@ fn open_reservations_batches_and_looks_do_no_harm_either() {
 const ADDRESS: &str = "PARTYWALL_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_FORK_KIND";
 
-/// How long a surviving child lives: longer than the peer needs to detect the parent's death.
+/// Time for which a forked child lives that outlives its parent: longer than the peer needs to
+/// detect the parent's death.
 const SURVIVAL: Duration = partywall_testkit::TIMEOUT.saturating_mul(2);
 
-/// Role of a second process: connects, forks a child that keeps every descriptor open, and sends
-/// the child's process number.
+/// Code of a second process, which a test kills: connects, forks a child that keeps every
+/// descriptor open, and sends the child's process id.
 #[test]
 fn parent_of_a_survivor() {
     let Some(address) = variable(ADDRESS) else { return };

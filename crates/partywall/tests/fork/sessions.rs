@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests that a forked child can neither use nor harm the sessions that it inherited, and does not
-//! hide the death of its parent from the peer. No call in the child waits, because no driver runs
-//! there.
+//! hide the death of its parent from the peer. No call in the child waits, because the driver,
+//! which would complete a wait, does not run there.
 //!
 //! A child inherits every lock in its state at the fork, even if another thread held the lock. So
 //! the thread that forks also drives the inherited sessions, and it does not drive these sessions
@@ -27,7 +27,7 @@ struct Ends {
     streams: (Halves, Halves),
 }
 
-/// Both directions of one end of a stream.
+/// The sending and the receiving half of one end of a stream.
 type Halves = (SendStream, RecvStream);
 
 impl Ends {
@@ -42,7 +42,7 @@ impl Ends {
         Self { runtime, sessions, streams }
     }
 
-    /// Runs the drivers until `future` is ready; fails after `TIMEOUT`.
+    /// Runs the drivers of both sessions until `future` is ready; fails after `TIMEOUT`.
     fn wait<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
         runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await }).expect("hung")
     }
@@ -76,8 +76,8 @@ impl Ends {
     }
 }
 
-/// Polls a future once; `None` if it is not ready. In a forked child nothing would wake a waiting
-/// task.
+/// Polls a future once; `None` if it is not ready. A forked child cannot wait for a future, because
+/// no driver runs there that would wake it.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -85,7 +85,8 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// A call of a session or stream. Returns the error of the session that the call reported.
+/// A function that makes one call of a session or stream, and returns the session's error that the
+/// call reported.
 type Use = fn(&Session, &mut Halves) -> Option<SessionError>;
 
 /// All calls of a session and a stream that can fail in a forked child. Each call runs in a child
@@ -177,8 +178,8 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
                 streams.0.0.reset(7);
                 streams.1.0.finish();
                 streams.1.1.stop(7);
-                // Expected: in the child, an inherited view can still be read, and every inherited
-                // value can be dropped.
+                // Expected: in the child, a received message that lies in the peer's memory can
+                // still be read, and every inherited value can be dropped.
                 let is_readable = *held == pattern(50_000, 1)[..];
                 drop((sessions, streams, held));
                 is_readable
@@ -193,7 +194,8 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
     }
 }
 
-/// The parent writes the bytes of a message that the kernel had not accepted; the child must not.
+/// Input: a parent that has sent a long message over a socket, of which the kernel has not accepted
+/// all bytes. Expected: the parent writes the rest, and its forked child does not.
 #[test]
 fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
     for kind in [Kind::Unix, Kind::Tcp] {
@@ -242,8 +244,8 @@ const ADDRESS: &str = "PARTYWALL_SESSION_FORK_ADDRESS";
 const KIND: &str = "PARTYWALL_SESSION_FORK_KIND";
 const FILE: &str = "PARTYWALL_SESSION_FORK_FILE";
 
-/// Role of a second process: connects and forks a child, which keeps every descriptor open while
-/// `FILE` exists.
+/// Code of a second process, which a test kills: connects and forks a child, which keeps every
+/// descriptor open while `FILE` exists.
 #[test]
 fn parent_of_a_survivor() {
     let Some(address) = variable(ADDRESS) else { return };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a peer which sends or changes its words without pause delays no call beyond the
-//! call's deadline. A segment that the peer retires stays counted while this side has views of it.
-//! Each test reproduces a bug that once existed.
+//! Tests that a peer which sends records or changes words of its region without pause delays no
+//! call beyond the call's deadline. A segment that the peer retires stays counted while this side
+//! holds messages in it. Each test reproduces a bug that once existed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};
@@ -87,7 +87,8 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
-        // Exhausts the memory for large messages. The ring still has room for short messages.
+        // Input: a channel whose memory for large messages is exhausted. The ring still has room
+        // for short messages.
         while channel.try_send(&[0; 300_000]).is_ok() {}
         let mut round = 0;
         let act = |foe: &mut Foe| {
@@ -142,8 +143,8 @@ fn a_retired_segment_counts_as_long_as_we_look_at_it() {
     assert!(text.contains("exceed the agreed maximum"), "kept {held:?}, then {text:?}");
     assert_eq!(held.unwrap(), [0; 8]);
 
-    // If each view is dropped before the next segment, any number of segments may be added and
-    // retired.
+    // If this side drops each message before the peer retires its segment, the peer may add and
+    // retire any number of segments.
     let (mut foe, mut channel) = meet(&limits);
     for _ in 0..10 {
         let number = foe.add_segment(1 << 20);

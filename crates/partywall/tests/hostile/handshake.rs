@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests in which a peer breaks the rules of the handshake, frame by frame and descriptor by
-//! descriptor. The listener names the broken rule, serves other peers, and keeps no resource of
-//! this peer.
+//! descriptor. The listener names the broken rule, serves other peers, and keeps no descriptor and
+//! no mapping of this peer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -243,8 +243,8 @@ fn memory_that_is_not_as_it_must_be_is_named() {
     home.serves();
 }
 
-/// Makes a memfd that this library refuses to make, by a Python script. Returns `None` without
-/// Python.
+/// Makes a descriptor of memory that this library refuses to make, such as a memfd without seals,
+/// by a Python script. Returns `None` without Python.
 fn made_elsewhere(kind: &str) -> Option<OwnedFd> {
     const SCRIPT: &str = "
 import array, fcntl, os, socket, sys
@@ -400,7 +400,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // Expected: the peer gets a REJECT frame for each wrong header.
+        // Expected: the listener sends a REJECT frame for each wrong header of the region.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }

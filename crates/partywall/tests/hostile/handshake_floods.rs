@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests in which peers stall at any frame, flood the listener with connections, send too many or
 //! too few descriptors, or claim another identity. Meanwhile all other peers are served, deadlines
-//! hold, and no resource is kept.
+//! hold, and the listener keeps no descriptor of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -133,9 +133,10 @@ fn connecting_to_one_that_stalls_ends_in_time() {
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                // Writing fails only if the peer has already given up, which the test expects.
+                // `stream` is the listener's end. Writing fails only if the connecting side has
+                // given up already, which the test expects.
                 let _ = stream.write_all(bytes);
-                // As the peer, keeps the socket open until the listener closes it.
+                // Keeps this end open until the connecting side closes its own.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             partywall::connect_with(place.address("silent"), &config)
@@ -160,7 +161,7 @@ fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     // The peer sends one byte, so that the listener counts the connection as an
-                    // attempt, and hangs up.
+                    // attempt, and closes the connection.
                     if let Ok(socket) = connect_unix_path(&path, Some(within(millis(50)))) {
                         let _ = socket.write(&[IoSlice::new(b"P")], true);
                     }
@@ -206,8 +207,8 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let geometry = small_geometry();
     let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
-    // O_NONBLOCK belongs to the open file description. So clearing the flag through one descriptor
-    // affects every descriptor of this description.
+    // Input: a doorbell without O_NONBLOCK. The flag belongs to the open file description. So
+    // clearing it through `alias` also affects the descriptor `blocking`.
     let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();
@@ -337,8 +338,8 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);
-    // The listener sends nothing after READY, because the peer would take it for bytes of the
-    // transport.
+    // Expected: the listener sends nothing after its READY, because the peer would take it for
+    // bytes of the transport.
     assert_eq!(wire.receive().0, b"");
     let gone = wire.socket.read(&mut [0; 1], true);
     assert!(matches!(&gone, Ok(0)) || gone.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
@@ -373,7 +374,7 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
     // Case: the peer names the socket in its READY. The listener has sent READY, so it can only
-    // hang up.
+    // close the connection.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);

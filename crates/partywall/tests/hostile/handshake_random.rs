@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshake frames with changed bytes, cut anywhere, and with any descriptors at any byte, sent to
-//! a listener and to a connector. Each attempt ends in a channel or in an error of SPEC 17.3, and
-//! leaves no descriptor open.
+//! Tests that send handshake frames to a listener and to a connector: with changed bytes, cut
+//! anywhere, and with any descriptors at any byte. Each attempt ends in a channel or in an error of
+//! SPEC 17.3, and leaves no descriptor open.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -25,12 +25,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Number of attempts against each role.
+/// Number of handshakes that are attempted against a listener, and as many against a connector.
 const ATTEMPTS: u64 = 400;
-/// Most descriptors that one message brings.
+/// Highest number of descriptors that are sent with one piece of a frame.
 const DESCRIPTORS_MAX: u64 = 8;
 
-/// Descriptors that a peer may send, some of them fit for a place and some not.
+/// Descriptors that the attacking peer may send. A handshake allows some of them: a pidfd, a
+/// doorbell or a region. It allows none of the others, such as a pipe or a directory.
 struct Table {
     fixed: Vec<OwnedFd>,
     _other: Second,
@@ -59,7 +60,8 @@ impl Table {
     }
 }
 
-/// The frames of a peer, each with the descriptors that its list names, before any change.
+/// Returns the frames HELLO, OFFER and READY of an honest peer, each with the descriptors that the
+/// frame lists.
 fn frames(random: &mut Random, table: &Table, own: &OwnMap) -> Vec<(Vec<u8>, Vec<OwnedFd>)> {
     let clone = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
     let (pidfd, doorbell) = (table.fixed[0].as_fd(), table.fixed[2].as_fd());
@@ -87,7 +89,8 @@ fn frames(random: &mut Random, table: &Table, own: &OwnMap) -> Vec<(Vec<u8>, Vec
     vec![hello, offer, (ready.as_bytes().to_vec(), vec![])]
 }
 
-/// Sends the frames of one attempt. After each message, `between` lets the side under test go on.
+/// Sends the frames of one attempt with random changes, in random pieces. After each piece it calls
+/// `between`, in which a test lets its listener handle events.
 fn attack(
     wire: &Wire,
     random: &mut Random,
@@ -100,7 +103,7 @@ fn attack(
         let at = random.below(frames.len() as u64) as usize;
         frames.remove(at);
     }
-    // Half of the attempts keep their bytes, so that the later states are reached.
+    // Half of the attempts keep their bytes, so that the handshake reaches its later frames.
     let changes = if random.below(2) == 0 { 0 } else { 1 + random.below(3) };
     for _ in 0..changes {
         let frame = random.below(frames.len() as u64) as usize;
@@ -129,13 +132,15 @@ fn attack(
     }
 }
 
-/// Uses a channel whose peer was made of random frames.
+/// Sends and receives once on a channel whose handshake consisted of random frames: no call may
+/// panic.
 fn use_it(mut channel: Channel) {
     let _ = channel.try_send(b"hello?");
     let _ = channel.try_recv();
 }
 
-/// Checks the number of an error, and that its text can be printed.
+/// Checks that `code` is the number of a handshake error and that `text` has no control character,
+/// and adds the number to `codes`.
 fn note(codes: &mut BTreeSet<u32>, code: u32, text: &str) {
     assert!((201..=211).contains(&code), "{code}: {text}");
     assert!(!text.contains(char::is_control), "{text:?}");
@@ -157,8 +162,9 @@ fn listener_ends_every_attempt_and_keeps_no_descriptor() {
     });
     let mut listener = Listener::bind_with(place.address("side"), &config).unwrap();
     let (mut codes, mut channels) = (BTreeSet::new(), 0);
-    // An honest peer opens what the process keeps. A listener that has nothing to do makes a region
-    // in advance, so each count follows a call that finds nothing.
+    // Before the first count, an honest peer connects, because the process then opens descriptors
+    // that it keeps. A listener that finds nothing to do makes a region in advance, so each count
+    // follows a `try_accept` that finds nothing.
     let address = place.address("side");
     let honest = thread::spawn(move || partywall::connect(address).unwrap());
     drop((listener.accept_deadline(soon()).unwrap(), honest.join().unwrap()));
@@ -212,7 +218,8 @@ fn connector_ends_every_attempt_and_keeps_no_descriptor() {
         let session_id = first[64..80].try_into().unwrap();
         let own = region(&small_geometry(), session_id, ROLE_ACCEPTOR);
         attack(&wire, &mut random, &table, &own, || {});
-        // A hang-up with unread bytes would take back what was sent.
+        // The answer of the connector is read before the socket is closed. Closing a socket with
+        // unread bytes would discard frames that were sent and not yet received.
         let _ = wire.receive();
         drop(wire);
         match connecting.join().unwrap() {

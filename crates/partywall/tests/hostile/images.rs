@@ -31,8 +31,8 @@ use std::time::Duration;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The sizes of the region, the session id and the segments that SPEC 10 prescribes for the hostile
-/// images.
+/// Size in bytes of the record ring. This value and the following ones are those that SPEC 10
+/// prescribes for the hostile images.
 const RING_BYTES: u64 = 4096;
 const PEER_BLOCKS_MAX: u64 = 8;
 const REGION_BYTES: u64 = 128 << 10;
@@ -73,7 +73,7 @@ fn images(kind: &str) -> Vec<Image> {
     images
 }
 
-/// Receives until the channel ends. Returns the code of the violation that ended it, or `Err` with
+/// Receives until the channel ends. Returns the code of the violation that ended it, or as an error
 /// the text of another reason for the end.
 fn code(channel: &mut Channel) -> Result<u32, String> {
     loop {
@@ -88,7 +88,8 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
     }
 }
 
-/// Text that [`code`] returns if the peer's sender finished the channel without a violation.
+/// Text that the function [`code`] returns if the channel ended without a violation, because the
+/// peer has finished sending.
 const END: &str = "end of the channel";
 
 /// Ring images that contain records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).
@@ -165,8 +166,8 @@ fn regions() {
     }
 }
 
-/// Acts as a hostile listener: accepts one connection, offers it a region with this header, and
-/// waits until the peer hangs up.
+/// Acts as a hostile listener: accepts one connection, offers the connecting side a region that
+/// begins with `header`, and waits until that side closes the connection.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();
@@ -174,7 +175,8 @@ fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let (theirs, _) = wire.receive();
     let mut header = RegionHeader::read_from_bytes(header).unwrap();
     if header.session_id == SESSION {
-        // The region's session id must be the nonce in the connector's HELLO.
+        // The region's session id must be the nonce in the connector's HELLO, so that this field
+        // breaks no rule.
         header.session_id = Hello::read_from_bytes(&theirs).unwrap().nonce;
     }
     let peer_blocks_max = U64::new(PEER_BLOCKS_MAX);

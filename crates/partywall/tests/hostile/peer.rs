@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests with a foe: a peer that has connected correctly and then overwrites every word of its
-//! region. This side names the broken rule or continues correctly. It never panics, hangs or grows
-//! in memory.
+//! region. The calls of this side report the broken rule or continue correctly. They never panic,
+//! hang or use more and more memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 const MESSAGE_MAX: u64 = 1 << 20;
 
-/// A listener with small limits for everything, so that every limit is soon reached.
+/// A listener with small limits for ring, blocks, memory and segments, so that the tests soon reach
+/// every limit.
 struct Home {
     place: Directory,
     listener: Listener,
@@ -76,7 +77,7 @@ fn sent(result: Result<(), SendError>) -> Result<(), Violation> {
 }
 
 /// Uses both directions of a channel as an application does: sends, receives and reads every byte.
-/// Returns the number of received messages, or the violation.
+/// Returns the number of received messages, or the violation that a call reported.
 fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Violation> {
     let started = Instant::now();
     let mut messages = Vec::new();
@@ -98,7 +99,7 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until a call reports a violation by the foe. Returns that violation; fails if
+/// Uses the channel until a call reports a violation by the foe. Returns that violation; panics if
 /// no call reports one.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
@@ -118,7 +119,8 @@ fn noticed(channel: &mut Channel) -> Option<Violation> {
 
 type Act = fn(&mut Foe);
 
-/// At least one way to cause each violation that is possible after the handshake.
+/// Actions of the foe: a name, the code of the violation that it must cause, and the action. Each
+/// violation that is possible after the handshake occurs at least once.
 const CASES: &[(&str, u32, Act)] = &[
     ("a word of another position", 2, |foe| foe.write_word(foe.place(0), 64 | 3)),
     ("an uncommitted word", 2, |foe| foe.write_word(foe.place(0), 2)),
@@ -225,7 +227,8 @@ fn each_rule_that_is_broken_is_named() {
         for (what, code, act) in CASES {
             let (mut foe, mut channel) = home.meet();
             if *code == 9 || *code == 10 {
-                // The violations with codes 9 and 10 need a block in flight.
+                // The violations with codes 9 and 10 concern blocks that the peer releases, so this
+                // side sends a message in a block first.
                 channel.send(&[1; 3000]).unwrap();
             }
             act(&mut foe);
@@ -295,7 +298,7 @@ fn value(random: &mut Random, position: u64) -> u64 {
     }
 }
 
-/// Returns the offset of a random word of the peer's region: a word that this side reads, or any
+/// Returns the offset of a random word of the foe's region: a word that this side reads, or any
 /// other.
 fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     let ring = geometry.ring_offset + geometry.ring.offset(Position(position));
@@ -335,7 +338,8 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
         Kind::FragmentAbort | Kind::CloseWrite => body.clear(),
         _ => {}
     }
-    // A record that would exceed the ring is not published here: `CASES` tests such a record.
+    // A record that would exceed the end of the ring is not published here, because `CASES`
+    // contains such a record.
     let left = foe.geometry.ring.until_end(Position(foe.position));
     if body.len() as u64 + 16 <= left {
         foe.publish(kind, &body);
@@ -401,8 +405,9 @@ fn no_single_word_of_a_region_does_harm() {
                 sent(channel.send_deadline(b"short", within(millis(1))))?;
                 received(channel.recv_deadline(Instant::now()))
             })();
-            // Whether this side reads the word as a control word. After the handshake no code reads
-            // the header, the counters, or bytes outside the parts of the region.
+            // Whether `at` lies among the words of the control page that this side reads. After the
+            // handshake no code reads the header, the counters, or bytes outside the parts of the
+            // region.
             let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
@@ -419,7 +424,8 @@ fn no_single_word_of_a_region_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // After all these words, the direction from the peer to this side still works.
+    // Although the foe has overwritten all these words, the direction from the peer to this side
+    // still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers that are reserved for topics (SPEC 1.4), each sent by a peer although no side has set
-//! the feature bit, or only the peer has.
+//! Tests with numbers that are reserved for topics, a later feature (SPEC 1.4). A peer sends each
+//! number, with and without the feature bit TOPICS in its HELLO. This side must refuse it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Fault, Listener, RecvError, TrustPolicy};
@@ -17,18 +17,20 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// Bit 2 of the features: TOPICS. No side of this version sets it.
+/// Bit 2 of the features in HELLO: TOPICS. This version of the library does not set it.
 const TOPICS: u64 = 1 << 2;
 /// Numbers of the record kinds SUBSCRIBE, TOPIC and LOST.
 const RECORD_KINDS: [u64; 3] = [17, 18, 19];
-/// Types of the frames of a shared region, a shared segment and an introduction.
+/// Types of three frames on the control socket that are reserved: for a shared region, a shared
+/// segment and an introduction.
 const FRAME_TYPES: [u8; 3] = [3, 4, 5];
-/// Kinds of regions that no connection has: of a link, of a topic, and one not given yet.
+/// Kinds in a region's header that no region of a connection has: that of a link (2), that of a
+/// topic (3), and one that SPEC does not define (4).
 const REGION_KINDS: [u32; 3] = [2, 3, 4];
-/// The service of topics without streams.
+/// The number in a region's header of the service that has topics and no streams.
 const SERVICE: u32 = 4;
 
-/// Receives until the channel fails; returns the number of the violation.
+/// Receives until the channel fails; returns the code of the violation that ended it.
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(within(Duration::from_secs(30))) {

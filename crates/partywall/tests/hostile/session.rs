@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests in which the peer of a session breaks the rules of streams. This side names the broken
-//! rule or continues correctly. It never panics, hangs or grows in memory.
+//! Tests in which the peer of a session breaks the rules of streams. The calls of this side report
+//! the broken rule or continue correctly. They never panic, hang or use more and more memory.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 type Act = fn(&mut SessionFoe);
 
-/// Violations by the peer, each of which must end the session: name, code of the violation, action.
+/// Violations by the peer, each of which must end the session: a name, the code of the violation,
+/// and the action of the peer.
 const CASES: &[(&str, u32, Act)] = &[
     ("our number is opened", 16, |foe| _ = foe.open(4, b"")),
     ("an index beyond streams max", 16, |foe| _ = foe.open(9, b"")),
@@ -171,7 +172,7 @@ fn each_rule_of_streams_that_is_broken_is_named() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Unusual actions of the peer that the protocol allows: name, action.
+/// Unusual actions of the peer that the protocol allows, each with a name.
 const HARMLESS: &[(&str, Act)] = &[
     ("GO_AWAY twice", |foe| {
         foe.send(Kind::GoAway, 0, &[0; 8]);
@@ -240,8 +241,8 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     }
 }
 
-/// Closing a session waits for sent messages that the peer does not read. During this wait, other
-/// tasks of the runtime must continue.
+/// Input: sessions that end while the peer reads none of their sent messages, so each waits for the
+/// peer. Expected: during this wait, other tasks of the runtime continue.
 #[test]
 fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
     let _together = together();
@@ -257,8 +258,8 @@ fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
         foe.send(Kind::CloseWrite, 0, b"");
         foes.push(foe);
     }
-    // If a lingering session blocked a thread, as many such sessions as the runtime has threads
-    // would block all of its tasks.
+    // If a session that waits to be closed blocked a thread, as many such sessions as the runtime
+    // has threads would block all of its tasks.
     let slowest = home.wait(async {
         let mut slowest = Duration::ZERO;
         for _ in 0..50 {
@@ -311,7 +312,8 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
             alive += 1;
         } else {
             match home.wait(session.closed()) {
-                // A random record was CLOSE_WRITE of stream 0, and ended the session.
+                // One of the random records was CLOSE_WRITE of stream 0, with which a peer ends the
+                // session without a violation.
                 SessionError::Closed(_) | SessionError::ClosedByPeer { .. } => {}
                 _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
             }

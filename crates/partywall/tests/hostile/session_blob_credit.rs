@@ -22,8 +22,9 @@ fn send_blob(foe: &mut SessionFoe, block: u64, behind: &[u8]) -> bool {
     foe.send(Kind::Blob, 2, &[blob(block, 0, 0, 8).as_bytes(), behind].concat())
 }
 
-/// Violations by the peer, each of which must end the session: name, code of the violation, action.
-/// This side has sent a message that cost 128 bytes of credit before.
+/// Violations by the peer, each of which must end the session: a name, the code of the violation,
+/// and the action of the peer. Before the action, this side has sent a message that cost 128 bytes
+/// of credit.
 const CASES: &[(&str, u32, Act)] = &[
     ("more credit than was sent", 17, |foe| _ = send_blob(foe, 1, &129u64.to_le_bytes())),
     ("all credit there is", 17, |foe| _ = send_blob(foe, 1, &u64::MAX.to_le_bytes())),
@@ -85,8 +86,8 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
     }
 }
 
-/// The credit in a record would let the waiting sender continue, but the same record is a violation
-/// and ends the session. The sender must report the violation.
+/// Input: a BLOB whose credit would let a waiting sender of this side continue, and which is a
+/// violation, because it exceeds the window. Expected: the sender reports the end of the session.
 #[test]
 fn waiting_sender_gets_violation_that_comes_with_credit() {
     let _together = together();
@@ -101,7 +102,8 @@ fn waiting_sender_gets_violation_that_comes_with_credit() {
                 }
             }
         });
-        // The window has credit for two messages, so the third message of this side waits.
+        // The peer has given this stream credit for two messages, so the third message of this side
+        // waits.
         for _ in 0..2 {
             assert!(foe.receive_until(Kind::Blob, 2).is_some());
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests in which the peer of a session floods this side with records that cost the peer little.
-//! The resources of this side stay bounded. Records beyond a bound are the violation that the
-//! specification names.
+//! Tests in which the peer of a session floods this side with records that are cheap for the peer
+//! to send. The memory and the descriptors of this side stay bounded. Records beyond a bound are
+//! the violation that the specification names.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
@@ -13,7 +13,8 @@ use partywall_testkit::hostile::session_home::{STREAMS_MAX, SessionHome};
 use partywall_testkit::{Footprint, Watchdog, alone, together};
 use std::time::Duration;
 
-/// Most bytes by which a flood may make resident memory grow.
+/// Highest number of bytes by which the peer's flood of records may make this process's resident
+/// memory grow.
 const GROWTH_MAX: u64 = 8 << 20;
 /// Code of the violation that reports a broken rule of streams (SPEC 11.2).
 const STREAM: u32 = 16;
@@ -56,8 +57,8 @@ fn flood(role: Role) {
     assert_eq!(after.descriptors, before.descriptors);
 }
 
-/// The peer may open as many streams as agreed although none is accepted. The next OPEN is a
-/// violation.
+/// Input: a peer that opens streams, none of which this side accepts. Expected: as many as the
+/// agreed `streams_max` are allowed, and the next OPEN is a violation.
 #[test]
 fn a_flood_of_opens_ends_at_the_number_agreed() {
     const MANY: u32 = 1024;
@@ -83,8 +84,8 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
     }
 }
 
-/// The peer opens and resets streams without reading. No stream is accepted, so no number becomes
-/// free, and reusing a number is a violation.
+/// Input: a peer that opens and resets streams, none of which this side accepts. A stream number
+/// becomes free only after its stream was accepted. Expected: the reuse of a number is a violation.
 #[test]
 fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts() {
     let _together = together();
@@ -105,8 +106,9 @@ fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts(
     }
 }
 
-/// The peer opens and resets streams while this side accepts them. If the peer reuses a number
-/// before it is free, which depends on timing, that is a violation by the peer.
+/// Input: a peer that opens and resets streams, which this side accepts and drops. Expected:
+/// bounded memory. If the peer reuses a stream number before it is free, which depends on timing,
+/// the session ends with a violation.
 #[test]
 fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
     const ROUNDS: u32 = 20_000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that send the record sequences of `spec/sessions` to this implementation, from a peer of
-//! either side and over both transports. The result must be the one that INDEX.md names for the
-//! sequence.
+//! Tests that send the record sequences of `spec/sessions` to this implementation, over both
+//! transports. The test's peer is the acceptor in one session and the connector in another. The
+//! result must be the one that INDEX.md names for the sequence.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -47,8 +47,8 @@ fn sequences() -> Vec<Sequence> {
 }
 
 /// Sends the records of a socket image as the hostile peer `foe`, over whatever transport `foe`
-/// has. On a socket, `foe` sends all records at once, so that the victim reads none before all have
-/// arrived.
+/// has. On a socket, `foe` sends all records at once, so that the side under test reads none before
+/// all have arrived.
 fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
     let (mut rest, mut on_socket) = (bytes, Vec::new());
     while let Ok((header, behind)) = WireHeader::read_from_prefix(rest) {
@@ -58,7 +58,8 @@ fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
             Ok(blob) if kind == Kind::Blob => usize::try_from(blob.length.get()).unwrap(),
             _ => 0,
         };
-        // A BLOB that announces too long a message is not followed by any message.
+        // If a BLOB announces a message that is too long, its image ends with the BLOB, and no
+        // message follows.
         let (message, behind) = behind.split_at(following.min(behind.len()));
         rest = behind;
         if is_shared_memory {

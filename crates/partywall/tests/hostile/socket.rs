@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests in which a peer abuses the control socket, the doorbells, or payload that it has already
-//! sent. Other tests abuse the records of a channel over the socket transport.
+//! Tests in which a peer abuses the control socket, the doorbells, or the payload of messages that
+//! it has already sent. Other tests abuse the records of a channel over the socket transport.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Upper bound of the time that a call of this side may take.
+/// Deadline of each call of this side: the peer's abuse must not make a call last longer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
@@ -145,7 +145,8 @@ fn a_flood_of_doorbells_only_wakes() {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
-        // At its fifth sleep, the receiver makes an epoll set, and all later sleeps use this set.
+        // At its fifth sleep, the receiver makes an epoll set, which takes a descriptor, and all
+        // later sleeps use this set. So the descriptors are counted afterwards.
         for _ in 0..5 {
             let result = channel.recv_deadline(within(millis(1)));
             assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
@@ -209,8 +210,8 @@ fn full_blocking_doorbells_of_an_untrusted_peer_never_block_us() {
         assert_eq!(holders(doorbell), 1, "only itself holds its doorbells");
         fill_and_block(doorbell);
     }
-    // Before each message the peer declares again that it sleeps, for records and for room. It
-    // never reads a doorbell byte, so the control socket fills up.
+    // Before each message the peer declares again that it sleeps, so each send and each receive of
+    // this side notifies it. It never reads a doorbell byte, so the control socket fills up.
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
@@ -229,7 +230,7 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
     // Case: both sides offer doorbells, but the peer's READY does not confirm them. So this side
-    // notifies by bytes on the control socket.
+    // must not use them, and notifies by bytes on the control socket.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
     let unconfirmed = Ready::new(TRANSPORT_SHM, 0);
     let (mut foe, mut channel) =

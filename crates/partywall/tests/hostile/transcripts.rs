@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The transcripts of `spec/handshakes`, played against the library in both roles: each handshake
-//! ends as its outcome says, and leaves no descriptor open.
+//! Tests the handshakes of the library with the transcripts of `spec/handshakes`: the test is the
+//! peer, and sends what a transcript says. Each handshake must end with the transcript's outcome,
+//! and leave no descriptor open.
 //!
 //! ```text
 //!   transcript ─▶ Player, the peer ◀── socket ──▶ acceptor or connector of the library (a thread)
 //! ```
 //!
-//! Each transcript is played three times: frames between two answers go in one message, each in its
-//! own, and byte by byte. The outcome must not depend on it.
+//! Each transcript is run three times: the peer sends its frames between two answers with one call,
+//! each with its own call, or byte by byte. The outcome must be the same. A transcript with a line
+//! `together` is run only with one call.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
@@ -33,7 +35,8 @@ use std::sync::{OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Into how many messages the peer cuts the frames between two answers.
+/// How the peer sends the bytes of its frames between two answers: all with one call, each frame
+/// with its own call, or each byte with its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Never,
@@ -41,7 +44,8 @@ enum Cut {
     Bytes,
 }
 
-/// How the handshake ended at the side under test: a transport, or the number of an error.
+/// How the handshake ended at the side under test: with a channel and its transport, or with the
+/// number of an error.
 type Ended = Result<(Channel, Transport), u32>;
 
 #[test]
@@ -71,14 +75,16 @@ fn every_transcript_ends_as_its_outcome_says() {
             let play_name = format!("{name}, {cut:?}");
             play(&play_name, &script, *cut);
             let open = open_descriptors(Process::Own).unwrap().len();
-            // The first play also opens what the process keeps.
+            // The first run of a transcript also opens descriptors that the process keeps, so the
+            // count after it is the reference.
             assert_eq!(*before.get_or_insert(open), open, "{play_name}: descriptors leak");
         }
     }
     assert!(roles.iter().all(|count| *count > 30), "{roles:?}");
 }
 
-/// Plays a transcript once.
+/// Runs the handshake of one transcript, `script`, and compares its outcome. `cut` says how the
+/// peer sends its frames.
 fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
     let place = Directory::new();
     let (side, socket) = begin(script, &place);
@@ -98,7 +104,7 @@ fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
         }
     }
     player.flush();
-    // A peer that hung up receives no frame.
+    // If the transcript makes the peer close the connection, the peer cannot receive a REJECT.
     let is_closed = script.iter().any(|line| line[0] == "close");
     let reject = (outcome[1] == "fails" && !is_closed).then(|| player.refusal());
     let ended = side.join().unwrap();
@@ -111,7 +117,8 @@ fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
     assert_eq!(found, outcome[1..].join(" "), "{name}");
 }
 
-/// Starts the side under test in a thread, and connects the peer to it.
+/// Starts the side under test, a listener or a connecting side of the library, in a thread. Returns
+/// that thread, and the peer's socket.
 fn begin(script: &[Vec<&str>], place: &Directory) -> (JoinHandle<Ended>, Socket) {
     let mut config = Config::default();
     let mut is_tcp = false;
@@ -190,23 +197,27 @@ fn begin_connector(address: String, config: Config) -> JoinHandle<Ended> {
     })
 }
 
-/// The peer of the side under test: sends what the transcript says, and compares the answers.
+/// The peer of the side under test: sends the frames of a transcript, and compares the answers with
+/// the transcript.
 struct Player<'a> {
     name: &'a str,
     socket: Socket,
     is_connector: bool,
-    /// The nonce of the connector's HELLO, once that was sent or received.
+    /// The nonce of the connector's HELLO, once it was sent or received: the regions of the
+    /// connection must state it as their session id.
     session_id: [u8; 16],
-    /// The release entries that the HELLO of this peer states.
+    /// Number of entries in the release ring of this peer's region, as its HELLO states.
     entries: u64,
-    /// The last HELLO that was received.
+    /// The last HELLO that the side under test sent. A transcript can make the peer send it back.
     last_hello: Vec<u8>,
-    /// Bytes and descriptors that go in the next message.
+    /// Bytes and descriptors that the peer collects for its next call of `send`.
     unsent: (Vec<u8>, Vec<OwnedFd>),
-    /// Received bytes and descriptors of frames that no line has taken yet.
+    /// Received bytes and descriptors of frames that no `receive` line of the transcript has taken
+    /// yet.
     bytes: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
-    /// Another process, whose pidfd may be asked for.
+    /// A process that runs while the peer sends its pidfd (a descriptor of a process) instead of
+    /// its own.
     other: Option<Second>,
 }
 
@@ -226,7 +237,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Sends bytes and the named descriptors, or keeps them for the next message.
+    /// Sends bytes and the named descriptors, or keeps them for the next call of `flush`, as `cut`
+    /// says.
     fn send(&mut self, bytes: &str, descriptors: &str, cut: Cut) {
         let bytes = if bytes == "=" { self.last_hello.clone() } else { unhex(bytes) };
         if let Ok(Frame::Hello(hello)) = parse(&bytes) {
@@ -258,7 +270,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Sends what was kept. The side may have hung up: its answer shows why.
+    /// Sends the bytes and descriptors in `unsent`. An error is ignored: if the side under test has
+    /// closed the connection, its REJECT or the outcome shows why.
     fn flush(&mut self) {
         let (bytes, descriptors) = std::mem::take(&mut self.unsent);
         if bytes.is_empty() {
@@ -300,7 +313,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Receives the next frame, and compares it with a pattern.
+    /// Receives the next frame, and compares it with `pattern`, hexadecimal digits in which a dot
+    /// stands for any digit.
     fn receive(&mut self, kind: &str, pattern: &str) {
         self.flush();
         let frame = self.next().unwrap_or_else(|| panic!("{}: hang-up for {kind}", self.name));
@@ -326,7 +340,8 @@ impl<'a> Player<'a> {
         self.descriptors.drain(..listed);
     }
 
-    /// The code of the REJECT that the side sends before it hangs up; 0 if it only hangs up.
+    /// Returns the code of the REJECT that the side under test sends before it closes the
+    /// connection; 0 if it sends none.
     fn refusal(&mut self) -> u32 {
         let Some(frame) = self.next() else { return 0 };
         assert!(frame.starts_with(&REJECT_TAG), "{}: {frame:?}", self.name);
@@ -336,7 +351,7 @@ impl<'a> Player<'a> {
         code
     }
 
-    /// The next whole frame; `None` if the side has hung up.
+    /// Receives the next whole frame; `None` if the side under test has closed the connection.
     fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(preamble) = self.bytes.first_chunk::<PREAMBLE_BYTES>() {
@@ -347,7 +362,8 @@ impl<'a> Player<'a> {
                 }
             }
             let mut buffer = [0; FRAME_BYTES_MAX];
-            // A side that hangs up with unread bytes resets the connection.
+            // An error stands for the end of the connection as well: if a side closes it with
+            // unread bytes, the kernel resets it.
             let received = self.socket.receive(&mut buffer, false).ok()?;
             if received.bytes == 0 {
                 assert!(self.bytes.is_empty(), "{}: hang-up within a frame", self.name);
@@ -359,7 +375,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// One end of a pipe, which no frame may bring.
+/// One end of a pipe: a descriptor that no frame of a handshake may have.
 fn a_pipe() -> &'static OwnedFd {
     static PIPE: OnceLock<OwnedFd> = OnceLock::new();
     PIPE.get_or_init(pipe)

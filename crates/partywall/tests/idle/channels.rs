@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Time for which the idle channels are observed.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Returns the number that the calling thread has in /proc.
+/// Returns the calling thread's id, which is its directory name in `/proc/self/task`.
 fn thread_number() -> String {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().to_owned()
@@ -59,7 +59,7 @@ fn while_nothing_comes_nobody_wakes() {
         for wait in [Wait::Adaptive, Wait::Park] {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
-            // A thread at one end of the channel waits for a message, and must sleep.
+            // This thread waits for a message that never comes. Expected: it sleeps.
             let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
                 threads_sender
@@ -67,8 +67,9 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
-            // A thread at the sending end waits for room, and must sleep. TCP is left out, because
-            // its kernel accepts some bytes at intervals.
+            // A thread of the sender waits for room that never comes. Expected: it sleeps. TCP is
+            // left out, because the kernel accepts some bytes of a full TCP connection at
+            // intervals, and each time wakes the thread.
             if kind == Kind::Tcp {
                 keep.push((reply, None));
                 continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test that a thousand idle sessions wake no thread and use no CPU time. Each end of a session
-//! takes little memory and few descriptors.
+//! takes bounded memory and descriptors.
 //!
 //! ```text
 //!   this process ── starts ──▶ acceptor process ◀── 1,000 sessions ──▶ connector process
@@ -26,13 +26,13 @@ const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
 const LONG_SILENCE: Duration = Duration::from_secs(60);
 
-/// Upper bounds for the CPU time and the wake-ups of both processes together, while no message is
-/// sent.
+/// Upper bound of the CPU time of both processes together, while no message is sent. `SWITCHES_MAX`
+/// is the bound of their wake-ups.
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
-/// Upper bounds of the descriptors and of the private memory in bytes that one end of a session
-/// takes.
+/// Upper bound of the descriptors that one end of a session takes. The constants that follow bound
+/// its private and shared memory in bytes.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
 /// Upper bound of private memory in bytes for an end on a socket, which has a receive buffer of 64
@@ -44,7 +44,8 @@ const KIND: &str = "PARTYWALL_SESSION_IDLE_KIND";
 const ADDRESS: &str = "PARTYWALL_SESSION_IDLE_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_SESSION_IDLE_SESSIONS";
 
-/// Prints a line for the parent process, apart from the lines of the test harness.
+/// Prints a line for the parent process. The new line before it separates it from the output of the
+/// test harness.
 fn tell(word: &str) {
     println!("\n{word}");
     std::io::stdout().flush().unwrap();
@@ -56,14 +57,16 @@ fn await_word() {
 }
 
 /// Runs a future on a runtime whose spare threads end after 1 ms. The runtime starts these threads,
-/// and their end would count as a wake-up. The parent kills this process when it has finished.
+/// and their end would count as a wake-up. The parent kills this process when it has finished
+/// measuring.
 fn hold(future: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(1));
     runtime.enable_all().build().unwrap().block_on(future);
 }
 
-/// Role of a second process: accepts sessions, answers one message on each, and holds them.
+/// Code of the acceptor process: accepts sessions, answers one message on each, and keeps them open
+/// until the parent kills it.
 #[test]
 fn acceptor() {
     let Some(address) = variable(ADDRESS) else { return };
@@ -150,7 +153,7 @@ impl End {
 
     /// Returns the context switches and the CPU time of all threads of the process.
     fn activity(&self) -> Activity {
-        // If a thread ends while its numbers are read, all threads are read again.
+        // If a thread ends while its counters in /proc are read, all threads are read again.
         std::iter::repeat_with(|| self.activity_unless_one_ends()).flatten().next().unwrap()
     }
 
@@ -190,7 +193,8 @@ impl Drop for End {
     }
 }
 
-/// Returns the number in the line `name:` of a file in /proc.
+/// Returns the number in the line that begins with `name:` in `text`, the content of a file in
+/// /proc.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -199,7 +203,7 @@ fn number(text: &str, name: &str) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Activity {
     threads: u32,
-    /// Whether all threads of the process are asleep at the check.
+    /// Whether all threads of the process are asleep when this value is read.
     is_asleep: bool,
     switches: u64,
     cpu_time: Duration,
@@ -234,7 +238,8 @@ fn until_quiet(ends: &[End; 2]) {
         // Pauses between two checks, to leave the cores to the threads that are going to sleep.
         std::thread::park_timeout(Duration::from_millis(200));
         let now = ends.each_ref().map(End::activity);
-        // Equal numbers alone prove nothing: a thread that got no CPU time has not switched either.
+        // Equal counters alone prove nothing: a thread that got no CPU time has not switched
+        // either.
         if now == last && now.iter().all(|activity| activity.is_asleep) {
             return;
         }
@@ -243,7 +248,8 @@ fn until_quiet(ends: &[End; 2]) {
     }
 }
 
-/// Returns the number of sessions that the descriptor limit of a process allows.
+/// Returns the number of sessions that the test opens: as many as the descriptor limit of a process
+/// allows, up to [`SESSIONS_MAX`].
 fn sessions() -> u64 {
     let allowed = limits::descriptors().hard.unwrap_or(u64::MAX);
     SESSIONS_MAX.min(allowed.saturating_sub(100) / DESCRIPTORS_PER_END_MAX)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the limits of memory: an error names the limit that was reached, and unused memory is
-//! freed.
+//! Tests of the limits of a channel's shared memory: an error names the limit that was reached, and
+//! unused memory is freed.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -73,8 +73,8 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             4 * MIB,
             "Config::message_max at the peer",
         ),
-        // Cases: the peer's limit is shorter than an inline message, or the peer maps no segments
-        // at all.
+        // Cases: the peer's limit is shorter than a message that fits into the ring, or the peer
+        // maps no segments at all.
         (
             &large,
             &large.clone().message_max(100),
@@ -100,8 +100,8 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     }
 }
 
-/// Sends messages until one of them fails. Returns the received messages, all of which are still
-/// held, and the error.
+/// Sends messages until one of them fails. Returns the error and the received messages. None of
+/// these was dropped, so they occupy the sender's memory.
 fn exhaust(client: &mut Channel, server: &mut Channel, len: usize) -> (Vec<Message>, SendError) {
     let mut held = Vec::new();
     loop {
@@ -133,7 +133,8 @@ fn each_policy_at_the_end_of_memory_and_back() {
                 BackPressure::Block => assert!(matches!(error, SendError::TimedOut), "{error}"),
                 _ => assert!(matches!(error, SendError::Full), "{error}"),
             }
-            // Segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages.
+            // The sender's memory of 1 MiB consists of segments of 256, 256 and 512 KiB, which hold
+            // 2, 2 and 5 messages of 100,000 bytes.
             assert!(held.len() >= 9, "a mebibyte holds more than {} messages", held.len());
             assert!(matches!(client.try_send(&[0; LEN]), Err(TrySendError::Full)));
             assert!(matches!(client.sender().try_reserve(LEN), Err(TrySendError::Full)));
@@ -168,7 +169,8 @@ fn overflow_at_the_end_of_memory_and_back() {
         });
         check(&held, LEN);
         let zero_copy = held.iter().take_while(|message| message.is_zero_copy()).count();
-        // Segments of 256, 256 and 512 KiB hold 2, 2 and 5 messages.
+        // The sender's memory of 1 MiB consists of segments of 256, 256 and 512 KiB, which hold 2,
+        // 2 and 5 messages of 100,000 bytes.
         assert!((9..30).contains(&zero_copy), "round {round}: {zero_copy} without a copy");
         assert_eq!(sender.stats().overflows - before, 30 - zero_copy as u64);
         held.remove(0);
@@ -212,7 +214,8 @@ fn segments() -> (usize, usize) {
     (of('w'), of('-'))
 }
 
-/// Makes the sender add several segments. All of them are idle when the call returns.
+/// Sends messages that the receiver holds at the same time, so the sender must add several
+/// segments. When the call returns, no message occupies them.
 fn grow(client: &mut Channel, server: &mut Channel) {
     let held: Vec<Message> = (0..14)
         .map(|seed| {
@@ -329,8 +332,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
         let config = config.memory_max(256 << 10).message_max(8 * MIB).ring_bytes(64 << 10);
         config.back_pressure(BackPressure::Overflow)
     });
-    // Fills all memory for large messages with messages that the receiver holds, and then nearly
-    // fills the ring.
+    // First the sender's memory for large messages is filled with messages that the receiver holds.
+    // Then the ring is filled with messages of 900 bytes.
     let mut held = Vec::new();
     while client.sender().stats().overflows == 0 {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
@@ -343,8 +346,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     while client.try_send(&[3; 900]).is_ok() {
         queued += 1;
     }
-    // The receiver frees ring space that suffices for the first fragment of the next message, but
-    // not for the second.
+    // The receiver takes 11 messages, which frees enough ring space for the first fragment of the
+    // next message, but not for the second.
     for _ in 0..11 {
         assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), [3; 900]);
         queued -= 1;
@@ -360,7 +363,7 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     for _ in 0..committed {
         assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
     }
-    // Fragments left over from the batch would leave no space for this message.
+    // If fragments of the batch had stayed in the ring, they would leave no space for this message.
     client.send_deadline(&whole, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test that nothing of a closed connection is kept. After 10,000 connections, this process has no
-//! more descriptors and mappings than before, and hardly more resident memory.
+//! Tests that a process keeps no descriptor, mapping or memory of a closed connection. After 10,000
+//! connections, this process has no more descriptors and mappings than before, and hardly more
+//! resident memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Begin, Channel, Config, Listener, Transport};
@@ -11,11 +12,12 @@ use std::thread;
 /// Number of connections that are opened and closed. On each of them, one message is sent in each
 /// direction.
 const OPENINGS: usize = 10_000;
-/// Number of connections that are opened and closed before the resources of the process are counted
-/// first. The first count then includes everything that the process allocates only once.
+/// Number of connections that are opened and closed before the test first counts descriptors,
+/// mappings and memory. The first count then includes everything that the process allocates only
+/// once.
 const BEFORE: usize = 100;
-/// Upper bound of the growth of resident memory in bytes. The kernel counts resident memory in
-/// batches of some hundred KiB.
+/// Upper bound of the growth of resident memory in bytes. It is above 0, because the kernel updates
+/// its count of resident memory only in steps of some hundred KiB.
 const RESIDENT_MAX: u64 = 4 << 20;
 
 #[test]
@@ -61,7 +63,8 @@ fn open_often(config: &Config, round_trips: usize) {
     serve(OPENINGS);
     client.join().unwrap();
     let after = Footprint::now();
-    // When the resources were counted first, the client may have been opening the next connection.
+    // At the time of the first count, the client may have been opening the next connection, so the
+    // first count may be higher than the second.
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?}");
     assert!(after.shared_mappings <= before.shared_mappings, "{before:?} {after:?}");
     assert!(after.resident_bytes < before.resident_bytes + RESIDENT_MAX, "{before:?} {after:?}");

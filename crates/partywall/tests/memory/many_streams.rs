@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test that a million streams, sequential and up to 500 at a time, leave no memory, descriptors or
-//! blocks behind.
+//! Test that a million streams, sequential and up to 500 at a time, leave the process with no more
+//! memory and descriptors, and no blocks in flight.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -20,8 +20,8 @@ const PHASES: u32 = 4;
 /// Upper bound of the least growth of a phase in bytes. A leak of 16 bytes per stream would exceed
 /// it.
 const LEAST_GROWTH_MAX: u64 = 3 << 20;
-/// Upper bound of the growth over all phases in bytes: large messages of all concurrent streams, in
-/// both directions.
+/// Upper bound of the growth over all phases in bytes. It allows for the large messages of all
+/// concurrent streams, in both directions.
 const GROWTH_MAX: u64 = 32 << 20;
 
 /// The resources that this process holds: descriptors and resident memory.
@@ -87,7 +87,8 @@ fn a_million_streams_leave_nothing_behind() {
     });
 }
 
-/// Waits until every stream has ended, and frees the memory that no stream needs.
+/// Waits until every stream has ended, and then trims both sessions, which frees their unused
+/// shared memory.
 async fn settle(client: &Session, server: &Session) {
     for session in [client, server] {
         session.drained().await.unwrap();
@@ -95,7 +96,7 @@ async fn settle(client: &Session, server: &Session) {
     }
     for session in [client, server] {
         // The answer to the ping follows the announcements of retired segments, so the peer has
-        // handled them.
+        // unmapped those segments when the ping completes.
         session.ping().await.unwrap();
         assert_eq!(session.stats().blocks_in_flight, 0);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test of a listener whose socket another process made, as a service manager does. A peer connects
-//! before the listener adopts the socket.
+//! Test of `Listener::activated`, which adopts a listening socket that another process has made,
+//! such as a service manager. A peer connects before the listener adopts the socket.
 
 use partywall::{Config, Listener, Transport, Trust};
 use partywall_sys::poll::{self, PollFd, PollFlags};
@@ -10,8 +10,8 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// Script of a shell that passes its standard input to a program as a listening socket, in the way
-/// of a service manager.
+/// Script of a shell that passes its standard input to a program as a listening socket, as a
+/// service manager does: as descriptor 3, with the variables `LISTEN_…`.
 const PASSES_ON: &str = "export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=app; exec \"$@\" 3<&0";
 
 #[test]
@@ -19,7 +19,7 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     let directory = Directory::new();
     let socket = UnixListener::bind(directory.path("app")).unwrap();
     let address = directory.address("app");
-    // The first peer connects before the second process adopts the socket, which sets the socket's
+    // Input: the first peer connects before the second process adopts the socket and sets its
     // options.
     let first = {
         let address = address.clone();
@@ -39,8 +39,8 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     assert!(directory.path("app").exists(), "the file belongs to the process that made it");
 }
 
-/// Role of a peer: sends the id of this process. The service answers "known" if the kernel named
-/// the same process.
+/// Connects to the service and sends it the id of this process. The service answers "known" if the
+/// kernel reports the same id as that of its peer.
 fn talk(address: &str) {
     let mut channel = partywall::connect(address).unwrap();
     assert_eq!(channel.transport(), Transport::SharedMemory);
@@ -52,8 +52,8 @@ fn talk(address: &str) {
     assert_ne!(service.pid.unsigned_abs(), std::process::id());
 }
 
-/// Role of the second process: accepts two channels from the socket that was passed to it, and
-/// compares each peer's id with the kernel's.
+/// Code of the second process, the service: accepts two channels from the socket that was passed to
+/// it, and compares each peer's id with the kernel's.
 #[test]
 fn service() {
     let Some("service") = role().as_deref() else { return };

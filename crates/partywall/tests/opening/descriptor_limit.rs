@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Openings near the descriptor limit: with any number of free descriptors both sides agree on a
-//! transport, or the opening fails. No descriptor stays open, and the listener serves the next
-//! peer.
+//! Tests connections that are opened near the descriptor limit: with any number of free descriptors
+//! both sides agree on a transport, or the connection fails. No descriptor stays open, and the
+//! listener serves the next peer.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use partywall::{AcceptError, Begin, Config, FallbackReason, Listener, Transport};
@@ -15,8 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Numbers of free descriptors that are tried. Both sides are in one process; an opening with more
-/// than these uses shared memory.
+/// Numbers of free descriptors with which a connection is opened. Both of its sides are in one
+/// process. With more free descriptors, the connection uses shared memory.
 const FREE: std::ops::Range<usize> = 0..40;
 
 #[test]
@@ -32,8 +32,8 @@ fn moves_near_the_descriptor_limit_lose_no_message() {
     assert!(second.wait().success());
 }
 
-/// Role of the second process, whose limit of descriptors is lowered between the opening of a
-/// channel on the socket and the move: both sides of each channel.
+/// Code of the second process, which lowers its own descriptor limit after a channel was opened on
+/// the socket and before it moves, and opens both sides of each channel.
 #[test]
 fn moving() {
     if role().is_none() {
@@ -70,7 +70,8 @@ fn moving() {
     assert!(outcomes.iter().any(|both| both.contains("shm")), "{outcomes:?}");
 }
 
-/// Role of the second process, whose limit of descriptors changes: both sides of each opening.
+/// Code of the second process, which lowers its own descriptor limit, and opens both sides of each
+/// connection.
 #[test]
 fn limited() {
     if role().is_none() {
@@ -79,8 +80,8 @@ fn limited() {
     let place = Directory::new();
     let config = Config::default().handshake_timeout(millis(300));
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
-    // The first opening opens the descriptors that a process keeps. A listener that has nothing to
-    // do makes a region in advance.
+    // The first opening opens the descriptors that a process keeps. In `try_accept`, a listener
+    // without work makes a region in advance, which the count below includes.
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
     assert!(listener.try_accept().is_err());
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -88,13 +89,15 @@ fn limited() {
     let numbers: BTreeSet<i32> = before.iter().map(|(number, _)| *number).collect();
     let mut outcomes = BTreeSet::new();
     for free in FREE {
-        // A process gets the lowest free number below the limit.
+        // The kernel gives a new descriptor the lowest free number below the limit. So with this
+        // limit, exactly `free` descriptors can be opened.
         let first_denied = (0..).filter(|number| !numbers.contains(number)).nth(free).unwrap();
         let limit = u64::try_from(first_denied).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
         let transport = open(&mut listener, &place, &config);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-        // A connection that nobody accepted at the limit is refused now.
+        // At the limit the listener may have left a connection in the socket's queue. It refuses
+        // that connection now.
         let what = format!("{free} free, {transport:?}: all descriptors are closed");
         let mut count = || {
             while listener.try_accept().is_ok() {}
@@ -126,8 +129,8 @@ fn listener_gives_the_region_made_in_advance_up_for_a_connection() {
     assert!(second.wait().success());
 }
 
-/// Role of the second process: a listener that has made a region in advance, and a peer that
-/// connects when no descriptor is left.
+/// Code of the second process: a listener that has made a region in advance finds a waiting
+/// connection when no descriptor is free.
 #[test]
 fn full() {
     if role().is_none() {
@@ -142,7 +145,7 @@ fn full() {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
     setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
-    // The numbers below the limit that are free are taken, until none is left.
+    // Opens files until no descriptor below the limit is free.
     let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let at_limit = usize::try_from(highest).unwrap() + 1;
     let accepted = listener.try_accept();
@@ -151,7 +154,8 @@ fn full() {
     drop(filling);
     // The peer has sent nothing yet, so its handshake is under way.
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
-    // The region and its two doorbells are closed, and the connection is open.
+    // To accept the connection, the listener has closed the region that it had made in advance, and
+    // its two doorbells. Afterwards one descriptor, the connection, is open in their place.
     assert_eq!(numbers.len(), at_limit - 3 + 1);
     drop(waiting);
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
@@ -171,13 +175,15 @@ fn open(listener: &mut Listener, place: &Directory, config: &Config) -> Option<T
             match listener.accept_deadline(within(millis(20))) {
                 Ok(channel) => accepted = Some(channel),
                 Err(AcceptError::TimedOut) if !is_over.load(Ordering::Acquire) => {}
-                // At the limit the listener reports the reason, and stays usable.
+                // If the listener has no free descriptor, `accept` returns the reason, and the
+                // listener stays usable.
                 Err(AcceptError::System(_)) if !is_over.load(Ordering::Acquire) => {}
                 Err(_) => break,
             }
         }
         let connected = connecting.join().unwrap().ok();
-        // A side that lacks a descriptor after READY hangs up, although its peer is ready.
+        // A side that lacks a descriptor after READY closes the connection, although its peer has
+        // completed the handshake. So both results are needed.
         let (mut connected, mut accepted) = connected.zip(accepted)?;
         assert_eq!(connected.transport(), accepted.transport());
         connected.send(b"through").unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a region says of its owner and of the connection, as a tool reads it (SPEC 3.4).
+//! Tests the fields in which a region states its owner and its connection, and which tools such as
+//! `partywall inspect` read (SPEC 3.4).
 //!
 //! Tests run in one process at the same time, so each finds its regions by their address.
 
@@ -16,7 +17,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-/// A copy of the first pages of each region that this process owns and that states `address`.
+/// Returns a copy of the first two pages of each region of this process that states `address` as
+/// the address of its connection.
 fn regions(address: &str) -> Vec<[u8; IDENTITY_BYTES]> {
     let mut copies = Vec::new();
     for (number, target) in open_descriptors(Process::Own).unwrap() {
@@ -34,7 +36,8 @@ fn regions(address: &str) -> Vec<[u8; IDENTITY_BYTES]> {
     copies
 }
 
-/// The state and the last error of the one region of `owner` that states `address`.
+/// Returns the state and the last error of the one region that states `address` and the role
+/// `owner` of its process.
 fn condition(address: &str, owner: u32) -> (u64, u64) {
     let copies = regions(address);
     let identities = copies.iter().map(|pages| RegionIdentity::read(pages).unwrap());
@@ -117,7 +120,8 @@ fn closed_state_is_read_while_a_message_is_held() {
     connected.send(&vec![7; 64 << 10]).unwrap();
     let message = accepted.recv_deadline(soon()).unwrap().unwrap();
     drop(accepted);
-    // The message keeps the connection's memory, and with it the region of its receiver.
+    // As long as the message is held, the memory of its connection stays mapped, and so does the
+    // region of the accepting side, which received it.
     assert_eq!(condition(&address, ROLE_ACCEPTOR), (STATE_CLOSED, 0));
     assert!(matches!(connected.recv_deadline(soon()), Ok(None)));
     assert_eq!(condition(&address, ROLE_CONNECTOR), (STATE_OPEN, 0));
@@ -138,7 +142,7 @@ fn violation_of_the_peer_is_the_last_error() {
     assert_eq!(condition(&address, ROLE_ACCEPTOR), (STATE_BROKEN, 104));
 }
 
-/// Role of a second process: connects, sends one message, and is killed.
+/// Code of a second process, which a test kills: connects, and sends one message.
 #[test]
 fn killed_peer() {
     if role().is_none() {

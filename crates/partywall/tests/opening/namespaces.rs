@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of peers in other pid and user namespaces, as in containers. The kernel reports the
-//! namespace, and the trust policy decides.
+//! namespace, and the policy of this side decides whether it trusts the peer.
 
 use partywall::{Config, Distrust, Listener, RecvError, Trust, TrustPolicy};
 use partywall_testkit::{Directory, Second, argument, role, second_process, soon};
@@ -22,8 +22,9 @@ fn peer_in_other_namespaces_is_recognised_and_trusted_if_policy_says_so() {
     }
 }
 
-/// Prints the time of an echo of 64 KiB with a trusted peer in other namespaces, over that with a
-/// peer in the namespaces of this process. The peers take turns in each round.
+/// Measures an echo of 64 KiB with a trusted peer in other namespaces, and with a peer in the
+/// namespaces of this process. Prints the ratio of the two times. Each round measures both peers,
+/// one after the other.
 #[test]
 #[ignore = "measures; run it alone, with --ignored --nocapture"]
 fn echo_with_a_trusted_peer_in_other_namespaces() {
@@ -42,8 +43,8 @@ fn echo_with_a_trusted_peer_in_other_namespaces() {
     }
 }
 
-/// The median time of an echo of 64 KiB with a peer that policy trusts, in a second process with
-/// the `unshare` options `place`; without options, in the namespaces of this process.
+/// The median time of an echo of 64 KiB with a trusted peer, a second process with the `unshare`
+/// options `place`. Without options it is in the namespaces of this process.
 fn echo_time(place: &[&str]) -> Duration {
     let directory = Directory::new();
     let address = directory.address("here");
@@ -66,12 +67,12 @@ fn echo_time(place: &[&str]) -> Duration {
     times[ECHOES / 2]
 }
 
-/// Number of rounds of a measurement, and of echoes in one round.
+/// Number of rounds of a measurement. The next constant is the number of echoes in one round.
 const ROUNDS: usize = 7;
 const ECHOES: usize = 2000;
 
 /// The elements of [`PLACES`] in which this process may start another one; none if the kernel does
-/// not name a peer in other namespaces.
+/// not report the process id of a peer in other namespaces.
 fn available_places() -> Vec<(&'static [&'static str], Distrust)> {
     if !partywall_sys::limits::kernel_version().is_at_least(6, 5) {
         println!("SKIPPED: it takes Linux 6.5");
@@ -104,8 +105,9 @@ fn unshare(place: &[&str]) -> Command {
     command
 }
 
-/// A second process with the `unshare` options `place` connects. Expected: each side trusts the
-/// other as the policy says, messages arrive, and the peer's death is noticed.
+/// Input: a second process, started with the `unshare` options `place`, that connects to this one.
+/// Expected: each side trusts the other as `policy` says, messages arrive, and the peer's death is
+/// noticed.
 fn examine(place: &[&str], policy: TrustPolicy, distrust: Option<Distrust>) {
     let directory = Directory::new();
     let address = directory.address("here");
@@ -126,8 +128,8 @@ fn examine(place: &[&str], policy: TrustPolicy, distrust: Option<Distrust>) {
     assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
 }
 
-/// Role of the second process: echoes messages until it is killed. This process, too, sees its peer
-/// in another namespace.
+/// Code of the second process, which a test kills: connects, and echoes messages. For this process,
+/// too, the peer is in another namespace.
 #[test]
 fn inhabitant() {
     let Some("inhabitant") = role().as_deref() else { return };

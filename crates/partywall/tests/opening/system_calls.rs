@@ -21,14 +21,14 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Number of connections that the traced process opens. During the first opening, the process also
-/// reads values that it keeps for later openings.
+/// Number of connections that the traced process opens. During the first one, the process also
+/// reads values that it keeps for later connections.
 const OPENINGS: usize = 8;
-/// Upper bound of the system calls of one side in the opening with the fewest calls, the first
-/// opening excluded.
+/// Upper bound of the system calls with which one side opens a connection. It applies to the
+/// connection with the fewest calls, except the first.
 const CALLS_MAX: usize = 38;
-/// Upper bound of the system calls of one side in any opening. The first opening of a process needs
-/// more calls than later ones.
+/// Upper bound of the system calls with which one side opens any connection. The first connection
+/// of a process needs more calls than later ones.
 const FIRST_CALLS_MAX: usize = 60;
 
 #[test]
@@ -60,14 +60,14 @@ fn examine(role: &str) {
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
         "{role}: {counts:?}"
     );
-    // A side that is faster than its peer makes one more system call, to wait. The opening with the
-    // fewest calls is one in which it did not have to.
+    // A side that is faster than its peer makes one more system call, to wait. The smallest count
+    // is one of a connection in which it did not have to wait.
     let best = counts[1..].iter().min().unwrap();
     assert!(*best <= CALLS_MAX, "{role}: {counts:?}, {openings:?}");
 }
 
-/// Role of the second process, which is traced: opens connections between marks. Without a role,
-/// the test does nothing.
+/// Code of the second process, which is traced: opens connections, each between two marks (SIGSTOPs
+/// of its own). In the process of the tests itself it returns at once.
 #[test]
 fn opener() {
     let Some(role) = role() else { return };
@@ -105,8 +105,9 @@ fn use_once(mut channel: Channel, is_connector: bool) {
     }
 }
 
-/// Runs the second process, which is traced, in `role`, and this process in the other role. Returns
-/// the numbers of the traced system calls for each opening; `None` if tracing is not allowed.
+/// Runs the second process, which is traced, as the side `role` of each connection, and this
+/// process as the other side. Returns the numbers of the traced system calls for each opening;
+/// `None` if tracing is not allowed.
 fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     let place = Directory::new();
     let (address, thread_file) = (place.address("opening"), place.path("thread"));
@@ -130,7 +131,7 @@ fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     Some(counted)
 }
 
-/// Role of this process: opens the side of each connection that is not traced.
+/// Runs in this process: opens that side of each connection that is not traced.
 fn other_side(address: &str, mut listener: Option<Listener>) {
     for _ in 0..OPENINGS {
         match &mut listener {
@@ -161,8 +162,8 @@ fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     stopped
 }
 
-/// Returns the numbers of the system calls up to the thread's next mark, including those of the
-/// mark itself.
+/// Returns the system calls, by their numbers, up to the traced thread's next mark (a SIGSTOP of
+/// its own), including those of the mark itself.
 fn count(thread: Pid) -> Vec<u64> {
     let mut calls = Vec::new();
     let mut is_entry = true;
@@ -198,7 +199,8 @@ fn number(thread: Pid) -> Option<u64> {
     (!is_check).then_some(registers.orig_rax)
 }
 
-/// Returns `None`: the registers of other processors have other names.
+/// Returns `None`, so no call is counted: on other processors the register with the number of the
+/// call has another name.
 #[cfg(not(target_arch = "x86_64"))]
 fn number(_: Pid) -> Option<u64> {
     None

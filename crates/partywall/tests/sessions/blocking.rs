@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the `blocking` front of sessions, the interface for threads: streams, calls with
+//! Tests of `partywall::blocking`, the interface to sessions for threads: streams, calls with
 //! deadlines, and destructors.
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
@@ -95,7 +95,8 @@ fn whoever_waits_has_a_deadline() {
         let full = loop {
             match stream.try_send(&[7; 1000]) {
                 Ok(()) => sent += 1,
-                // A socket may be full for a moment before the credit is used up.
+                // Over a socket, `Full` may also mean that the kernel's buffer is full, before the
+                // credit is used up.
                 Err(StreamSendError::Full) if sent < 200 => std::thread::yield_now(),
                 Err(error) => break error,
             }
@@ -160,8 +161,8 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
     each(|name, client, server| {
         let (answers, answered) = std::sync::mpsc::channel();
         let leaving = std::thread::spawn(move || {
-            // Thread-local values are destroyed in reverse order, so the value that this thread
-            // creates first is destroyed last.
+            // Thread-local values are destroyed in reverse order, so `FAREWELL`, which this thread
+            // uses first, is destroyed last.
             FAREWELL.with_borrow_mut(|farewell| {
                 let mut stream = client.open(&[]).unwrap();
                 stream.send(b"hello").unwrap();

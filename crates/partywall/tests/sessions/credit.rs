@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the next message carries pending credit, whatever method sends that message. An end
-//! that waits sends its pending credit in a record of its own (SPEC 11.4).
+//! Tests of pending credit, which a side has not yet returned to its peer: the next message of the
+//! side carries it, whatever method sends that message. A side that waits sends its pending credit
+//! in a record of its own (SPEC 11.4).
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -10,8 +11,8 @@ use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, run, session_pair};
 
 const WINDOW: u64 = 64 << 10;
-/// Length of a message in bytes. Eleven messages use up about one window. The credit for `DUE`
-/// messages is due, but may wait for a message of the other direction.
+/// Length of a message in bytes. Eleven messages use up about one window. After `DUE` messages the
+/// receiving side must return their credit, but may wait for its own next message to carry it.
 const LEN: usize = 6000;
 const DUE: usize = 6;
 /// Number of messages that the peer sends after this side has received the first `DUE`. Without the
@@ -93,8 +94,9 @@ fn credit_goes_along_with_messages_of_every_kind() {
 #[test]
 fn credit_goes_along_with_messages_in_pieces() {
     run("credit along with pieces", TIMEOUT, async {
-        // The peer is trusted. From an untrusted peer, messages are copied, and their memory is
-        // released immediately.
+        // The peer is trusted, so received messages stay in its memory. From an untrusted peer,
+        // messages are copied, and their memory is released immediately, so it could not be
+        // exhausted.
         let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.stream_window(WINDOW).memory_max(256 << 10);
             config.back_pressure(BackPressure::Overflow)
@@ -111,8 +113,8 @@ fn credit_goes_along_with_messages_in_pieces() {
     });
 }
 
-/// Both ends send, receive some messages, and send again. Each end waits for credit that the other
-/// end has pending, so an end that waits must send its pending credit.
+/// Input: both ends of a stream send, receive some messages, and send again. Then each end waits
+/// for credit that the other end has pending, so an end that waits must send its pending credit.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {

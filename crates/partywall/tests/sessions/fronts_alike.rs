@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the two fronts of sessions, `blocking` and `tokio`, have the same names. A call that
-//! never waits on one front never waits on the other.
+//! Tests that the two interfaces to sessions, `partywall::blocking` and `partywall::tokio`, have
+//! the same names. A call that never waits in one of them never waits in the other.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -85,8 +85,8 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
-/// Several tasks await sessions from one listener at a time: each task must get exactly one
-/// session.
+/// Input: several tasks that await `accept` of one listener at the same time. Expected: each task
+/// gets exactly one session.
 #[test]
 fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
     const TASKS: usize = 4;
@@ -226,7 +226,8 @@ fn bytes_without_close_write_end_with_an_error_after_the_last_of_them() {
     }
 }
 
-/// Role of the server: writes the bytes of the request in reverse order as the response.
+/// The handler of the tests' server: writes the bytes of the request in reverse order as the
+/// response.
 fn reversed(request: &[u8], response: &mut [u8]) -> usize {
     for (byte, from) in response.iter_mut().zip(request.iter().rev()) {
         *byte = *from;
@@ -307,7 +308,7 @@ fn reply_with_says_which_direction_failed() {
     assert!(panics(|| drop(there.reply_with_deadline(3, |_, _| 4, soon()))));
 }
 
-/// Whether the call panics, as it must when an application passes a reserved code.
+/// Whether the call `give` panics, as it must when an application passes a reserved code.
 fn panics(give: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(give)).is_err()
 }

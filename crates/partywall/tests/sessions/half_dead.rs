@@ -30,8 +30,8 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(WINDOW).streams_max(STREAMS_MAX)
 }
 
-/// Role of a second process, first step: connects to the address that its environment names.
-/// Returns `None` in the first process.
+/// Begins the code of a second process: connects to the address in an environment variable. Returns
+/// `None` in the process of the tests, where the variable is not set.
 async fn reach() -> Option<Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(connect_with(variable(ADDRESS)?, &config(kind)).await.unwrap())
@@ -44,7 +44,7 @@ async fn start(name: &str, kind: Kind) -> (Second, Session) {
     (second, listener.accept().await.unwrap())
 }
 
-/// Role of a second process: accepts streams and never reads them, until it is killed.
+/// Code of a second process: accepts streams and never reads them, until a test kills it.
 #[test]
 fn idler() {
     if variable(KIND).is_none() {
@@ -59,7 +59,7 @@ fn idler() {
     });
 }
 
-/// Role of a second process: reads all streams as fast as possible, until it is killed.
+/// Code of a second process: reads all streams as fast as possible, until a test kills it.
 #[test]
 fn reader() {
     if variable(KIND).is_none() {
@@ -73,7 +73,7 @@ fn reader() {
     });
 }
 
-/// Role of a second process: sends `MESSAGES` on one stream, and waits until the peer closes.
+/// Code of a second process: sends `MESSAGES` on one stream, and waits until the peer closes.
 #[test]
 fn sender() {
     if variable(KIND).is_none() {
@@ -136,10 +136,11 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
     });
 }
 
-/// Starts tasks that send until the ring is full and then wait for room.
+/// Starts tasks that send on streams until the ring is full, and then wait for room. Each returns
+/// the error that ends its wait.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
-    // The streams are opened before any sends, because OPEN would wait as well once the ring is
-    // full.
+    // All streams are opened before a task sends on one, because OPEN would wait as well once the
+    // ring is full.
     let mut streams = Vec::new();
     for _ in 0..8 {
         streams.push(session.open(b"").await.unwrap());
@@ -165,7 +166,8 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     run("waiting calls", 2 * TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("half_dead::idler", kind).await;
-            // The stopped process neither reads the ring, nor answers pings, nor gives credit.
+            // Input: a stopped process, which neither reads the ring, nor answers pings, nor gives
+            // credit.
             assert!(session.ping().await.is_ok());
             let mut receiving = session.open(b"").await.unwrap();
             let recv = tokio::spawn(async move { receiving.recv().await });

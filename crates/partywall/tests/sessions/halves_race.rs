@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test in which two threads use the sending and the receiving half of a stream while the ring is
-//! nearly always full. Records that the receiving half has pending and messages that the sending
-//! half sends must keep their order. The bug for which this test was written needed an interruption
-//! within a few instructions, so one run that passes proves little.
+//! nearly always full. The receiving half has pending records, such as credit. They and the
+//! messages of the sending half must enter the ring in order. The bug for which this test was
+//! written needed an interruption within a few instructions, so one run that passes proves little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
 use partywall::{Config, StreamSendError, TransportPolicy, Wait};
@@ -35,7 +35,7 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
 }
 
 /// Sends and receives on all streams as fast as possible. After `lives` messages, a stream is
-/// stopped and another stream is opened.
+/// stopped. If `opens` is true, this side then opens another stream, and otherwise it accepts one.
 fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a session that has ended sends its pending records, even if its process exits right
-//! after. If the peer never reads, the session waits for a bounded time and then drops the rest.
+//! Tests that a session still sends its pending records after its process has ended it, even if the
+//! process exits right after. If the peer never reads, the session waits for a bounded time and
+//! then drops the rest.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -20,26 +21,28 @@ const SMALL: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kin
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
 const ADDRESS: &str = "PARTYWALL_LEAVING_ADDRESS";
 
-/// A configuration with a small ring and a large window, so that room runs out before credit does.
+/// A configuration with a small ring and a large window: a sender runs out of room in the ring
+/// before it runs out of credit.
 fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(8 << 20)
 }
 
-/// The configuration of a process that exits. Its linger time is long, so that the process drops no
-/// records because of a slow peer.
+/// The configuration of a second process that exits while records are pending. Its linger time, for
+/// which a session waits to send them, is long, so that the process drops no records because of a
+/// slow peer.
 fn long_idle(kind: Kind) -> Config {
     config(kind).linger(2 * TIMEOUT)
 }
 
-/// Role of a second process, first step: connects to the address that its environment names.
-/// Returns `None` in the first process.
+/// Begins the code of a second process: connects to the address in an environment variable. Returns
+/// `None` in the process of the tests, where the variable is not set.
 fn reach() -> Option<blocking::Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(blocking::connect_with(variable(ADDRESS)?, &long_idle(kind)).unwrap())
 }
 
-/// Starts a second process in the role `role`. Returns the process and this side's end of its
-/// session.
+/// Starts a second process that runs the test function `role` of this file. Returns the process and
+/// this side's end of its session.
 fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) {
     let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
     let address = listener.local_address().to_string();
@@ -47,7 +50,7 @@ fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) 
     (second, listener.accept_deadline(soon()).unwrap())
 }
 
-/// Role of a second process: accepts streams and never reads them, until it is killed.
+/// Code of a second process: accepts streams and never reads them, until a test kills it.
 #[test]
 fn idler() {
     let Some(session) = reach() else { return };
@@ -64,7 +67,7 @@ const fn len(number: u64) -> usize {
     if number % 10 == 0 { 60_000 } else { 300 }
 }
 
-/// Role of a second process: sends, drops session and stream, and exits immediately.
+/// Code of a second process: sends messages, drops session and stream, and exits immediately.
 #[test]
 fn blocking_and_gone() {
     let Some(session) = reach() else { return };
@@ -77,14 +80,15 @@ fn blocking_and_gone() {
     exit(0);
 }
 
-/// Role of a second process: sends on a tokio runtime, which shuts down before the process exits.
+/// Code of a second process: sends messages on a tokio runtime, which shuts down before the process
+/// exits.
 #[test]
 fn tokio_and_gone() {
     on_a_runtime(false);
 }
 
-/// Role of a second process: sends on a tokio runtime, closes the session, awaits `finished`, and
-/// exits without shutting the runtime down.
+/// Code of a second process: sends messages on a tokio runtime, closes the session, awaits
+/// `finished`, and exits without shutting the runtime down.
 #[test]
 fn tokio_finished_and_gone() {
     on_a_runtime(true);
@@ -95,8 +99,8 @@ fn on_a_runtime(finishes: bool) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        // A runtime that shuts down does not wait for room. With a small ring, the ends of streams
-        // might be lost.
+        // A tokio runtime that shuts down does not wait until the ring has room for pending
+        // records. With a small ring, the records that end streams might be lost.
         let ring_bytes = if finishes { 4096 } else { 64 << 10 };
         let config = long_idle(Kind::from_name(&kind)).ring_bytes(ring_bytes);
         let address = variable(ADDRESS).unwrap();
@@ -147,7 +151,7 @@ fn a_process_that_exits_right_after_has_said_all() {
 
 const LONG: usize = 2 << 20;
 
-/// Role of a second process: sends one long message, drops session and stream, and exits
+/// Code of a second process: sends one long message, drops session and stream, and exits
 /// immediately.
 #[test]
 fn long_and_gone() {
@@ -158,8 +162,9 @@ fn long_and_gone() {
     exit(0);
 }
 
-/// Bytes that reach a closed TCP socket make its kernel discard sent bytes that it has not
-/// delivered. So the closing side must read until the peer closes.
+/// Input: a process that ends its session over TCP while its peer sends pings without pause. Bytes
+/// that reach a closed TCP socket make its kernel discard sent bytes that it has not delivered. So
+/// the closing side must read until the peer closes.
 #[test]
 fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     if variable(KIND).is_some() {
@@ -181,12 +186,12 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
 }
 
 /// Length in bytes of a message that a Unix socket does not accept with one write. The credit that
-/// the test's own peer, the foe, gives suffices for it.
+/// the test's own peer (the foe, whose bytes the test writes itself) gives suffices for it.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";
 
-/// Role of a second process: sends more than the kernel accepts, drops session and stream, and
-/// exits.
+/// Code of a second process: sends more than the kernel accepts at once, drops session and stream,
+/// and exits.
 #[test]
 fn last_words_and_gone() {
     let Some(path) = variable(PATH) else { return };
@@ -200,8 +205,8 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// The peer of the second process reads nothing until that process could have exited. All bytes of
-/// the process's last message must still arrive.
+/// Input: the test, the peer of the second process, reads nothing until that process could have
+/// exited. All bytes of the process's last message must still arrive.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {
@@ -233,7 +238,8 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     assert!(second.wait().success());
 }
 
-/// The linger time of this side. It is short, so that this side soon gives up a stopped process.
+/// The linger time of this side: the time for which an ended session waits to send its pending
+/// records. It is short, so that this side soon gives up a stopped process.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[test]
@@ -251,7 +257,8 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
                 std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);
             assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
         }
-        // Each dropped stream leaves a pending record of its end, for which there is no room.
+        // Each dropped stream leaves a pending record with the end of the stream, for which the
+        // ring or the socket has no room.
         drop(streams);
         session.close(0, "");
         let finished = session.finished(Some(soon()));
@@ -277,7 +284,7 @@ fn the_same_on_a_runtime_that_has_no_timers() {
         let address = listener.local_address().to_string();
         let second = Second::start("leaving::idler", &[(KIND, kind.name()), (ADDRESS, &address)]);
         let pid = second.pid();
-        // The runtime has no timers, so another thread watches the time.
+        // The runtime has no timers, so another thread ends the process if the test takes too long.
         let watch = std::thread::spawn(move || {
             let ended = received.recv_timeout(2 * TIMEOUT);
             drop(second);

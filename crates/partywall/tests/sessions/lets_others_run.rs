@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a task whose operations never have to wait still shares its thread: other tasks run
-//! in between.
+//! Tests of a task whose stream operations never have to wait: it still gives up its thread at
+//! times, so that other tasks of the runtime run.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Number of operations: more than any task budget, and less than ring and window take without
-/// waiting.
+/// Number of operations: more than tokio's budget allows a task without a pause, and less than ring
+/// and window take without waiting.
 const OPERATIONS: usize = 400;
 
-/// Whether a second task, spawned on the thread of the tested task, has run meanwhile.
+/// Tells whether a second task, which was spawned on the thread of the tested task, has run since
+/// then.
 struct Others(Arc<AtomicBool>);
 
 impl Others {
@@ -44,7 +45,8 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     ((client, server), (ours, theirs))
 }
 
-/// Waits until every sent message is in the peer's queues: the answer to a ping follows them.
+/// Waits until every sent message is in the peer's queues: the peer has handled them before it
+/// answers the ping.
 async fn arrived(session: &Session) {
     session.ping().await.unwrap();
 }
@@ -105,7 +107,8 @@ fn one_who_reads_bytes_one_by_one() {
     });
 }
 
-/// Empty messages fill no buffer, so a single read of bytes may take many of them without waiting.
+/// Input: empty messages on a stream that is read as bytes. They fill no buffer, so a single read
+/// may take many of them without waiting. Expected: other tasks still run.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
     run_alone("empty", TIMEOUT, async {
@@ -141,8 +144,8 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// A peer on another runtime sends messages without end. During this flood, a timer of the
-/// receiving runtime must still fire.
+/// Input: a peer on another runtime that sends messages without end. Expected: a timer of the
+/// receiving runtime still fires.
 #[test]
 fn a_timer_fires_amid_a_flood() {
     let flooding =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of sessions between peers that keep the rules: streams, credit, both fronts, other
-//! protocols, and endings.
+//! Tests of sessions between peers that keep the rules: streams, credit, the interfaces `blocking`
+//! and `tokio`, other protocols, and the end of a session.
 
 #[cfg(feature = "tokio")]
 #[path = "../support_protocol/mod.rs"]

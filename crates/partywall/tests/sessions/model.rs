@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Model test of sessions: every direction of a stream behaves as a queue. Both ends open random
-//! streams, send by every method, drop futures, finish, reset, stop and drop. Each message must
-//! arrive once, whole, in order and on its own stream, and each end must be reported as it
-//! happened.
+//! Compares sessions with a model, in which every direction of a stream is a queue. Both ends open
+//! random streams, send by every method, drop futures, finish, reset, stop and drop. Each message
+//! must arrive once, whole, in order and on its own stream, and the receiver must get the end that
+//! the sender chose.
 //!
 //! A failure prints its seed; `PARTYWALL_MODEL_SEED=…` repeats only that run.
 #![cfg(feature = "tokio")]
@@ -19,13 +19,13 @@ use std::time::Duration;
 
 /// Number of seeds with which the model test runs over each transport.
 const SEEDS: u64 = 40;
-/// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because calls
-/// that do not wait are repeated. The most expensive run, seed 4 over a Unix socket, takes half a
-/// second of processor time: both drivers spin, and many calls fail for lack of credit or stream
-/// numbers.
+/// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because the
+/// test repeats each call that fails for lack of room, credit or stream numbers. The most expensive
+/// run, seed 4 over a Unix socket, takes half a second of processor time: both drivers spin, and
+/// many calls fail for lack of credit or stream numbers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How, in the plan of the model test, the sender of a direction of a stream ends this direction.
+/// The planned end of one direction of a stream by its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendEnd {
     Close,
@@ -33,8 +33,8 @@ enum SendEnd {
     Reset(u32),
 }
 
-/// How, in the plan of the model test, the receiver of a direction of a stream ends this direction:
-/// after how many messages, and with which code.
+/// The planned end of one direction of a stream by its receiver: the number of messages that it
+/// receives before, and the code with which it stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecvEnd {
     ToTheEnd,
@@ -42,16 +42,16 @@ enum RecvEnd {
     Drop(u64),
 }
 
-/// The plan of one direction of a stream (how many messages, how it ends), and the messages sent so
-/// far.
+/// The model of one direction of a stream: the planned number of messages, the planned end, and the
+/// messages sent so far.
 #[derive(Debug)]
 struct Direction {
     messages: u64,
     send_end: SendEnd,
     recv_end: RecvEnd,
-    /// Length and pattern of each message that was sent or is being sent.
+    /// Length and seed of each message that was sent or is being sent.
     sent: Mutex<Vec<(usize, u64)>>,
-    /// Whether the sender has sent all planned messages.
+    /// Whether the sender has sent all messages that the run plans for this direction.
     is_done: Mutex<bool>,
 }
 
@@ -82,14 +82,15 @@ impl Direction {
     }
 }
 
-/// The plan of one run of the model test, shared by the tasks of the client and of the server.
+/// The random plan of one run of the test, shared by the tasks of the client and of the server.
 struct World {
     seed: u64,
     size_max: u64,
-    /// Whether receivers drop their messages before they wait for the next. Without overflow into
-    /// the ring, a receiver that holds messages could wait for memory that they occupy.
+    /// Whether receivers drop their messages before they wait for the next. Otherwise a receiver
+    /// could wait for a message whose sender waits for the memory of those messages. With overflow
+    /// into the ring, no sender waits for memory.
     lets_go: bool,
-    /// Whether the session is closed while streams are in use.
+    /// Whether the run closes the session while streams are in use.
     is_cut: bool,
     streams: Mutex<HashMap<u64, [Arc<Direction>; 2]>>,
 }
@@ -131,8 +132,8 @@ fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool
     (config, size_max, policy != BackPressure::Overflow)
 }
 
-/// Sends one message by a randomly chosen method. Returns whether it was sent; fails if the
-/// direction has ended.
+/// Sends one message by a randomly chosen method. Returns whether it was sent; returns an error if
+/// the direction has ended.
 async fn send_one(
     stream: &mut SendStream,
     model: &Direction,
@@ -173,14 +174,15 @@ async fn send_one(
     }
     match sent {
         Err(StreamSendError::Full) => Ok(false),
-        // A message that must be sent whole has less space than one in fragments, and a reservation
-        // may be larger than its message.
+        // `try_send` and a reservation must send a message whole, so they have less space than
+        // `send`, which can send fragments. A reservation may also be larger than its message.
         Err(StreamSendError::TooLarge(_)) if way < 6 && len > 500 => Ok(false),
         other => other,
     }
 }
 
-/// Sends the planned messages of one direction, then ends it as planned.
+/// Sends the messages that `model` plans for one direction of a stream, then ends the direction as
+/// planned.
 async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut went = 0;
@@ -194,8 +196,8 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
                 let expected = match model.recv_end {
                     RecvEnd::Stop(_, code) => code,
                     RecvEnd::Drop(_) => DROPPED,
-                    // In a run that closes the session, the receiver's session may have dropped the
-                    // stream.
+                    // In a run that closes the session, the end of the receiver's session may have
+                    // dropped the stream before the receiver read to its end.
                     RecvEnd::ToTheEnd if world.is_cut => DROPPED,
                     RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
                 };
@@ -221,7 +223,8 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
     }
 }
 
-/// Receives the messages of one direction until it ends or the plan says to stop.
+/// Receives the messages of one direction of a stream, until it ends or `model` plans that the
+/// receiver stops it.
 async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut held = Vec::new();
@@ -266,7 +269,8 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 let (len, seed) = sent.expect("nobody sent it");
                 assert_eq!(message.len(), len, "message {count}");
                 assert!(is_pattern(&message, seed), "message {count} of {len} bytes is another");
-                // Holds up to two messages, so that their memory stays in use.
+                // Holds up to two messages, so that the shared memory which they occupy stays in
+                // use.
                 held.push(message);
                 if held.len() > 2 {
                     held.swap_remove(chance.below(3) as usize);
@@ -291,7 +295,7 @@ fn check_end(world: &World, model: &Direction, count: u64, end: &Result<(), Stre
     assert!(count == model.messages || (world.is_cut && !is_done), "{count} of {}", model.messages);
 }
 
-/// Uses both directions of a stream; `side` is 0 for the stream's opener.
+/// Uses both directions of a stream; `side` is 0 for the end that opened it, and 1 for the other.
 async fn use_stream(world: Arc<World>, stream: Stream, id: u64, side: usize) {
     let [out, back] = world.streams.lock().unwrap()[&id].clone();
     let (sending, receiving) = if side == 0 { (out, back) } else { (back, out) };

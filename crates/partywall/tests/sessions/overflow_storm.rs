@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test in which, under `BackPressure::Overflow`, shared memory is exhausted a thousand times under
-//! load. Order is kept, every byte is right, and after each recovery the next message is zero-copy
-//! again.
+//! Test in which a load exhausts shared memory a thousand times. Under `BackPressure::Overflow`,
+//! messages are then copied through the ring. Order is kept, every byte is right, and after each
+//! recovery the next message is zero-copy again.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -37,8 +37,8 @@ fn after_each_storm_messages_are_zero_copy_again() {
         for storm in 0..STORMS {
             let mut held = Vec::new();
             let mut copied = false;
-            // The receiver holds every message until a message arrives that was copied for lack of
-            // memory.
+            // The receiver drops no message until one arrives that was copied through the ring,
+            // because shared memory was exhausted.
             while !copied {
                 stream.send(&pattern(LEN, number)).await.unwrap();
                 noise.send(&storm.to_le_bytes()).await.unwrap();

@@ -51,7 +51,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Returns a deadline of 20 ms, for driving a listener before its counters are checked.
+/// Returns a deadline of 20 ms, for a call of `accept` in which the listener only handles its
+/// events, before the test checks its counters.
 fn briefly() -> Instant {
     Instant::now() + Duration::from_millis(20)
 }
@@ -87,8 +88,8 @@ async fn one_address_serves_both_protocols() {
         for index in 0..50usize {
             let session = session.clone();
             tasks.push(tokio::spawn(async move {
-                // Each task opens several streams in turn, because numbers and the protocol's ids
-                // are reused at different times.
+                // Each task opens several streams in turn, because Partywall's stream numbers and
+                // the stream ids of the protocol become free, and are reused, at different times.
                 for round in 0..4usize {
                     let mut stream = session.open(&[]).await.unwrap();
                     for len in [1, 2, 63, 1000, 70_001, 300_000] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that messages and ends of a session's streams arrive in both directions, over every
-//! transport.
+//! Tests that messages on a session's streams, and the ends of these streams, arrive in both
+//! directions, over every transport.
 #![cfg(feature = "tokio")]
 
 use partywall::tokio::{Listener, Session, connect_with};

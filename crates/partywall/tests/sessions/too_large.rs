@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test that credit which the next message would carry is sent even if that message is too large to
-//! be sent.
+//! Test of pending credit, which a side returns to its peer with its next message. If that message
+//! is too large to be sent, the side must still send the credit.
 #![cfg(feature = "tokio")]
 
 use partywall::StreamSendError;
@@ -8,8 +8,8 @@ use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
 
 const WINDOW: u64 = 1024;
-/// Length of a message in bytes: three messages fill the window. The credit for two messages is not
-/// sent before the next message of the other direction.
+/// Length of a message in bytes: three messages fill the window. The receiving side does not return
+/// the credit for two messages before its own next message.
 const LEN: usize = 300;
 
 async fn credit_is_sent(kind: Kind) {

@@ -22,18 +22,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Number of streams besides the unread stream. On each of them, `ROUNDS` requests are sent.
 const OTHERS: u64 = 198;
 const ROUNDS: u64 = 50;
-/// Length of a message in bytes: too long for the ring, so each message takes memory that all
-/// streams share.
+/// Length of a message in bytes: too long for the ring, so each message takes shared memory, which
+/// all streams of the session have in common.
 const LEN: usize = 4096;
-/// Upper bound of the sending end's memory in bytes. All streams together need less than half of
-/// it.
+/// Upper bound of the sending session's shared memory in bytes. All streams together need less than
+/// half of it.
 const MEMORY_MAX: u64 = 2 << 20;
 
 /// The metadata of the stream that is never read.
 const NOBODY: &[u8] = b"nobody reads";
 
-/// Sends without pause, whether or not there is credit, until the other streams are done. Checks
-/// the session's memory each time. Returns the stream and the number of sent messages.
+/// Sends on the stream that is never read without pause, whether or not it has credit, until the
+/// other streams are done. Checks the session's memory each time. Returns the stream and the number
+/// of sent messages.
 async fn never_stop(
     session: Session,
     mut stream: Stream,
@@ -59,7 +60,7 @@ async fn never_stop(
     (stream, sent)
 }
 
-/// Role of the receiver: answers every message of a stream until the stream ends.
+/// Runs at the receiving end: answers every message of a stream until the stream ends.
 async fn answer(mut stream: Stream) {
     loop {
         match stream.recv().await {
@@ -88,7 +89,7 @@ async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     (unread.expect("it was opened"), answering)
 }
 
-/// Sends `ROUNDS` requests on a stream of its own, and checks that each answer equals its request.
+/// Opens a stream, sends `ROUNDS` requests on it, and checks that each answer equals its request.
 async fn ask(session: Session, id: u64) {
     let mut stream = session.open(&id.to_le_bytes()).await.unwrap();
     for round in 0..ROUNDS {
@@ -100,8 +101,8 @@ async fn ask(session: Session, id: u64) {
     assert!(matches!(stream.recv().await, Ok(None)));
 }
 
-/// The speed of the other streams is not tested here; `partywall bench parallel --unread 1`
-/// measures it.
+/// Tests that other streams continue, but not how fast: `partywall bench parallel --unread 1`
+/// measures their speed.
 #[test]
 fn other_streams_go_on_while_one_is_full_and_unread() {
     for kind in Kind::ALL {
@@ -184,8 +185,8 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     }
 }
 
-/// A stream number must stay in use until its stream is accepted; otherwise the unread bytes would
-/// have no bound.
+/// Tests that a stream counts against `streams_max` until the peer has accepted it, even after its
+/// sender has ended it. Otherwise the unread bytes of such streams would have no bound.
 #[test]
 fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     run("not accepted", LIMIT, async {
@@ -209,8 +210,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     });
 }
 
-/// The kernel accepts only some bytes of a message. The driver must write the other bytes later,
-/// even while other messages are sent.
+/// Input: a message on a socket of which the kernel accepts only some bytes. Expected: the driver
+/// writes the other bytes later, even if other messages are sent.
 #[test]
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {

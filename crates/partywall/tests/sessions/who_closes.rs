@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which side of a session closes the socket, and when, if only one side sends CLOSE_WRITE (SPEC
-//! 11.6).
+//! Tests which side of a session closes the socket, and when, if only one side sends CLOSE_WRITE,
+//! the record that ends a session (SPEC 11.6).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall_layout::record_ring::Kind;
@@ -10,13 +10,15 @@ use partywall_testkit::{TIMEOUT, Watchdog, in_time, pattern};
 /// Length of a message in bytes, so short that one record holds it on each transport.
 const SHORT: usize = 100;
 
-/// A victim whose linger time is longer than any test, so that nothing here ends because of it.
+/// The side under test, with a linger time longer than any test. So no session here ends because
+/// that time is over.
 fn home(role: Role) -> SessionHome {
     SessionHome::with(role, |config| config.linger(2 * TIMEOUT))
 }
 
-/// Receives records until the victim hangs up. The last one must be CLOSE_WRITE of the session, the
-/// only one. Returns how many there were of the given kind.
+/// Receives records until the side under test closes the socket. The last record must be the
+/// CLOSE_WRITE of the session, and the only one of these. Returns the number of records of the kind
+/// `kind`.
 fn count_until_hang_up(foe: &mut SessionFoe, kind: Kind) -> usize {
     let (mut count, mut is_closed) = (0, false);
     while let Some(received) = foe.receive() {
@@ -36,7 +38,8 @@ fn side_that_read_close_write_answers_and_closes_the_socket() {
         let (mut foe, session) = home.meet();
         assert!(foe.open(1, b"") && foe.send(Kind::Data, 1, b"last"));
         assert!(foe.send(Kind::CloseWrite, 0, b""));
-        // The foe keeps its socket open, and the application keeps the session.
+        // The foe (the test's own peer) keeps its socket open, and the application keeps the
+        // session. So the side under test closes the socket because of CLOSE_WRITE alone.
         assert_eq!(count_until_hang_up(&mut foe, Kind::Data), 0, "{role:?}");
         home.runtime.block_on(async {
             let mut stream = in_time("a stream", session.accept()).await.unwrap().unwrap();
@@ -62,7 +65,8 @@ fn side_that_ends_sends_all_and_closes_without_the_peers_close_write() {
                 in_time("room", stream.send(&pattern(SHORT, number))).await.unwrap();
             }
         });
-        // Records that the peer sends meanwhile are read and dropped.
+        // Input: pings of the peer. Expected: the side under test, which ends the session, reads
+        // and drops them.
         assert!(foe.flood_of_pings(0..100));
         session.close(0, "");
         assert_eq!(count_until_hang_up(&mut foe, Kind::Data), 20, "{role:?}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A gRPC service written by hand as a code generator would write it, so that no compiler is
-//! needed.
+//! The gRPC service of the tests. It is written by hand as the code generator of tonic would write
+//! it, so that the tests need no protobuf compiler.
 //!
 //! ```text
 //!   Unary    n            ─▶ n + 1                       HANG ─▶ never
@@ -50,10 +50,10 @@ pub const HANG: u64 = u64::MAX;
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 pub type Numbers = Pin<Box<dyn Stream<Item = Result<Number, Status>> + Send>>;
 
-/// The echo service. Its clones share one counter.
+/// The echo service. Its clones share the counter `hanging`.
 #[derive(Clone, Debug, Default)]
 pub struct Echo {
-    /// Number of calls under way that never end by themselves.
+    /// Number of calls with the value `HANG` that are open.
     pub hanging: Arc<AtomicU64>,
 }
 

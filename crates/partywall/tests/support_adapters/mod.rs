@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Helpers of the tests of frameworks (hyper, axum, tonic): the ways to connect two ends, and a
-//! gRPC service written by hand.
+//! Helpers of the tests of frameworks (hyper, axum, tonic): the addresses and transports over which
+//! client and server connect, and a gRPC service written by hand.
 #![allow(dead_code, reason = "no test program uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 /// Longest time that a wait may take before the test fails.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A way to connect two ends: an address, and a configuration with a transport.
+/// A way in which a test connects client and server: an address, and a configuration that selects
+/// the transport.
 #[derive(Clone, Debug)]
 pub struct Way {
     pub name: &'static str,
@@ -24,13 +25,13 @@ pub struct Way {
 }
 
 impl Way {
-    /// Returns the way to connect two ends over shared memory.
+    /// Returns the way to connect client and server over shared memory.
     pub fn shm(directory: &tempfile::TempDir) -> Self {
         let config = Config::default().transport(TransportPolicy::SharedMemory);
         Self { name: "shm", address: unix(directory, "shm"), config }
     }
 
-    /// Returns the ways to connect two ends: over shared memory, a Unix socket and TCP.
+    /// Returns the ways to connect client and server: over shared memory, a Unix socket and TCP.
     pub fn all(directory: &tempfile::TempDir) -> [Self; 3] {
         let config = Config::default().transport(TransportPolicy::Socket);
         let address = unix(directory, "socket");
@@ -66,13 +67,13 @@ fn unix(directory: &tempfile::TempDir, name: &str) -> String {
     format!("unix:{}/{name}.sock", directory.path().display())
 }
 
-/// Awaits `future`; fails after [`TIMEOUT`].
+/// Awaits `future`; panics with `what` after [`TIMEOUT`].
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.unwrap_or_else(|_| panic!("{what}: nothing for {TIMEOUT:?}"))
 }
 
-/// Waits until `holds` returns true; fails after [`TIMEOUT`].
+/// Waits until `holds` returns true; panics with `what` after [`TIMEOUT`].
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !holds() {
@@ -81,7 +82,8 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns bytes of which no two adjacent ones are equal; different seeds give different bodies.
+/// Returns bytes of which no two adjacent ones are equal; different seeds give different bytes.
+/// Tests use them as HTTP bodies.
 pub fn body(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }

@@ -26,7 +26,8 @@ const HEAD: usize = 12;
 
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Whether the protocol reports that the peer has not yet taken the sent bytes.
+    /// A test sets this flag to make the protocol report that the peer has not yet taken the sent
+    /// bytes.
     pub is_behind: Arc<AtomicBool>,
 }
 
@@ -146,8 +147,8 @@ impl ConnectionSender for Sender {
     }
 
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError> {
-        // Only messages of even length get a buffer, so that tests cover messages with a buffer and
-        // without one.
+        // Only for messages of even length does the protocol lend a buffer into which the sender
+        // writes, so that tests cover both ways to send.
         Ok((len % 2 == 0).then(|| Box::new(Lending(vec![0; len])) as Box<dyn SendBuffer>))
     }
 

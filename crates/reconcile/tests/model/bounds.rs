@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bounds of one exploration of the model, and the one safeguard of the protocol that the
-//! exploration leaves out.
+//! The bounds of one exploration of the model of links, and the safeguard, one rule of the
+//! protocol, that the exploration leaves out on purpose.
 //!
 //! ```text
 //!   Bounds   the maximum number of messages, connections, crashes, losses …
-//!   Fault    one rule of SPEC 12 that the world does not follow
+//!   Fault    one rule of SPEC 12 that the exploration leaves out
 //! ```
 
 /// Upper limits of the events in one exploration. The first of a pair is for the client, the second
@@ -38,15 +38,17 @@ pub struct Bounds {
     pub rollbacks: [u8; 2],
     /// Upper limit: number of epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
-    /// Whether trimming is a step of its own, instead of following each acknowledgement.
+    /// Whether a sender trims (frees) acknowledged records in a later step of the model, instead of
+    /// together with each acknowledgement.
     pub lazy_trim: bool,
-    /// The safeguard that the world leaves out; `None` to follow all rules.
+    /// The safeguard (rule of SPEC 12) that this exploration leaves out; `None` to follow all
+    /// rules.
     pub fault: Option<Fault>,
 }
 
 impl Bounds {
-    /// The bounds from which the bounds of all explorations are derived: two messages of the
-    /// client, one of the server, a window of two records, two connections, no fault.
+    /// The bounds that other explorations change in a few fields: two messages of the client, one
+    /// of the server, a window of two records, two connections, no fault.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -64,25 +66,26 @@ impl Bounds {
         fault: None,
     };
 
-    /// Whether the world leaves out the safeguard of `fault`.
+    /// Whether this exploration leaves out the safeguard that `fault` names.
     pub fn forgets(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 }
 
-/// A seeded fault: one safeguard of SPEC 12 is left out. The model must find the invariant that
-/// then breaks.
+/// A fault that an exploration of the model makes on purpose: one safeguard (rule of SPEC 12) is
+/// left out. The model must find the invariant that then breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Seeded fault: a side believes a position without comparing its digest.
+    /// Seeded fault: a sender resumes at the position that its peer names without comparing the
+    /// digest of its own record there with the peer's.
     NoDigest,
     /// Seeded fault: the server accepts a CONFIRM that does not echo its nonce.
     NoNonce,
     /// Seeded fault: the server accepts a CONFIRM of an older connection after that of a newer
     /// connection.
     OlderConnection,
-    /// Seeded fault: the server replaces its present connection when it answers ATTACH, before
-    /// CONFIRM.
+    /// Seeded fault: the server replaces its present connection when it answers ATTACH, instead of
+    /// waiting for CONFIRM.
     ReplacedAtAttach,
     /// Seeded fault: a receiver acknowledges messages that it has received but not consumed.
     AckReceived,
@@ -91,16 +94,16 @@ pub enum Fault {
     AckBeforeCommit,
     /// Seeded fault: a sender trims records that were sent but not acknowledged.
     TrimSent,
-    /// Seeded fault: a side forgets its past, the stored state of the streams of the epoch that it
-    /// left.
+    /// Seeded fault: a side does not keep its past, what it had sent and consumed in the epoch that
+    /// it left.
     PastForgotten,
-    /// Seeded fault: a side that reports the ranges of an epoch does not store that it has reported
-    /// them.
+    /// Seeded fault: a side that reports the message ranges which an epoch dropped does not store
+    /// that it has reported them.
     NeverSettled,
-    /// Seeded fault: a receiver does not compare stream ids.
+    /// Seeded fault: sender and receiver do not compare the stream ids in their views.
     NoStreamId,
-    /// Seeded fault: a side believes the acknowledged position (`ack_pos`) of every record,
-    /// whatever stream that position belongs to.
+    /// Seeded fault: a sender applies the acknowledged position (`ack_pos`) of every record that it
+    /// receives, whatever stream that position belongs to.
     AckOfAnyStream,
     /// Seeded fault: after a crash, an owner recovers only the stored acked offset, and ignores an
     /// acked offset that a reply carries.
@@ -110,25 +113,28 @@ pub enum Fault {
     TrimBeforeStored,
     /// Seeded fault: a side stores a report in a later commit than the change that it reports.
     ReportLater,
-    /// Seeded fault: a receiver applies a decision although its acked offset has changed since its
-    /// view.
+    /// Seeded fault: a receiver applies the sender's decision where to resume, although the
+    /// receiver's acked offset has changed since it sent the offset (in its view) to the sender.
     MovedIgnored,
-    /// Seeded fault: the server resumes at the position that it decided, although an old
-    /// connection's acknowledgement has made it trim further since.
+    /// Seeded fault: the server resumes sending at the position that it decided in the handshake.
+    /// It does so even if it has trimmed further since, because an old connection brought an
+    /// acknowledgement.
     TrimmedSinceIgnored,
-    /// Seeded fault: a receiver consumes again a record that it had received before.
+    /// Seeded fault: a receiver consumes a record that arrives a second time, although it had
+    /// received that record already.
     KnownTaken,
     /// Seeded fault: a receiver sends an acknowledgement only together with a record.
     AckWithData,
-    /// Seeded fault: on a new connection, a receiver assumes that everything it consumed since its
-    /// view was acknowledged.
+    /// Seeded fault: on a new connection, a receiver does not acknowledge the messages that it
+    /// consumed after it sent its acked offset (in its view) in the handshake.
     AckedTooMuch,
-    /// Seeded fault: a receiver's view does not contain its last skip, the range that it passed
-    /// over without consuming it.
+    /// Seeded fault: a receiver's view, the state that it sends in the handshake, lacks its last
+    /// skip, the range that it passed over without consuming it.
     SkipUnreported,
-    /// Seeded fault: the sender resumes at its tail instead of the position that the receiver
-    /// needs.
+    /// Seeded fault: the sender resumes after its last record (at its tail) instead of the position
+    /// that the receiver needs.
     ResumeAtTail,
-    /// Seeded fault: a side that adopts a higher epoch ignores the pasts, and reports nothing.
+    /// Seeded fault: a side that adopts its peer's higher epoch does not compare what both had sent
+    /// and consumed in the old one (the pasts), and reports nothing.
     AdoptedSilently,
 }

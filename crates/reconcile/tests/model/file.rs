@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of one side: the state that survives its process, and the commits that change that
-//! state.
+//! The link file of one side (client or server) of the model: the state that survives its process,
+//! and the commits that change that state.
 //!
 //! ```text
 //!   identity · outgoing records from base to tail · acked offset · past · peer · skips · reports
@@ -22,7 +22,7 @@ use partywall_reconcile::{
 };
 use partywall_reconcile::{Prepared, recover};
 
-/// A record, reduced to its number, which also serves as its bytes and its crc.
+/// A record of the model's links: only its number, which also serves as its bytes and its crc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     pub position: Position,
@@ -99,7 +99,8 @@ impl File {
         self.record_at(before).map(|record| RecordDigest(record.number))
     }
 
-    /// The acked offset that the next owner of the file recovers.
+    /// The acked offset, up to which messages were consumed, that the next owner of this file
+    /// recovers.
     pub fn recovered(&self) -> Option<AckedOffset> {
         recover(self.stored, self.prepared, |at| self.record_at(at).map(|record| record.ack))
     }
@@ -109,8 +110,8 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// The state of the present epoch's streams, as this side would store it if it left that epoch
-    /// now.
+    /// The state of the present epoch's streams (what was sent and consumed), as this side would
+    /// store it if it left the epoch now.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -163,8 +164,8 @@ impl File {
         }
     }
 
-    /// Commit of a side that begins an epoch with empty streams, and keeps `past`, the state of the
-    /// epoch that it left.
+    /// In one commit, begins an epoch with empty streams, and keeps `past`, the state of the epoch
+    /// that this side leaves.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());
@@ -175,7 +176,8 @@ impl File {
         self.past = past;
     }
 
-    /// Stores the state that a receiver has after it applied a decision.
+    /// Stores what a receiver changes when it applies the decision of the handshake: how the
+    /// sender's stream resumes.
     pub fn apply(&mut self, applied: Applied) -> Reports {
         self.stored = Some(applied.consumed);
         self.prepared = None;

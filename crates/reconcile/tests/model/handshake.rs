@@ -145,8 +145,9 @@ impl World {
             return self.close(link, CLIENT);
         }
         let (theirs, ours) = (answer.identity.epoch, file.epoch);
-        // The client reports the server's last skip even if the epochs differ, because after a
-        // change of epoch the client may no longer know its stream.
+        // The peer's answer contains its last skip, the range of messages that it passed over. The
+        // client reports the skip even if the epochs differ: after a change of epoch it may no
+        // longer know the stream that the skip belongs to.
         self.learn(CLIENT, answer.receiving.skip(), bounds);
         if theirs > ours {
             let file = &mut self.sides[CLIENT].file;
@@ -179,8 +180,8 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // If the client has consumed more since it made its view, it has to send an ACK
-        // immediately.
+        // If the client has consumed more since it sent its acked offset in ATTACH (`given`), it
+        // has to send an ACK immediately.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -254,8 +255,8 @@ impl World {
         self.links[link].shake[SERVER] = Shake::None;
     }
 
-    /// Returns the receiver's state after it has applied the decision; `None` if the receiver must
-    /// not apply the decision now.
+    /// Returns the state of `side`, as a receiver, after it has applied the peer's decision how the
+    /// peer's stream resumes. Returns `None` if it must not apply the decision now.
     fn fits(
         &self,
         side: usize,
@@ -270,8 +271,9 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // If the seeded fault leaves out one of the three safeguards above, the receiver
-            // applies the decision without any check.
+            // If the exploration leaves out one of these three safeguards, the decision may rest on
+            // data that the sender did not check. So the receiver applies the decision without its
+            // own checks.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);
@@ -297,8 +299,8 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// Stores in one commit: the applied decision, the peer and its skip, the past of the epoch
-    /// before, and the reports of these changes.
+    /// Stores in one commit: the applied decision, the peer's identity and its skip, the state of
+    /// the streams of the epoch before (the past), and the reports of these changes.
     fn commit(
         &mut self,
         side: usize,
@@ -346,8 +348,8 @@ impl World {
         life.attaching = life.attaching.filter(|attaching| *attaching != link);
     }
 
-    /// Makes `side` resume as a sender: at the position that it decided, or at its base if it has
-    /// trimmed further since.
+    /// Makes `side` resume sending: at the position that it decided in the handshake, or at its
+    /// base (its first kept record) if it has trimmed further since.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
@@ -356,7 +358,7 @@ impl World {
         let base = file.out.base();
         let life = self.sides[side].life.as_mut().unwrap();
         life.next = mine.resume_at().unwrap_or_default().max(base);
-        // The sender believes no acknowledgement until the peer says from which record on its
+        // The sender ignores all acknowledgements until the peer says from which record on its
         // acknowledgements refer to the present stream.
         life.acks_from = Position(u64::MAX);
     }
@@ -379,8 +381,8 @@ impl World {
         }
     }
 
-    /// Commit of a side: the side adopts the higher epoch of its peer, and reports what its old
-    /// streams lost.
+    /// `side` adopts the higher epoch of its peer in one commit, and reports the messages of its
+    /// old streams that are lost.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -432,7 +434,7 @@ impl World {
         }
     }
 
-    /// Commit of the server: the connection `link` replaces the server's present connection.
+    /// In one commit of the server, the connection `link` replaces the server's present connection.
     fn replace(&mut self, side: usize, link: usize, claim: &Identity) {
         let connection = &self.links[link];
         let ghost = connection.replayed;

@@ -33,7 +33,8 @@ pub enum Invariant {
     OneWriter,
     /// I13: every acknowledgement of the receiver finally reaches the sender.
     Acknowledged,
-    /// I15: each side reports a skip exactly once.
+    /// I15: each side reports a skip (a range of messages that the receiver passed over) exactly
+    /// once.
     ReportedOnce,
     /// I16: without faults, both sides attach and all messages arrive.
     NoDeadEnd,
@@ -56,7 +57,8 @@ fn broken(world: &World) -> Option<Invariant> {
         .find_map(|side| direction_broken(world, side).or_else(|| consumer_broken(world, side)))
 }
 
-/// Returns the invariant that the direction from `side` to its peer breaks, if there is one.
+/// Returns the invariant that the stream from `side` to its peer breaks in this state, if there is
+/// one.
 fn direction_broken(world: &World, side: usize) -> Option<Invariant> {
     let (sender, receiver) = (&world.sides[side], &world.sides[1 - side]);
     let out = &sender.file.out;
@@ -152,8 +154,8 @@ fn covers(report: &Report, stream: partywall_reconcile::StreamId, position: Posi
         && report.span.to.is_none_or(|to| position < to)
 }
 
-/// Lets a copy of the world run without further faults until no event is left. Returns the
-/// invariant that its last state breaks, if there is one.
+/// Lets a copy of this state of the model run without further faults until no event is left.
+/// Returns the invariant that the last state breaks, if there is one.
 fn unquiet(world: &World, bounds: &Bounds) -> Option<Invariant> {
     let mut world = world.clone();
     if !settle(&mut world, bounds) {
@@ -228,13 +230,15 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     None
 }
 
-/// Whether `side` still has the past of the reported epoch, so that it could compare pasts. A side
-/// that has begun two epochs since the last attach has reported the older one without comparison.
+/// Whether `side` still has the past of the reported epoch (what it had sent and consumed), so that
+/// both sides could compare theirs. A side that has begun two epochs since the last attach has
+/// reported the older one without comparison.
 fn remembers(side: &Side, report: &Report) -> bool {
     side.file.past.is_some_and(|past| past.epoch == report.epoch)
 }
 
-/// Takes every step that needs no fault, in a fixed order; `false` if the steps never end.
+/// Takes the steps of the model that need no fault, in a fixed order, until none is left. Returns
+/// `false` if the steps never end.
 pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     world.left.replays = 0;
     for link in 0..world.links.len() {
@@ -250,13 +254,14 @@ pub fn settle(world: &mut World, bounds: &Bounds) -> bool {
     false
 }
 
-/// Takes each possible step once. Returns whether any step was possible.
+/// Takes each step of the model that is possible now without a fault, once. Returns whether any
+/// step was possible.
 fn round(world: &mut World, bounds: &Bounds) -> bool {
     use crate::steps::Step;
     let mut busy = false;
     for side in [CLIENT, SERVER] {
-        // A newer owner has replaced the owner of a fenced side. The model restarts the fenced
-        // side.
+        // A process is fenced if its peer has met a newer owner of the same link file. The model
+        // restarts a fenced side.
         if world.sides[side].fenced {
             world.crash(side);
         }
@@ -304,5 +309,5 @@ fn round(world: &mut World, bounds: &Bounds) -> bool {
     busy
 }
 
-/// Maximum number of rounds: no world within the bounds needs more.
+/// Maximum number of rounds of steps; no state of the model within the bounds needs more.
 const ROUNDS_MAX: usize = 80;

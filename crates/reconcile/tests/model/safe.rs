@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Explorations with all safeguards: no invariant breaks.
+//! Explorations of the model of links with all rules of the protocol: no invariant breaks.
 //!
 //! Each exploration must reach a minimum number of states, so that a model that explores too little
 //! fails.
@@ -91,8 +91,8 @@ fn an_older_file_of_the_server() {
     holds(bounds, Bounds { messages: [3, 1], connections: 3, ..bounds }, 89_225);
 }
 
-/// Bounds in which the client's file is replaced by an older copy, of an earlier owner than those
-/// that the server has met.
+/// Bounds in which the client crashes three times, and its file is once replaced by an older copy.
+/// So the file can have an older owner number than the server has already seen.
 const OFTEN: Bounds = Bounds { messages: [1, 0], crashes: [3, 0], rollbacks: [1, 0], ..PLAIN };
 
 #[test]
@@ -131,7 +131,8 @@ fn switching_and_crashes() {
     holds(bounds, Bounds { connections: 3, ..bounds }, 190_428);
 }
 
-/// Whether a side has reported, for either direction, a cause for which `is_it` holds.
+/// Whether client or server has reported lost messages, of either direction, with a cause for which
+/// `is_it` holds.
 fn has_reported(world: &World, is_it: fn(&Cause) -> bool) -> bool {
     let reports = |side: usize| world.sides[side].file.reports.iter();
     let by = |direction: Direction| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Explorations that leave out one safeguard: each must find the fault that the safeguard prevents.
+//! Explorations of the model of links that leave out one safeguard, a rule of the protocol: each
+//! must find the fault that the safeguard prevents.
 //!
 //! If no test notices that a safeguard is missing, the safeguard is useless, or the model does not
 //! explore the case.

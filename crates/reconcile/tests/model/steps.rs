@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The steps that can happen next, and the world after each.
+//! The steps that can happen next in a state of the model, and the state after each.
 //!
 //! ```text
 //!   steps    the possible steps within the remaining bounds
@@ -206,7 +206,8 @@ impl World {
         }
     }
 
-    /// Closes shared-memory connections to a replaced file, which the peer can no longer read.
+    /// Closes the shared-memory connections to a side whose file was replaced while it was down.
+    /// The peer can no longer read the old file's memory.
     fn unmap(&mut self) {
         for link in 0..self.links.len() {
             if self.links[link].shm {

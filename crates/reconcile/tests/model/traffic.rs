@@ -33,7 +33,8 @@ impl World {
         }
     }
 
-    /// `side` sends every record that it can send on its active connection.
+    /// `side` sends all published records that it has not yet sent on its active connection. Over
+    /// shared memory it sends none, because its peer reads them in memory.
     pub fn pump(&mut self, side: usize) {
         let this = &self.sides[side];
         let Some(life) = &this.life else { return };
@@ -90,7 +91,7 @@ impl World {
                 self.refused(link, side, reason);
             }
             frame if self.sides[side].life.as_ref().and_then(|life| life.active) != Some(link) => {
-                // Frames of any other connection than the present one change nothing.
+                // Frames that arrive on another connection than the present one change nothing.
                 let _ = frame;
             }
             Frame::Begin { stream, consumed, fresh_from } => {

@@ -78,10 +78,11 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
-    /// Client: it has sent ATTACH, which contained this view.
+    /// The client has sent ATTACH, which contained this view: what the client has received and
+    /// consumed.
     Asked(ReceiverView),
-    /// Server: it has answered the contained ATTACH, with the contained view and decision of its
-    /// own.
+    /// The server has answered this ATTACH. The answer contained this view (what the server has
+    /// received and consumed) and this decision how the stream to the client resumes.
     Answered(Box<(Attach, ReceiverView, Decision)>),
 }
 
@@ -123,8 +124,8 @@ pub struct Life {
     /// that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
-    /// Reports that are not stored yet. There are some only in a world with the fault
-    /// `ReportLater`.
+    /// Reports that this process has not yet stored in its file. There are some only if the
+    /// exploration has the fault `ReportLater`.
     pub unstored: Vec<partywall_reconcile::Report>,
 }
 
@@ -147,9 +148,10 @@ pub struct World {
     pub numbers: u32,
     pub streams: u64,
     pub stores: u128,
-    /// Whether a side has read a frame that an honest peer never sends.
+    /// Whether a side has read a frame that a peer which follows the protocol never sends.
     pub violated: bool,
-    /// Whether a connection was confirmed that is a mere replay, or older than the present one.
+    /// Whether the server replaced its present connection by a mere replay, or by an older
+    /// connection.
     pub usurped: bool,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Property tests. Whatever moves are tried on a stream, its watermarks (base, acked, consumed,
-//! received, tail) keep their order. Any two pasts, the stored states of an epoch's streams, are
-//! settled once, with the same result on both sides.
+//! Property tests. Any sequence of operations on a stream keeps its watermarks (base, acked,
+//! consumed, received, tail) in order. Any two pasts, what the two sides of a link had sent and
+//! consumed in an epoch that they left, are settled once, with the same result on both sides.
 
 use partywall_reconcile::{
     AckUnfit, Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast,

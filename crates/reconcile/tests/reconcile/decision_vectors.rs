@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the pairs of views in `spec/link-decisions.tsv` lead to the decisions that their rows
-//! say. A receiver accepts no other decision of the table.
+//! Tests that the pairs of views (states of sender and receiver of one stream) in
+//! `spec/link-decisions.tsv` lead to the decisions, how the stream resumes, that their rows say. A
+//! receiver accepts no other decision of the table.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Position, ReceiverView, RecordDigest, SenderView,
@@ -8,8 +9,8 @@ use partywall_reconcile::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One row of `spec/link-decisions.tsv`: what the sender keeps and sends, what the receiver sends,
-/// and the expected decision.
+/// One row of the table `spec/link-decisions.tsv`: the sender's view and the digests of its
+/// records, the receiver's view, and the expected decision how the stream resumes.
 struct Row {
     sender: SenderView,
     records: BTreeMap<u64, RecordDigest>,
@@ -112,8 +113,9 @@ fn each_pair_of_views_has_the_decision_of_its_row() {
     assert_eq!(kinds.len(), 5, "each kind of decision has a row");
 }
 
-/// The outcome of a pair of views: the decision without its numbers, and how its positions lie to
-/// those of the views. The match has no wildcard, so a new variant needs an outcome of its own.
+/// A class of the decisions for a pair of views (states of sender and receiver): the decision
+/// without its numbers, and how its positions lie to those of the views. The match has no wildcard,
+/// so a new variant needs a class of its own.
 fn outcome(sender: &SenderView, receiver: &ReceiverView, decision: &Decision) -> String {
     let place = |at: Position| match at {
         Position::START => "the start",
@@ -141,7 +143,8 @@ fn outcome(sender: &SenderView, receiver: &ReceiverView, decision: &Decision) ->
     }
 }
 
-/// The outcomes of all pairs of views with few positions, epochs, streams and digests.
+/// The classes of decisions (`outcome`) that occur among all pairs of views with few positions,
+/// epochs, streams and digests.
 fn all_outcomes() -> BTreeSet<String> {
     let (positions, boundaries) = ([0, 64, 128, 192, 256, 320].map(Position), [0, 64, 192, 256]);
     let stream = |number| StreamId::new(number).unwrap();
@@ -194,8 +197,8 @@ fn no_receiver_accepts_a_decision_of_another_outcome() {
     let mut refused = 0;
     for row in &rows {
         let own = decide(row);
-        // A receiver cannot know the sender's records. So it has to believe the sender, whether the
-        // sender says that its records contradict the receiver's or not.
+        // A receiver cannot know the sender's records. So it has to accept the sender's word,
+        // whether the sender says that its records contradict the receiver's or not.
         if matches!(own, Decision::Impossible(_)) {
             continue;
         }

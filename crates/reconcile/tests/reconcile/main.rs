@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of reconciling, for any views and moves of two sides.
+//! Tests of reconciling: how the two sides of a link agree where its streams resume after a
+//! disconnect, for any states of both.
 
 mod admission;
 mod any_moves;

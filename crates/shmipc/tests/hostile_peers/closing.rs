@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions are closed in every order, with unread data, held messages and active senders. Earlier
-//! messages arrive, every call ends, and held messages stay unchanged. The tests run with
-//! descriptors and with files, over Unix sockets and over TCP.
+//! Tests that end the sessions of client and server in every order, with unread data, held messages
+//! and active senders. Earlier messages arrive, every call ends, and held messages stay unchanged.
+//! The shared memory is passed as descriptors or as files, over Unix sockets and over TCP.
 
 use crate::support_foe;
 
@@ -24,7 +24,8 @@ impl Transport {
     const ALL: [Self; 3] = [Self::UnixMemfd, Self::UnixFile, Self::TcpFile];
 }
 
-/// Connects two sessions, which linger only briefly for a peer that does not read.
+/// Connects two sessions with a linger time of 200 ms: an ended session waits only so long for a
+/// peer that does not read.
 fn pair(transport: Transport) -> (Session, Session) {
     pair_with(transport, Duration::from_millis(200))
 }
@@ -118,8 +119,8 @@ fn messages_before_close_of_stream_and_session_arrive() {
 
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        // Both sides read everything, so the sessions need not hang up early: the linger time is
-        // long enough for a busy machine.
+        // Both sides read everything, so the linger time, after which an ended session would drop
+        // unsent data, is long enough for a busy machine.
         let (client, server) = pair_with(transport, TIMEOUT);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {

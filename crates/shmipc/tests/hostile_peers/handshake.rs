@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with clients that abort the handshake or break its rules. Each is refused with a reason,
-//! the listener continues to serve, and no resource remains.
+//! Tests with clients that abort the handshake or break its rules. The listener refuses each with a
+//! reason, continues to serve, and keeps no descriptor, mapping or file of the client.
 
 use crate::support_foe;
 
@@ -13,8 +13,8 @@ use std::os::unix::fs::symlink;
 use std::process::{ChildStdin, Command, Stdio};
 use support_foe::{Foe, Home, Memory, Wire, alone, assert_footprint, footprint};
 
-/// Performs a client's handshake up to the message before the descriptors, and returns the
-/// connection.
+/// As a client, performs the handshake up to the message after which a client sends the
+/// descriptors. Returns the connection.
 fn up_to_descriptors(home: &Home) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -113,8 +113,8 @@ fn every_other_message_in_place_of_the_names_is_refused() {
     assert_serves(&home);
 }
 
-/// The writing end of a pipe, as a descriptor that is no memory. The oldest supported Rust can only
-/// make pipes to child processes.
+/// The writing end of a pipe, as a descriptor that is no memory. It is the stdin of a child
+/// process, because the oldest supported Rust can make no other pipes.
 fn pipe_of_a_child() -> ChildStdin {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let pipe = child.stdin.take().unwrap();
@@ -122,8 +122,8 @@ fn pipe_of_a_child() -> ChildStdin {
     pipe
 }
 
-/// Wrong descriptors that a client sends in place of buffers and queue, each pair with the reason
-/// of its refusal.
+/// Pairs of descriptors, at least one of them wrong, that a client sends as its buffer region and
+/// its queue, each with the reason of its refusal.
 fn wrong_descriptors(home: &Home) -> Vec<(Vec<OwnedFd>, &'static str)> {
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
     let memory = Memory::client(1 << 20, 64, true);
@@ -265,7 +265,8 @@ fn paths_that_lead_elsewhere_are_refused() {
     assert_serves(&home);
 }
 
-/// Expected result: a client refuses each server that aborts the handshake or breaks its rules.
+/// Input: servers that abort the handshake or break its rules. Expected: the client refuses each of
+/// them.
 #[test]
 fn a_client_gives_up_a_server_that_breaks_the_rules() {
     let _alone = alone();
@@ -287,8 +288,9 @@ fn a_client_gives_up_a_server_that_breaks_the_rules() {
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"\0\0\0\x08\x77\x58\x03\x04\0\0\0\x08\x77\x58\x03\x06",
     ];
-    // The client's error after the server's reply. `None` if the client gave up before the reply
-    // arrived, as it may on a busy machine.
+    // Sends `reply` as the server, then closes the connection if `closes` is true. Returns the
+    // client's error. `None` if the client gave up before the reply arrived, as it may on a busy
+    // machine.
     let error = |closes: bool, reply: &[u8]| {
         std::thread::scope(|scope| {
             let connecting = scope.spawn(|| {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests with servers that follow the rules until the handshake is over. By then they have mapped
-//! the client's region, and corrupt its lists while the client allocates. The client's session
-//! continues or ends with a report of the damage; the next session has undamaged memory.
+//! the client's region. They corrupt its lists of free slices while the client allocates from them.
+//! The client's session continues or ends with a report of the damage; the next session has
+//! undamaged memory.
 
 use crate::support_foe;
 
@@ -18,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support_foe::{Foe, alone, any_word, assert_footprint, footprint, small, soon};
 
-/// The address at which hostile servers and the client under test connect.
+/// The listening socket of the hostile servers, and the settings with which the client under test
+/// connects to them.
 struct Den {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -54,7 +56,8 @@ impl Den {
     }
 }
 
-/// Sends messages on the session of the client under test; each may succeed or fail.
+/// As the application of the client under test, sends messages on its session; each may succeed or
+/// fail.
 fn talk(session: &Session, rounds: usize) {
     for round in 0..rounds {
         let deadline = Instant::now() + Duration::from_millis(50);
@@ -119,7 +122,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
         one(&den, seed);
     }
     assert_footprint(before);
-    // The next session gets undamaged memory, because the damaged memory is not reused.
+    // Expected: the next session gets new memory, because the client does not reuse damaged memory.
     let (session, mut foe) = den.pair();
     assert!(foe.memory.region.is_all_free());
     let mut stream = session.open(&[]).unwrap();
@@ -192,8 +195,9 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     assert_eq!(name(&foe), name(&other), "sessions share their buffers");
     let mut stream = first.open(&[]).unwrap();
     stream.send(&[7; 10_000]).unwrap();
-    // The hostile server takes the element without freeing its slices, and then hangs up. So the
-    // region is retired.
+    // The hostile server takes a message's element from the ring without freeing its slices, and
+    // closes the connection. So slices are missing, and the client must use the region for no new
+    // session.
     assert!(foe.memory.consumer.pop().unwrap().is_some());
     let spoilt = name(&foe);
     foe.wire.socket.shutdown_both().unwrap();
@@ -203,7 +207,8 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     let (third, another) = den.pair();
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
-    // The second session used the region before it was retired, and must still be able to use it.
+    // The second session used the region before slices were missing, and must still be able to use
+    // it.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with clients that follow the rules until the handshake is over, and none afterwards. They
-//! corrupt words of rings and lists, elements and frames, and truncate memory. Each session of the
-//! server continues or ends with a report of the damage. The server's process lives, serves other
-//! sessions, and leaves no resource behind.
+//! Tests with clients that follow the rules until the handshake is over, and break them afterwards.
+//! They corrupt words of rings and lists, elements of the ring and frames on the socket, and
+//! truncate memory.
+//!
+//! Each session of the server continues or ends with a report of the damage. The server's process
+//! lives, serves other sessions, and keeps no descriptor or mapping.
 
 use crate::support_foe;
 
@@ -12,7 +14,7 @@ use partywall_testkit::Random;
 use std::time::Instant;
 use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
-/// Connects a hostile client that has one open stream, on which a message was echoed.
+/// Connects a hostile client and opens one stream, on which the server has echoed a message.
 fn begin(home: &Home) -> Foe {
     let mut foe = Foe::client(&home.path());
     foe.say(2, b"hello");
@@ -91,8 +93,8 @@ fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
     let _alone = alone();
     let home = Home::new();
     // The client puts the same message into the ring many times before the server reads it. When
-    // the server takes the second and later elements, the message's slice is free or in use. The
-    // server must never use the slice for two messages.
+    // the server takes one of the later elements, the message's slice is already free, or in use
+    // for another message. The server must never use the slice for two messages.
     for _ in 0..50 {
         let mut foe = begin(&home);
         let offset = foe.memory.message(&[7; 4096]);
@@ -115,18 +117,19 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         let offset = foe.memory.message(b"of no stream");
         until("there is room", || foe.put(9, offset, status));
     }
-    // Only the low eight bits of the status have a meaning, so this element announces data.
+    // Only the low eight bits of an element's status have a meaning. Here they are 0, so the
+    // element announces data.
     let offset = foe.memory.message(b"data");
     assert!(foe.put(2, offset, 0xabcd_ef00));
     assert_eq!(foe.hear(), (2, Some(b"data".to_vec())));
     // The server's cache keeps a few slices for its next messages, so the test accepts that up to
-    // 15 of a list are missing.
+    // 15 slices of each list are missing.
     until("the slices are back", || {
         let free = foe.memory.region.free_counts();
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
-    // The element closes a stream that was never open, and its offset is out of range. The server
-    // ignores the element.
+    // Input: an element that closes a stream that was never open, and whose offset is out of range.
+    // Expected: the server ignores it.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));
@@ -256,7 +259,7 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
-    // The client does not take the echoed answers from the ring, so the answers fill it.
+    // Input: a client that does not take the echoed answers from the ring, so the answers fill it.
     let home = Home::with(config, partywall::Config::default());
     let foe = begin(&home);
     let before = footprint().2;
@@ -321,7 +324,8 @@ fn memory_that_is_taken_away_ends_the_session_and_says_so() {
     assert_serves(&home);
 }
 
-/// Connects a client that writes random words into both regions during traffic.
+/// Connects a client that writes random words into queue and buffer region during traffic, and
+/// waits until the server has refused it or ended its session.
 fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
     let mut foe = Foe::client_with(&home.path(), Memory::client(1 << 20, 64, is_sealed));
     let queue_words = foe.memory.queue_map.len() / 4;
@@ -371,7 +375,7 @@ fn scribbled(home: &Home, random: &mut Random, is_sealed: bool) {
     }
     drop(foe);
     // The server refuses a client that corrupted the regions before the server first checked them,
-    // and ends the session of any other such client.
+    // and ends the session of a client that corrupted them later.
     home.is_rid_of_one();
 }
 

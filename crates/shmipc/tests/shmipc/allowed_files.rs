@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files and descriptors of a peer are opened only if they follow the rules for directory, owner
-//! and size. A process that only opens files does not remove them.
+//! Tests that files and descriptors of a peer are opened only if they follow the rules for
+//! directory, owner and size. A process that only opened a file does not remove it.
 
 use partywall_shmipc::regions::{
     Backing, BackingError, Class, MemoryRules, PeerMemory, create_buffer, create_queue,
@@ -45,8 +45,8 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     drop((region, backing));
     assert!(!path.exists() && hard_link.exists());
 
-    // A process that only opened a file does not remove it, so dropping this memory leaves the file
-    // in place.
+    // A process that only opened a file does not remove it, so the file stays after this memory is
+    // dropped.
     let given = PeerMemory::path(&hard_link, &allowed(directory.path())).unwrap();
     drop(open_buffer(&given).unwrap());
     drop(given);
@@ -84,7 +84,7 @@ fn paths_that_lead_elsewhere_are_refused() {
     let another = MemoryRules { owner: allowed.owner.map(|owner| owner + 1), ..allowed.clone() };
     let error = PeerMemory::path(&directory.join("sub/file"), &another).unwrap_err();
     assert!(matches!(error, BackingError::Owner { .. }), "{error}");
-    // The refused paths were neither removed nor changed.
+    // Expected: the files at the refused paths were neither removed nor changed.
     assert_eq!(fs::read(&secret).unwrap(), [0; 4096]);
     assert!(directory.join("sub/file").exists());
 }
@@ -99,8 +99,8 @@ fn descriptors_of_other_kinds_are_refused() {
     assert!(matches!(PeerMemory::descriptor(zero.into(), &allowed), Err(BackingError::NoFile)));
     let large = create_memfd("large", (1 << 20) + 4096).unwrap();
     assert!(matches!(PeerMemory::descriptor(large, &allowed), Err(BackingError::Size { .. })));
-    // A descriptor of a file on a disk is refused. A process of the peer might supply such a file's
-    // pages, and every access would wait for that process.
+    // A descriptor of a file on a disk is refused. The file system might be one that a process of
+    // the peer implements. Then every access to the mapping would wait for that process.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let opened = file.reopen().unwrap();
@@ -139,8 +139,8 @@ fn own_memfd_is_sealed_and_stays_writable() {
 fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
     let (backing, map) = Backing::create_memfd("/guarded", 1 << 20).unwrap();
     drop(create_buffer(&backing, map, &CLASSES).unwrap());
-    // The peer's memory as other implementations make it: the same content, in a memfd without
-    // seals.
+    // Input: the peer's memory as shmipc-go and shmipc-rs make it: the same content, in a memfd
+    // without seals.
     let unsealed = create_memfd("unsealed", 1 << 20).unwrap();
     let mut content = Vec::new();
     File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of `inspect`, which reports the lists, slices and queues in shared memory that it only
-//! reads: during operations, and with damage.
+//! Tests of `inspect`, which reads shared memory without writing to it, and reports its lists,
+//! slices and queues. The memory is in use, or damaged.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, Class, Element, Queue, QueueLayout, Report, Side, inspect, read_memory,
@@ -54,14 +54,16 @@ fn pending_held_and_lost_slices_are_distinguished() {
     assert!(text.contains(r"held\n\x00ok"), "{text}");
     assert!(text.contains("pending on stream 5: \"aaaa"), "{text}");
     assert!(text.contains("1 slices are neither free nor in a pending message"), "{text}");
-    // Without `with_owners` the report does not know whether a process holds the slice.
+    // The report cannot tell whether a process holds the missing slice, unless `with_owners` says
+    // if any process uses the memory.
     assert_eq!(text.matches("held or leaked").count(), 2, "{text}");
     for (has, what) in [(true, "held by a process, or kept by it for reuse"), (false, "leaked")] {
         let known = report.with_owners(has).to_string();
         assert_eq!(known, text.replace("held or leaked", what));
     }
 
-    // The test cuts the list: the first free slice of list 0 no longer has a successor.
+    // Input: a damaged list of free slices. The first free slice of list 0 no longer names its
+    // successor.
     let seen = SharedMap::map(region_memory.fd(), 4096).unwrap();
     let list = region.geometry().lists()[0];
     seen.store_byte((list.area() + list.relative(1)) as usize + 16, 0);

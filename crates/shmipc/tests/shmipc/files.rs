@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server removes the files that a client named with the last session that uses them, if the
-//! client does not. Files of other users, and files that are still in use, stay.
+//! Tests of the files of a client's shared memory. A server removes the files that a client named,
+//! if the client does not, when the last session that uses them ends. Files of other users, and
+//! files that are still in use, stay.
 //!
 //! ```text
 //!   FileFoe ── queue, buffer: paths ──▶ Home        hangs up, and leaves both files
@@ -22,7 +23,7 @@ use support_foe::{Foe, Home, Memory, Wire, address, small, until};
 const BUFFER_BYTES: u64 = 1 << 20;
 const QUEUE_ENTRIES: u32 = 64;
 
-/// Creates a client's file as other implementations do: without a lock, and only if the path does
+/// Creates a client's file as shmipc-go and shmipc-rs do: without a lock, and only if the path does
 /// not exist.
 fn made(path: &Path, bytes: u64) -> File {
     let mut options = OpenOptions::new();
@@ -31,14 +32,15 @@ fn made(path: &Path, bytes: u64) -> File {
     file
 }
 
-/// Maps the memory of a client that has the files `queue` and `buffer`.
+/// Creates the files `queue` and `buffer` of a client, and maps them as its memory.
 fn memory(queue: &Path, buffer: &Path) -> Memory {
     let queue_bytes = Queue::size_bytes(QUEUE_ENTRIES).unwrap() as u64;
     let (buffer, queue) = (made(buffer, BUFFER_BYTES), made(queue, queue_bytes));
     Memory::client_of(buffer.into(), queue.into(), QUEUE_ENTRIES)
 }
 
-/// Connects a client that names these files, and waits until the server has answered a message.
+/// Connects a client that names these files in the handshake, and waits until the server has mapped
+/// them and answered.
 fn named(home: &Home, queue: &Path, buffer: &Path) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -115,8 +117,8 @@ fn a_name_that_means_another_file_now_is_left_alone() {
         fs::rename(&buffer, &kept).unwrap();
         replace(&buffer, &kept);
         drop(wire);
-        // The server removes the queue's file last. So it has decided about the buffer's file by
-        // the time the queue's file is gone.
+        // The server removes the queue's file last. So when that file is gone, the server has
+        // already decided not to remove the file at the buffer's path.
         until("the queue is gone", || is_gone(&queue));
         assert!(!is_gone(&buffer) && !is_gone(&kept));
     }
@@ -168,7 +170,8 @@ fn files_without_credentials_are_left_to_them() {
     assert!(!is_gone(&queue) && !is_gone(&buffer));
 }
 
-/// A client of this crate, which creates its files in the directory of `home`.
+/// The settings of a client of `partywall-shmipc`, which creates its files in the directory of
+/// `home`.
 fn own(home: &Home) -> Arc<Shmipc> {
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
@@ -191,7 +194,8 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
     session
 }
 
-/// Paths of the client's files that have `part` in their names.
+/// Paths of the files that the client with the settings of `own` has created, and whose names
+/// contain `part`.
 fn files(home: &Home, part: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.directory.path()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

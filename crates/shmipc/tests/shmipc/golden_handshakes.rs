@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshakes of this crate equal recordings of published implementations, byte by byte, in
-//! both roles and both versions. The comparison covers the messages, and the descriptors with the
-//! byte that carries them. It includes their order, and ends after the first wake-ups.
+//! Tests that the handshakes of `partywall-shmipc` equal recordings of shmipc-go and shmipc-rs,
+//! byte by byte. It is the client or the server, in versions 2 and 3 of the protocol. The
+//! comparison covers the messages, and the descriptors with the byte that carries them. It includes
+//! their order, and ends after the first wake-ups.
 //!
 //! ```text
 //!   our client  ◀── lines of the recorded server      our server  ◀── lines of the recorded client
 //!               ──▶ must equal the client's                       ──▶ must equal the server's
 //! ```
 //!
-//! The recordings are `spec/shmipc/*.txt`. The last two tests prove that each byte of the
-//! recordings matters.
+//! The recordings are `spec/shmipc/*.txt`. The last two tests change single bytes of the
+//! recordings, to prove that each byte matters.
 
 use crate::support_foe;
 use crate::support_golden;
@@ -30,7 +31,8 @@ use support_golden::{
     From, Line, Mask, Recording, Transcript, hear, is_silent, names, recordings, say, with_names,
 };
 
-/// The ends of the shared memory that the recorded side uses, for one message in each direction.
+/// The buffer region, and the ends of the two rings, that the test uses as the recorded side: it
+/// sends and receives one message.
 struct Ends {
     region: Arc<BufferRegion>,
     producer: Producer,
@@ -38,7 +40,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Opens the memory that the client under test created.
+    /// As the recorded server, maps the memory that the client under test created.
     fn opened(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let region = BufferRegion::map(map(buffer)).unwrap();
         let queue = Queue::map(map(queue), QueueLayout::NATIVE).unwrap();
@@ -46,8 +48,8 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Creates the memory of a recorded client, zeroed and with the default sizes of the other
-    /// implementations.
+    /// Creates the memory of a recorded client, zeroed and with the default sizes of shmipc-go and
+    /// shmipc-rs.
     fn made(buffer: BorrowedFd<'_>, queue: BorrowedFd<'_>) -> Self {
         let classes = [(8172, 50), (32_748, 30), (131_052, 20)];
         let classes = classes.map(|(size, percent)| Class { size, percent });
@@ -57,7 +59,8 @@ impl Ends {
         Self { region, producer, consumer }
     }
 
-    /// Adds a message to the ring. The caller sends the wake-up that announces the message.
+    /// Adds a message to the ring on which the recorded side sends. The caller sends the wake-up
+    /// that announces the message.
     fn put(&mut self, bytes: &[u8]) {
         let mut slice = self.region.reserve(bytes.len()).unwrap();
         slice.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
@@ -66,7 +69,8 @@ impl Ends {
         until("it sleeps", || self.producer.mark_working());
     }
 
-    /// Takes from the ring the message that a wake-up has announced.
+    /// Takes the message that a wake-up has announced from the ring on which the side under test
+    /// sends.
     fn take(&mut self) -> Vec<u8> {
         let Element { stream, offset, .. } = self.consumer.pop().unwrap().expect("a message");
         assert_eq!(stream, STREAM);
@@ -80,13 +84,13 @@ fn map(fd: BorrowedFd<'_>) -> SharedMap {
 }
 
 /// Connects the client under test to a server that sends the recorded messages. Returns the
-/// transcript, or why the client gave up.
+/// transcript of the handshake in the format of the recordings, or the client's error.
 fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 1).unwrap();
-    // The prefix of the client's names. The name of a memfd is only a text, but a file needs a
-    // directory.
+    // The names of the client's shared memory begin with `prefix`. The name of a memfd is only a
+    // text, so it can be the recorded one, but a file needs a directory.
     let (prefix, mapping) = match recording.is_memfd() {
         true => (recording.start.rsplit_once('_').unwrap().0.to_owned(), MemMapType::MemFd),
         false => (directory.path().join("shm").to_str().unwrap().into(), MemMapType::DevShmFile),
@@ -125,7 +129,7 @@ fn replay_to_our_client(recording: &Recording) -> Result<String, String> {
 }
 
 /// Acts as the server: sends the server's recorded lines, and records the messages of the client
-/// under test. Returns `None` if the client hangs up before the end.
+/// under test. Returns `None` if the client closes the connection before the end of the recording.
 fn serve_as_recorded(socket: &Socket, recording: &Recording, mask: &Mask) -> Option<String> {
     let mut transcript = Transcript::default();
     let mut ends = None;
@@ -166,7 +170,8 @@ fn open(path: &Path) -> File {
 }
 
 /// Connects a client that sends the recorded messages to the server under test. Returns the
-/// transcript, or `None` if the server hung up.
+/// transcript of the handshake in the format of the recordings, or `None` if the server closed the
+/// connection.
 fn replay_to_our_server(recording: &Recording) -> Option<String> {
     let home = Home::new();
     let wire = Wire::connect(&home.path());
@@ -253,8 +258,8 @@ fn our_server_says_what_theirs_say() {
     }
 }
 
-/// One bit of each byte that the client receives is changed, one byte at a time. Each time the
-/// client must refuse the handshake.
+/// Input: recordings in which one bit of a byte that the client receives is changed, for each such
+/// byte in turn. Expected: the client refuses the handshake.
 #[test]
 fn our_client_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
@@ -268,9 +273,9 @@ fn our_client_agrees_to_nothing_else() {
     }
 }
 
-/// One bit of each header byte that the server receives is changed, one byte at a time. Each time
-/// the server must hang up. The names are left as they are, because the server takes them as any
-/// text.
+/// Input: recordings in which one bit of a message header that the server receives is changed, for
+/// each byte of the headers in turn. Expected: the server closes the connection. The names in the
+/// messages are left as they are, because the server takes them as any text.
 #[test]
 fn our_server_agrees_to_nothing_else() {
     for (name, recording) in recordings() {
@@ -304,6 +309,6 @@ const QUESTION: &[u8] = b"?";
 const ANSWER: &[u8] = b"!";
 const BY_PATH: u8 = 0;
 const WAKE_UP: u8 = 1;
-/// Default capacity of a queue in the other implementations, in elements.
+/// Default capacity of a queue in shmipc-go and shmipc-rs, in elements.
 const QUEUE_ENTRIES: u32 = 8192;
 const BUFFER_BYTES: usize = 32 << 20;

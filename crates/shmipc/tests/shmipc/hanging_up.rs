@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages over the socket arrive although their sender ends the session at once. The sender
-//! lingers, up to `Config::linger`, until the peer has read the messages or, over TCP, has hung up
-//! as well.
+//! Tests that messages over the socket arrive although their sender ends the session at once. The
+//! sender keeps the connection open (it lingers), up to `Config::linger`, until the peer has read
+//! the messages or, over TCP, has closed the connection as well.
 //!
 //! ```text
 //!   sender    fallback data, close ───▶ lingers ────────────────────▶ hangs up
@@ -26,10 +26,11 @@ use support_foe::{Foe, Wire, small, soon};
 /// Length in bytes of a message that exceeds the region, so that it uses the socket, but that a TCP
 /// socket accepts without a reader.
 const MESSAGE_BYTES: usize = (1 << 20) + 4096;
-/// Number of bytes that the receiver leaves unread; a Unix socket accepts more.
+/// Number of bytes at the end of a message that the test leaves unread. The buffer of a Unix socket
+/// has room for more.
 const LAST_BYTES: usize = 16 << 10;
 
-/// How long a test waits to check that an event does not happen.
+/// Time for which a test waits to check that an event does not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 fn accepted(listener: &Listener) -> Socket {
@@ -41,8 +42,8 @@ fn accepted(listener: &Listener) -> Socket {
     socket.unwrap()
 }
 
-/// A client's session over TCP, and the accepted connection, which the test controls by hand. In
-/// version 2 the acceptor need not answer.
+/// A client's session over TCP, and the accepted connection, which the test controls by hand. The
+/// protocol has version 2 there, in which the acceptor need not answer in the handshake.
 fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) {
     let listener = Listener::listen_tcp("127.0.0.1:0".parse().unwrap(), 16).unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap().unwrap());
@@ -58,7 +59,8 @@ fn over_tcp(linger: Duration, directory: &tempfile::TempDir) -> (Session, Wire) 
     (session, wire)
 }
 
-/// Connects a client's session on a Unix socket to a hostile server; returns both.
+/// Connects a client's session on a Unix socket to a server that the test controls by hand (a
+/// `Foe`); returns both.
 fn over_unix(linger: Duration, directory: &tempfile::TempDir) -> (Session, Foe) {
     let path = directory.path().join("s.sock");
     let listener = Listener::listen_unix_path(&path, 0o600, 16).unwrap();
@@ -94,7 +96,7 @@ fn read_most(wire: &Wire) {
     is_message(wire, MESSAGE_BYTES - LAST_BYTES);
 }
 
-/// Reads the last bytes of the message, and the message that its stream was closed.
+/// Reads the last bytes of the message, and the frame that announces the end of its stream.
 fn read_the_last(wire: &Wire) {
     is_message(wire, LAST_BYTES);
     assert_eq!(wire.receive(12).unwrap().0[7], 2, "the end of the stream");
@@ -105,7 +107,7 @@ fn is_message(wire: &Wire, bytes: usize) {
     assert!(bytes.iter().all(|byte| *byte == 7));
 }
 
-/// Writes messages of the peer to the side that has closed its session.
+/// As the peer, writes messages to the side that has ended its session.
 fn write_on(wire: &Wire, version: u8) {
     for _ in 0..10 {
         assert!(wire.send(&encode::polling(version)), "the connection was reset");
@@ -123,7 +125,7 @@ fn over_tcp_nothing_that_is_under_way_is_destroyed() {
     has_not_finished(&session);
     read_the_last(&wire);
     assert!(wire.receive(1).is_none());
-    // The peer may write while it reads the message to the end, and its writes succeed.
+    // Expected: until the peer has read the message to the end, its own writes succeed.
     write_on(&wire, 2);
     has_not_finished(&session);
     write_on(&wire, 2);
@@ -141,7 +143,7 @@ fn on_a_unix_socket_it_is_waited_for_until_it_is_read() {
     has_not_finished(&session);
     read_the_last(&foe.wire);
     // On a Unix socket the session finishes once the peer has read everything, although the peer
-    // does not hang up.
+    // does not close the connection.
     session.finished(Some(soon())).unwrap();
     foe.wire.hears_the_end();
 }
@@ -215,9 +217,9 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
         assert!(sent.is_err() && !timed_out, "{sent:?}");
     };
     std::thread::scope(|scope| {
-        // The peer shuts down its write direction while the first stream's sender sleeps. The
-        // second stream's sender sends after that. Each send must fail because of the shutdown,
-        // before its deadline.
+        // The peer shuts down its write direction while a sender on the first stream waits for
+        // room. A sender on the second stream begins after that. Each send must fail because of the
+        // shutdown, before its deadline.
         let later = soon() + A_WHILE;
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);
@@ -231,5 +233,6 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
     drop((foe, taken));
 }
 
-/// The server's limit of unread fallback data in bytes, above which it does not read the socket.
+/// The server's limit, in bytes, of messages from the socket that its application has not read.
+/// Above it, the server does not read the socket.
 const UNREAD_BYTES: u64 = 1 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer writes any words into shared memory, or truncates it: this process does not panic or loop
-//! for ever, and no byte gets two owners.
+//! Tests with a peer that writes any words into shared memory, or truncates it. This process does
+//! not panic or loop for ever, and it never uses one byte for two messages at the same time.
 
 use crate::support_hostile;
 
@@ -32,8 +32,9 @@ proptest! {
         support_hostile::image(&input);
     }
 
-    /// Input: a region of which each list header is plausible by itself, while the lists together
-    /// may not be. Rule: this side refuses the region, or uses it without harm.
+    /// Input: a region of which each list header keeps the rules by itself, while the lists may
+    /// overlap or exceed the region. Expected: this side refuses the region, or uses it without
+    /// harm.
     #[test]
     fn lists_that_the_peer_made_up(
         lists in 0_u16..5,
@@ -102,8 +103,8 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     let classes = [Class { size: 60, percent: 50 }, Class { size: 252, percent: 50 }];
     let region = BufferRegion::create(ours, &classes).unwrap();
     let held = region.reserve(60).unwrap();
-    // The peer makes an allocated slice the head of the list. A delayed thread of a peer has the
-    // same effect when it installs a stale head (the ABA problem).
+    // The peer makes an allocated slice the head of a list of free slices. A delayed thread of a
+    // peer has the same effect when it installs a stale head (the ABA problem).
     let list = region.geometry().lists()[0];
     theirs.store(list.header as usize + 8, 0);
     theirs.store_byte(list.area() as usize + 16, 1);
@@ -118,7 +119,7 @@ fn a_list_that_is_seen_to_be_wrong_is_not_taken_from_again() {
     drop((held, other));
 }
 
-/// The peer writes random words into the region from a thread of its own, while this side uses the
+/// Input: a thread, as the peer, writes random words into the region while this side uses the
 /// region.
 #[test]
 fn a_region_is_used_while_the_peer_scribbles() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hot restart: an old server hands its clients over to a new one at the same address, and no call
-//! fails.
+//! Tests of hot restart, in which an old server hands its clients over to a new server at the same
+//! address: no call fails.
 
 #![cfg(feature = "tokio")]
 
@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support_async::{until, within};
 
-/// A server that answers each message with its own name.
+/// A server of the hot restart tests: it answers each message with its own name, so that a test
+/// sees which server was called.
 struct Server {
     shmipc: Shmipc,
     sessions: Arc<Mutex<Vec<Session>>>,
@@ -117,8 +118,8 @@ async fn manager(place: &Place, sessions: usize) -> SessionManager {
     within("connecting", made).await.unwrap()
 }
 
-/// Starts tasks that call the servers without pause until stopped, each call on a stream of the
-/// manager. Each task returns its number of calls.
+/// Starts tasks that make calls without pause until `stop` is set, each call on a stream of the
+/// session manager. Each task returns its number of calls.
 fn load(manager: &SessionManager, tasks: usize, stop: &Arc<AtomicBool>) -> Vec<Calling> {
     let calling = |_| {
         let (manager, stop) = (manager.clone(), Arc::clone(stop));
@@ -148,8 +149,8 @@ async fn under_load_no_call_fails_restart_after_restart() {
     restart_under_load(server, &manager, next).await;
 }
 
-/// Over TCP a new server cannot listen on the port before the old one stops to listen; the old
-/// server's sessions continue meanwhile.
+/// Input: a hot restart over TCP. A new server can listen on the port only after the old one has
+/// stopped to listen. Expected: the old server's sessions continue meanwhile, and no call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
     let (shmipc, listener) = Server::bind("tcp:127.0.0.1:0").unwrap();
@@ -290,7 +291,8 @@ async fn a_server_that_keeps_the_address_is_not_followed_for_ever() {
         calls += 1;
     }
     assert!(calls > 0);
-    // The hot restart is over by now, so the pool opens no more sessions to the old server.
+    // The hot restart is over by now, so the session manager opens no more sessions to the old
+    // server.
     let sessions = old.sessions();
     assert!(sessions < 60, "{sessions} sessions");
     let started = Instant::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of metrics: exact figures after a known exchange, and a monitor that gets reports of idle
-//! sessions, too.
+//! Tests of the metrics of sessions: exact figures after a known exchange of messages, and a
+//! monitor (the application's callback) that gets reports even of idle sessions.
 
 #![cfg(feature = "tokio")]
 
@@ -62,7 +62,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     stream.send(&[7; 1000]).await.unwrap();
     let mut there = accepted.accept().await.unwrap().unwrap();
     let question = there.recv().await.unwrap().unwrap();
-    // While the application holds the message, one slice of the smallest class is allocated.
+    // While the application holds the message, one slice of the smallest size is allocated.
     let held = shmipc.metrics()[0].share_memory;
     assert_eq!(held.capacity_of_share_memory_in_bytes, 32 << 20);
     assert_eq!(held.all_in_used_share_memory_in_bytes, 8172);
@@ -70,8 +70,8 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     there.send(&[8; 300]).await.unwrap();
     assert_eq!(stream.recv().await.unwrap().unwrap().len(), 300);
 
-    // The consumer stores the head only when the ring is empty, and may read a wake-up after the
-    // message that it announced. So the test waits until the figures are final.
+    // The receiving side stores the head of the ring only when the ring is empty, and may read a
+    // wake-up after the message that it announced. So the test waits until the figures are final.
     until("empty queues, and a wake-up read", || {
         is_settled(&manager.stats().total.performance, &shmipc.metrics()[0].performance)
     })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages that arrive late, or in another order than they were sent, do not reopen a closed
-//! stream, lose a slice, or let an end overtake data.
+//! Tests with messages that arrive late, or in another order than they were sent. They must not
+//! reopen a closed stream, lose a slice, or let the end of a stream overtake its data.
 
 use crate::support_foe;
 
@@ -89,8 +89,8 @@ fn an_end_in_the_ring_waits_for_the_data_on_the_socket() {
 fn an_end_on_the_socket_waits_for_the_data_in_the_ring() {
     for _ in 0..50 {
         let (mut foe, session) = pair();
-        // The client adds elements without a wake-up, like a peer of which another thread is about
-        // to send the wake-up.
+        // The client adds elements without a wake-up, as if another thread of the client had to
+        // send it and were delayed.
         for index in 0..60_u32 {
             let offset = foe.memory.message(&index.to_le_bytes());
             foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -120,7 +120,7 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
         let talking = scope.spawn(move || {
             let (mut round, mut has_closed) = (0_u32, false);
             while !over.load(Ordering::Relaxed) {
-                // The client keeps the ring full all the time, on stream 4.
+                // Input: a client that keeps the ring full all the time with messages on stream 4.
                 if let Some(slice) = foe.memory.region.reserve(8) {
                     let offset = foe.memory.region.send_one(slice).unwrap();
                     while !foe.put(4, offset, 0) {
@@ -160,8 +160,8 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // The ring's flag is set before the client adds the element, as if another thread of the client
-    // had set it. That thread sends the wake-up a little later.
+    // The ring's flag "no wake-up is needed" is set before the client adds the element, as if
+    // another thread of the client had set it. That thread would send the wake-up a little later.
     foe.memory.producer.mark_working();
     let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -178,7 +178,7 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
         let offset = foe.memory.message(&index.to_le_bytes());
         foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     }
-    // The client hangs up without a message that says so.
+    // The client shuts the connection down without a frame that announces it.
     foe.wire.socket.shutdown_both().unwrap();
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     for index in 0..20_u32 {
@@ -189,9 +189,9 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
     drop(foe);
 }
 
-/// State: more bytes are unread than the limit allows, so the server does not read the socket. The
-/// ring is full, too. Rule: a sender of the server that waits for room still learns that the client
-/// has hung up.
+/// Input: more bytes are unread than the limit allows, so the server does not read the socket, and
+/// the ring is full, too. Then the client closes the connection. Expected: a sender of the server
+/// that waits for room gets the end of the session.
 #[test]
 fn blocked_sender_learns_of_the_end_while_nothing_is_read() {
     let directory = tempfile::tempdir().unwrap();
@@ -254,9 +254,10 @@ fn over_tcp(directory: &std::path::Path) -> (Session, Foe) {
     (session, Foe { wire, memory })
 }
 
-/// Rule: the receiver reports a close from the ring only after the stream's last message on the
-/// socket. On a Unix socket everything written has arrived. But a sender may write a message in two
-/// parts, and add the close of the stream to the ring between the two writes.
+/// Tests that the receiver reports the close of a stream, which comes through the ring, only after
+/// the stream's last message on the socket. On a Unix socket everything written has arrived. But a
+/// sender may write a message in two parts, and add the close of the stream to the ring between the
+/// two writes.
 #[test]
 fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     for cut in [3, 10, 500] {
@@ -275,8 +276,8 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
         for stream in [3, 2] {
             foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
         }
-        // The next byte wakes the receiver, because a wake-up message cannot be sent within another
-        // message.
+        // The ring's flag is set, so that no wake-up is sent: it cannot be sent within the message.
+        // The message's next byte wakes the receiver instead.
         let _ = foe.memory.producer.mark_working();
         let (next, rest) = rest.split_at(1);
         assert!(foe.wire.send(next));
@@ -290,9 +291,9 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     }
 }
 
-/// Rule: the server processes all frames of one read before it reports a close. Input: a wake-up
-/// and data arrive in one read of the socket. A close in the ring is the only reason why the server
-/// reads the socket.
+/// Input: a wake-up and data arrive in one read of the socket, and the stream's close is in the
+/// ring. The close is the only reason why the server reads the socket. Expected: the server
+/// processes all frames of that read before it reports the close.
 #[test]
 fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();
@@ -356,9 +357,9 @@ fn an_end_in_the_ring_is_not_believed_where_the_connection_was_cut_within_a_mess
     }
 }
 
-/// Rule: the receiver reports a close from the ring only after the rest of the stream's message has
-/// arrived. Over TCP the sender's buffers may still hold that rest when the close is already in the
-/// ring.
+/// Tests that the receiver reports a close from the ring only after the rest of the stream's
+/// message has arrived. Over TCP the sender's buffers may still hold that rest when the close is
+/// already in the ring.
 #[test]
 fn over_tcp_an_end_in_the_ring_waits_for_the_rest_of_a_message() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of the errors after wrong use: only one side uses the protocol, a message is too long, or
-//! the wrong side opens a stream. Each error names once the setting or the side that corrects the
-//! mistake.
+//! the wrong side opens a stream. Each error names the setting to change, or the side that made the
+//! mistake, and names it only once.
 
 use partywall::blocking::{Listener, Session, connect_with, connect_with_protocol};
 use partywall::{BackPressure, Config, ConnectError, OpenError, SessionError};
@@ -31,7 +31,7 @@ fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     })
 }
 
-/// Asserts that no error in the chain of sources repeats the text of another.
+/// Asserts that in the chain of `error` and its sources no text repeats another.
 fn says_once(error: &dyn Error) {
     let whole = error.to_string();
     let mut source = error.source();
@@ -79,8 +79,8 @@ fn client_without_protocol_names_what_to_configure() {
     let path = directory.path().join("s.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let error = std::thread::scope(|scope| {
-        // A stand-in for a shmipc server hangs up after eight bytes, as such a server does for an
-        // unknown message.
+        // The test acts as a shmipc server, and closes the connection after eight bytes, as such a
+        // server does for an unknown message.
         scope.spawn(|| listener.accept().unwrap().0.read_exact(&mut [0; 8]).unwrap());
         connect_with(&*format!("unix:{}", path.display()), &Config::default()).unwrap_err()
     });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! New regions and queues have the same bytes as those that other implementations create.
+//! Tests that new regions and queues have the same bytes as those that shmipc-go and shmipc-rs
+//! create.
 
 use partywall_shmipc::regions::{
     Backing, BufferRegion, CLASSES_DEFAULT, Class, Element, Geometry, ListGeometry, PlanError,
@@ -139,8 +140,8 @@ fn impossible_layout_is_refused_with_advice() {
     let few = PlanError::TooFew { size: 1 << 20, percent: 100, slices: 0 };
     assert_eq!(plan(1 << 20, &[class(1 << 20, 100)]), Err(few));
     assert_eq!(plan(5 << 30, &[class(64, 100)]), Err(PlanError::RegionSize { bytes: 5 << 30 }));
-    // Sizes of classes that would misalign later headers are rounded up. The order of the classes
-    // does not matter.
+    // Sizes of slices that would misalign later headers are rounded up. The order in which the
+    // settings list the sizes does not matter.
     let lists = plan(1 << 20, &[class(1000, 50), class(61, 50)]).unwrap();
     assert_eq!(lists.lists()[0].capacity, 64);
     assert_eq!(lists.lists()[1].capacity, 1000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the session manager: turns of sessions, reuse of streams, and replacement of broken
-//! sessions.
+//! Tests of the session manager, which keeps several sessions with one server. It takes streams of
+//! the sessions in turn, reuses streams that were put back, and replaces broken sessions.
 
 #![cfg(feature = "tokio")]
 
@@ -120,8 +120,8 @@ async fn a_stream_that_is_put_back_is_the_next_one_and_one_stream_to_the_server(
         assert!(stream.put_back());
     }
     assert_eq!((server.sessions(), server.streams()), (1, 1));
-    // Two streams in use at the same time are different, and the stream that was put back first is
-    // reused first.
+    // Expected: two streams that are taken at the same time are different. Of the streams that were
+    // put back, the first is reused first.
     let (mut first, mut second) = (get(&manager).await, get(&manager).await);
     call(&mut first, b"a").await;
     call(&mut second, b"b").await;
@@ -145,8 +145,8 @@ async fn sessions_take_turns_of_thirty_two() {
         call(&mut stream, b"here").await;
         streams.push(stream);
     }
-    // As in shmipc-go, the first turn begins with request 1, not 0, so one session serves one
-    // stream less.
+    // As in shmipc-go, the manager counts requests for streams from 1, not 0, so the first session
+    // in turn serves one stream less.
     let mut counts = server.streams_of_sessions();
     counts.sort_unstable();
     assert_eq!(counts, [31, 32, 32, 32]);
@@ -177,7 +177,7 @@ async fn dirty_streams_are_closed_and_not_kept() {
     unread.send(b"2").await.unwrap();
     within("an answer", unread.recv()).await.unwrap().unwrap();
     // Once the second answer has arrived at the client, the stream has an unread message. So the
-    // pool must not keep the stream.
+    // manager must not keep the stream for reuse.
     until("the second answer", || manager.stats().total.performance.in_flow_bytes == 2).await;
     assert!(!unread.put_back());
 
@@ -207,8 +207,8 @@ async fn dirty_streams_are_closed_and_not_kept() {
 async fn peer_event_on_idle_stream_is_seen_before_reuse() {
     let server = Server::start();
     let manager = manager(&server, Config::default()).await;
-    // After the stream was put back, the server sends a late answer on it (`late`) or closes it
-    // (`x`).
+    // Input: after the stream was put back, the server sends a late answer on it (request `late`)
+    // or closes it (request `x`).
     for text in [&b"late"[..], b"x"] {
         let mut other = get(&manager).await;
         let mut stream = get(&manager).await;
@@ -303,8 +303,8 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_no_session_is_left_asking_for_a_stream_connects_at_once() {
     let mut server = Server::start();
-    // The default rebuild interval is a minute, so only a request for a stream can connect again in
-    // time.
+    // The default rebuild interval is a minute, so only a request for a stream can make the manager
+    // replace the broken session in time.
     let manager = manager(&server, Config::default().session_num(2)).await;
     let mut lost = get(&manager).await;
     call(&mut lost, b"here").await;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with this crate on both sides of the protocol: every message size, every kind of memory,
-//! the blocking and the async interface, and exhausted memory.
+//! Tests of sessions with `partywall-shmipc` as client and as server: every message size, every
+//! kind of memory, the blocking and the async interface, and exhausted memory.
 
 use partywall::tokio::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, Trust, TrustPolicy};
@@ -155,8 +155,8 @@ async fn messages_without_memory_use_the_socket_in_order() {
             for index in 0..200usize {
                 stream.send(&payload(20_000 + index, index)).await.unwrap();
             }
-            // Messages that are copied on arrival free their memory almost at once. If messages are
-            // not copied, some must use the socket.
+            // If the receiver copies messages on arrival, their shared memory is free almost at
+            // once. Otherwise memory runs out, so some messages must use the socket.
             assert!(is_copied || client.stats().overflows > 0, "{:?}", client.stats());
             drop(stream);
             within("draining", client.drained()).await.unwrap();

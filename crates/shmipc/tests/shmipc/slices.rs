@@ -18,9 +18,9 @@ const CLASSES: [Class; 3] = [
     Class { size: 252, percent: 40 },
 ];
 
-/// Size in bytes of a region with so many slices that one case cannot occur. A slice would return
-/// to the head of its list while a thread is delayed between two instructions. The protocol does
-/// not survive that case.
+/// Size in bytes of a region with so many slices that the ABA problem does not occur: a slice that
+/// leaves the head of its list and returns there while a thread is delayed between two
+/// instructions. The protocol does not survive that case.
 const LARGE: usize = 1 << 17;
 
 /// Maps one region twice: as its creator sees it, and as the peer sees it.
@@ -65,7 +65,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Slices that one side holds, messages that it has received, and messages in flight from it.
+/// The model of one side in a random test: slices that it has reserved, messages that it has
+/// received, and messages in flight from it.
 #[derive(Default)]
 struct Holding {
     slices: VecDeque<Vec<Slice>>,
@@ -153,7 +154,8 @@ proptest! {
         assert_all_free(&regions);
     }
 
-    /// Rule: a ring behaves as a plain queue does, at whatever 64-bit number its counters start.
+    /// Tests that a ring behaves as a `VecDeque` does, at whatever 64-bit number its counters
+    /// start.
     #[test]
     fn elements_come_in_order(
         is_legacy: bool,
@@ -192,7 +194,7 @@ proptest! {
             }
             prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
-            // Other implementations read all 64 bits of a counter, and calculate slots from them.
+            // shmipc-go and shmipc-rs read all 64 bits of a counter, and calculate slots from them.
             // So all bits must be right.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
             prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
@@ -200,8 +202,8 @@ proptest! {
     }
 }
 
-/// One of two threads that exchange messages: sends messages and receives those of the other
-/// thread.
+/// Runs in each of two threads that exchange messages: sends `messages` messages, and receives
+/// those of the other thread.
 fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, seed: u32) {
     let mut deadline = within(STALL_MAX);
     let (mut sender, mut receiver) = queue.split(side).unwrap();
@@ -233,8 +235,8 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
             received += 1;
             kept.push_back(chain);
         }
-        // A received message is freed later, but at the latest when this side has messages to send
-        // and needs slices.
+        // Up to three received messages are kept, so that their slices stay in use. One is freed
+        // when there are more, or when this side has messages to send and needs slices.
         if kept.len() > 3 || (sent < messages && sender.room().unwrap() > 0) {
             kept.pop_front();
         }
@@ -249,7 +251,8 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
     }
 }
 
-/// The longest time in which a side neither sends nor receives a message.
+/// The longest time in which a thread may neither send nor receive a message; after that the test
+/// fails.
 const STALL_MAX: Duration = Duration::from_secs(60);
 
 #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits in tests of futures: for a future or a condition, with a deadline, and a name for the
-//! failure.
+//! Helpers for tests of futures: they wait for a future or a condition, and panic with a given text
+//! after a time-out.
 //!
-//! This file asserts nothing else: the tests do.
+//! This file asserts nothing else.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::time::Duration;

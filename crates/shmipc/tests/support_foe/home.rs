@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A listener under test, which echoes each stream, and reports the end of each session.
+//! `Home`: a listener under test, which echoes each stream, and tells the test why each session
+//! ended.
 
 use super::{TIMEOUT, soon};
 use partywall::blocking::{Listener, Session};
@@ -25,7 +26,7 @@ impl Home {
         Self::with(partywall_shmipc::Config::default(), Config::default())
     }
 
-    /// Starts a listener with these settings; clients may have their files in its directory.
+    /// Starts a listener with these settings; it accepts files of clients in its directory.
     pub fn with(protocol: partywall_shmipc::Config, config: Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
@@ -71,7 +72,7 @@ impl Home {
         self.refused.recv_timeout(TIMEOUT).expect("it was not refused")
     }
 
-    /// Waits until one more connection was refused, or one more session has ended.
+    /// Waits until the listener has refused one more connection, or one more session has ended.
     pub fn is_rid_of_one(&self) {
         super::until("a session ends", || {
             self.ended.try_recv().is_ok() || self.refused.try_recv().is_ok()

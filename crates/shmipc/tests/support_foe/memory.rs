@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// The queue and buffer regions, and the ends of the ring that the hostile peer uses.
+/// The queue and buffer region of a hostile peer, and the ends of the two rings that it uses.
 #[derive(Debug)]
 pub struct Memory {
     pub queue_map: SharedMap,
@@ -37,7 +37,8 @@ impl Memory {
         memory
     }
 
-    /// Creates the memory of a hostile client in zeroed memory with the given descriptors.
+    /// Creates the memory of a hostile client in the files of these descriptors, whose bytes are
+    /// all 0.
     pub fn client_of(buffer: OwnedFd, queue: OwnedFd, queue_entries: u32) -> Self {
         let classes = [Class { size: 4096, percent: 50 }, Class { size: 65_536, percent: 50 }];
         let region = BufferRegion::create(map(&buffer), &classes).unwrap();
@@ -101,8 +102,8 @@ impl Memory {
 fn map(fd: &OwnedFd) -> SharedMap {
     let size = SharedFileStat::of(fd.as_fd()).unwrap().size;
     let map = SharedMap::map(fd.as_fd(), usize::try_from(size).unwrap()).unwrap();
-    // The hostile peer runs in the test's process, which must survive the peer's own truncation of
-    // the memory.
+    // The hostile peer runs in the test's process, which must survive its own access to memory that
+    // the peer has truncated.
     map.guard().unwrap();
     map
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hostile peer, which breaks every rule, and a listener for its sessions. The peer creates or
-//! maps the shared memory, performs the handshake by hand, and then writes any word anywhere.
+//! `Foe`, a hostile peer with which tests break the rules of shmipc, and `Home`, a listener for its
+//! sessions. The peer creates or maps the shared memory, performs the handshake by hand, and then
+//! writes any word anywhere.
 //!
 //! ```text
 //!   Foe::client ── our listener: Home          Foe::server ── our connect
 //!      └ queue, buffer: every word             └ the same memory, mapped once more
 //! ```
 //!
-//! This file asserts nothing else: the tests do.
+//! Apart from time-outs, this file asserts nothing: the tests do.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 mod home;
@@ -53,7 +54,7 @@ impl Wire {
         Self { socket: connect_unix_path(path, Some(soon())).unwrap() }
     }
 
-    /// Sends bytes to the other end; returns `false` if that end has hung up.
+    /// Sends bytes to the side under test; returns `false` if that side has closed the connection.
     pub fn send(&self, bytes: &[u8]) -> bool {
         self.send_with(bytes, &[])
     }
@@ -71,7 +72,7 @@ impl Wire {
     }
 
     /// Receives exactly `count` bytes, and the descriptors that came with them. Returns `None` if
-    /// the other end has hung up.
+    /// the side under test has closed the connection.
     pub fn receive(&self, count: usize) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let (mut bytes, mut descriptors) = (vec![0; count], Vec::new());
         let mut read = 0;
@@ -86,7 +87,8 @@ impl Wire {
         Some((bytes, descriptors))
     }
 
-    /// Waits until the other end hangs up, and ignores what that end sends before.
+    /// Waits until the side under test closes the connection, and ignores the bytes that it sends
+    /// before.
     pub fn hears_the_end(&self) {
         let deadline = soon();
         while self.receive(1).is_some() {
@@ -135,8 +137,8 @@ impl Foe {
         Self { wire, memory }
     }
 
-    /// Adds an element to the ring, and notifies the other end. Returns `false` if the ring is
-    /// full.
+    /// Adds an element to the ring, and notifies the side under test. Returns `false` if the ring
+    /// is full.
     pub fn put(&mut self, stream: u32, offset: u32, status: u32) -> bool {
         match self.memory.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -155,8 +157,8 @@ impl Foe {
         assert!(self.put(stream, offset, 0));
     }
 
-    /// Receives the next message from the other end, with the id of its stream; `None` means the
-    /// end of that stream.
+    /// Receives the next message from the side under test, with the id of its stream; `None` means
+    /// the end of that stream.
     pub fn hear(&mut self) -> (u32, Option<Vec<u8>>) {
         let deadline = soon();
         loop {
@@ -181,8 +183,8 @@ pub fn footprint() -> (usize, usize, u64) {
     )
 }
 
-/// Asserts that the process has no more descriptors, mappings and memory than at `before`, apart
-/// from the allocator's slack.
+/// Asserts that the process has no more descriptors, mappings and memory than at `before`, except
+/// for a few that the allocator may add.
 pub fn assert_footprint(before: (usize, usize, u64)) {
     until("descriptors back to the baseline", || footprint().0 <= before.0);
     until("mappings back to the baseline", || footprint().1 <= before.1 + MAPPINGS_SLACK);
@@ -192,6 +194,6 @@ pub fn assert_footprint(before: (usize, usize, u64)) {
 
 /// Number of mappings that may remain, because the allocator creates mappings, too.
 const MAPPINGS_SLACK: usize = 24;
-/// Upper bound of the resident bytes that a series of sessions may leave behind, for example in the
+/// Upper bound of the growth of resident bytes by a series of sessions, for example in the
 /// allocator.
 const GROWTH_MAX: u64 = 24 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorded handshake of two published implementations: read from `spec/shmipc`, and written
-//! again while it is replayed.
+//! A recorded handshake of published implementations, shmipc-go or shmipc-rs. It is read from
+//! `spec/shmipc`, and written again while a test replays it.
 //!
 //! ```text
 //!   spec/shmipc/v3-memfd-….txt ── Recording ── lines of the peer ──▶ sent to our side
@@ -8,9 +8,9 @@
 //!                                     └───────────── the same text? ──────────┘
 //! ```
 //!
-//! Three parts of the messages of this crate are masked, and nothing else
-//! (`spec/shmipc/README.md`): the start of names, up to the process id; the lengths that depend on
-//! it; and the seals of memfds.
+//! Before the comparison, three parts of the messages of `partywall-shmipc` are replaced by the
+//! recorded values (`spec/shmipc/README.md`). These are the start of names, up to the process id;
+//! the lengths that depend on it; and the seals of memfds.
 
 use partywall_sys::{SharedFileStat, Socket};
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ pub enum From {
 pub struct Line {
     pub from: From,
     pub bytes: Vec<u8>,
-    /// Size and name of each descriptor that came with the byte of this line.
+    /// Size and name of the file of each descriptor that came with the byte of this line.
     pub descriptors: Vec<(usize, String)>,
 }
 
@@ -41,7 +41,7 @@ impl Line {
     }
 }
 
-/// Content of one file of `spec/shmipc`.
+/// The recording of one handshake: the content of one file of `spec/shmipc`.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The start of the recorded client's names, up to and including its process id.
@@ -88,7 +88,7 @@ fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// The transcript of a replay, in the format of recordings.
+/// The handshake that a test replays, written in the format of the recordings in `spec/shmipc`.
 #[derive(Debug, Default)]
 pub struct Transcript(pub String);
 
@@ -112,12 +112,12 @@ impl Transcript {
     }
 }
 
-/// Maps the names of the client under test to those of the recording.
+/// Replaces names of shared memory of the client under test by those of the recording.
 #[derive(Debug)]
 pub struct Mask {
-    /// Start of the names of the client under test, up to the random token.
+    /// Start of the names of shared memory of the client under test, up to the random token.
     pub prefix: String,
-    /// Start of the recorded names, including the process id.
+    /// Start of the recorded names, including the recorded client's process id.
     pub start: String,
 }
 
@@ -179,8 +179,8 @@ pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Receives the next message of the other end, or its byte with descriptors. Returns `None` if the
-/// other end has hung up.
+/// Receives the next message of the side under test, or its byte with descriptors. Returns `None`
+/// if that side has closed the connection.
 pub fn hear(socket: &Socket) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = Vec::new();
     let descriptors = hear_up_to(socket, &mut bytes, 1)?;
@@ -214,14 +214,14 @@ fn hear_up_to(socket: &Socket, bytes: &mut Vec<u8>, count: usize) -> Option<Vec<
     Some(descriptors)
 }
 
-/// Whether the other end is still connected, and has sent no more bytes.
+/// Whether the side under test is still connected, and has sent no more bytes.
 pub fn is_silent(socket: &Socket) -> bool {
     let received = socket.receive(&mut [0], true);
     received.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Sends bytes and descriptors to the other end. An error is ignored, because that end may have
-/// hung up.
+/// Sends bytes and descriptors to the side under test. An error is ignored, because that side may
+/// have closed the connection.
 pub fn say(socket: &Socket, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     if let Ok(count) = socket.send(&[IoSlice::new(bytes)], descriptors, false, false) {
         assert_eq!(count, bytes.len(), "all of a message fits");

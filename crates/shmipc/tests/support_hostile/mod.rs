@@ -7,7 +7,8 @@
 //!                                                 side allocates, sends, receives or frees
 //! ```
 //!
-//! For any input this side never panics, never loops for ever, and never owns the same byte twice.
+//! For any input this side never panics, never loops for ever, and never uses one byte for two
+//! slices at the same time.
 
 // Not every test that includes this file uses both the region and the queue.
 #![allow(dead_code)]
@@ -53,7 +54,7 @@ fn steps(input: &[u8]) -> impl Iterator<Item = Step> + '_ {
 }
 
 /// Performs the steps of `input` on a region: this side uses the region, or the peer writes a word
-/// into it. Checks after each step that no byte has two owners.
+/// into it. Checks after each step that no byte belongs to two slices of this side.
 pub fn region(input: &[u8]) {
     let (ours, theirs) = mappings(REGION_BYTES);
     let mut game = RegionGame {
@@ -69,7 +70,8 @@ pub fn region(input: &[u8]) {
     }
 }
 
-/// Maps a region whose bytes are `input`, as a peer could have written them.
+/// Maps and uses a region, and then queues, whose bytes are `input`, as a peer could have written
+/// them. No call may panic.
 pub fn image(input: &[u8]) {
     let size = input.len().max(1);
     let (ours, theirs) = mappings(size);
@@ -177,8 +179,8 @@ impl RegionGame {
         }
     }
 
-    /// A number that is plausible in a header: an offset in a list or in the region, a small
-    /// number, or a capacity.
+    /// Returns a number that the header of a list or slice could contain: an offset in a list or in
+    /// the region, a small number, or a capacity.
     fn plausible(&self, step: &Step) -> u32 {
         let list = self.list(step);
         let index = step.long % list.slices;
@@ -190,7 +192,7 @@ impl RegionGame {
         }
     }
 
-    /// Asserts that no byte belongs to two slices of this side.
+    /// Asserts that no byte belongs to two of the slices and messages that this side holds.
     fn check(&self) {
         let mut ranges = Vec::new();
         for slice in &self.slices {
@@ -225,7 +227,8 @@ pub fn queue(input: &[u8]) {
     for step in steps(input) {
         match step.what % 6 {
             0 => theirs.store(usize::from(step.short) * 4 % size, step.long),
-            // The peer writes a number near the valid values to a word of a ring's header.
+            // The peer writes a small number, near the valid values, to a word of the header of one
+            // of the queue's two rings.
             1 => theirs.store(usize::from(step.short) % 6 * 4, step.long % 40),
             2 => theirs.store(size / 2 + usize::from(step.short) % 6 * 4, step.long % 40),
             3 => {
@@ -241,7 +244,8 @@ pub fn queue(input: &[u8]) {
                     assert!(receiver.pop().is_ok());
                 } else {
                     // This side's consumer takes the elements that it knew before the peer's
-                    // counter became impossible. After that the counter may be valid again.
+                    // counter got an impossible value. After that its own counter has changed, so
+                    // the peer's counter may be possible again.
                     let mut taken = 0;
                     while let Ok(Some(_)) = receiver.pop() {
                         taken += 1;

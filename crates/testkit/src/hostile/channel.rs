@@ -56,7 +56,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A wire over a socket that is connected already.
+    /// Makes a `Wire`, which sends and receives handshake frames, over a socket that is connected
+    /// already.
     pub fn new(socket: Socket) -> Self {
         Self { socket, early: RefCell::default() }
     }
@@ -111,21 +112,22 @@ impl Wire {
     }
 }
 
-/// A hostile peer of a channel, after its handshake. The honest end of the channel is its victim.
+/// A hostile peer of a channel, after its handshake. The attacked end of the channel is a real
+/// `Channel`.
 pub struct Foe {
     /// The connection of the handshake, which stays as the control socket.
     pub wire: Wire,
-    /// The foe's own region, which the foe writes and the victim maps.
+    /// The hostile peer's own region, which it writes and the attacked end maps.
     pub region: OwnMap,
-    /// The geometry of the foe's region: the places of its ring and its slab.
+    /// The geometry of the hostile peer's region: the places of its ring and its slab.
     pub geometry: Geometry,
-    /// The victim's doorbells, for records and for space, if the victim sent them.
+    /// The attacked end's doorbells, for records and for space, if it sent them.
     pub doorbells: Vec<Doorbell>,
-    /// The foe's own doorbells, which it sent to the victim.
+    /// The hostile peer's own doorbells, which it sent to the attacked end.
     pub own_doorbells: [Doorbell; 2],
-    /// The victim's region, mapped by the foe.
+    /// The attacked end's region, mapped by the hostile peer.
     pub theirs: Option<PeerMem>,
-    /// The ring position of the foe's next record.
+    /// The ring position of the hostile peer's next record.
     pub position: u64,
     next_segment: u32,
 }
@@ -139,19 +141,19 @@ impl Readable for Pages {
     }
 }
 
-/// Lets the listener advance the handshake as far as possible without blocking.
+/// Lets the listener handle all handshake frames that have arrived, without blocking.
 pub fn drive(listener: &mut Listener) {
     assert!(listener.try_accept().is_err(), "not yet");
 }
 
 impl Foe {
-    /// Connects to `listener` with a handshake that keeps the rules. Returns the foe, and the
-    /// victim's channel.
+    /// Connects to `listener` with a handshake that keeps the rules. Returns the hostile peer, and
+    /// the attacked end's channel.
     pub fn meet(listener: &mut Listener, path: &Path, hello: &Hello) -> (Self, Channel) {
         Self::meet_with(listener, path, hello, small_geometry())
     }
 
-    /// Connects like [`meet`](Self::meet), with a foe's region of the given geometry.
+    /// Connects like [`meet`](Self::meet), with a hostile peer's region of the given geometry.
     pub fn meet_with(
         listener: &mut Listener,
         path: &Path,
@@ -161,8 +163,8 @@ impl Foe {
         Self::meet_as(listener, path, hello, geometry, None)
     }
 
-    /// Connects like [`meet_with`](Self::meet_with). The foe sends `ready` in place of the READY
-    /// that fits its handshake.
+    /// Connects like [`meet_with`](Self::meet_with). The hostile peer sends `ready` in place of the
+    /// READY that fits its handshake.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
@@ -217,25 +219,25 @@ impl Foe {
         )
     }
 
-    /// The id of the first block that the victim sent.
+    /// The id of the first block that the attacked end sent.
     pub fn first_block(&self) -> u64 {
         let theirs = self.theirs.as_ref().unwrap();
         let at = theirs.load(32) + record_ring::HEADER_BYTES;
         theirs.load(at as usize)
     }
 
-    /// Writes `word` at any offset of the foe's region.
+    /// Writes `word` at any offset of the hostile peer's region.
     pub fn write_word(&mut self, offset: u64, word: u64) {
         let at = offset as usize;
         self.region.as_mut_slice()[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Writes `word` at any offset of the control page in the foe's region.
+    /// Writes `word` at any offset of the control page in the hostile peer's region.
     pub fn write_control(&mut self, offset: u64, word: u64) {
         self.write_word(CONTROL_OFFSET + offset, word);
     }
 
-    /// The offset in the foe's region of the ring position `position`.
+    /// The offset in the hostile peer's region of the ring position `position`.
     pub fn place(&self, position: u64) -> u64 {
         self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
     }

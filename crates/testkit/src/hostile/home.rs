@@ -33,13 +33,14 @@ impl Home {
         Self { place, listener, refused }
     }
 
-    /// Opens a new connection to the listener.
+    /// Opens a new connection to the listener, over which the test makes the handshake frame by
+    /// frame.
     pub fn wire(&self) -> Wire {
         Wire::connect(&self.place.path("home"))
     }
 
-    /// Lets the listener advance its handshakes as far as possible without blocking. Returns a
-    /// channel if a handshake is complete.
+    /// Lets the listener handle all frames that have arrived, without blocking. Returns a channel
+    /// if a handshake is complete.
     pub fn go_on(&mut self) -> Option<Channel> {
         (0..3).find_map(|_| self.listener.try_accept().ok())
     }
@@ -58,7 +59,8 @@ impl Home {
         panic!("nobody was refused");
     }
 
-    /// Sends the HELLO `own` to the listener. Returns the wire, and the session id.
+    /// Connects to the listener and sends the HELLO `own`. Returns the connection, and the session
+    /// id, which is the nonce of `own`.
     pub fn greeted(&mut self, own: &Hello) -> (Wire, [u8; 16]) {
         let wire = self.wire();
         assert!(wire.send_hello(own));

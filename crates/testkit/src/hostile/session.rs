@@ -30,10 +30,10 @@ use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The side of a foe, and the transport of its session.
+/// The side of a hostile peer, and the transport of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Whether the foe accepts the connection, so that the victim connects.
+    /// Whether the hostile peer accepts the connection, so that the attacked end connects.
     pub is_acceptor: bool,
     /// Whether records pass through shared memory.
     pub is_shared_memory: bool,
@@ -49,34 +49,34 @@ impl Role {
     ];
 }
 
-/// A hostile peer of a session, after its handshake. The honest end of the session is its victim.
+/// A hostile peer of a session, after its handshake. The attacked end is a real `Session`.
 pub struct SessionFoe {
     role: Role,
     wire: Wire,
-    /// The position of the foe's next record if records pass through a socket.
+    /// The position of the hostile peer's next record if records pass through a socket.
     position: Position,
     shm: Option<SharedMemory>,
 }
 
-/// A record that the victim sent.
+/// A record that the attacked end sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
     /// The number of the record's kind.
     pub kind: u64,
-    /// The number of the record's stream, in the numbering of a foe that connects.
+    /// The number of the record's stream, in the numbering of a hostile peer that connects.
     pub stream: u32,
     /// The body of the record.
     pub body: Vec<u8>,
 }
 
 impl SessionFoe {
-    /// Connects to the listener of the victim.
+    /// Connects to the listener of the attacked end.
     pub fn connect(path: &Path, is_shared_memory: bool) -> Self {
         let role = Role { is_acceptor: false, is_shared_memory };
         Self::handshake(Wire::connect(path), role)
     }
 
-    /// Accepts the victim's next connection.
+    /// Accepts the attacked end's next connection.
     pub fn accept(listener: &Listener, is_shared_memory: bool) -> Self {
         let deadline = Some(Instant::now() + TIMEOUT);
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
@@ -105,7 +105,7 @@ impl SessionFoe {
         Self { role, wire, position: Position(0), shm }
     }
 
-    /// Sends a record on `stream`; `false` if the victim has closed the connection.
+    /// Sends a record on `stream`; `false` if the attacked end has closed the connection.
     pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
         if let Some(shm) = &mut self.shm {
             let stream = shifted(self.role, stream);
@@ -114,14 +114,14 @@ impl SessionFoe {
         self.send_with(kind, stream, body, &[])
     }
 
-    /// Sends a record over a socket, and the bytes `following` after it; `false` if the victim has
-    /// closed the connection.
+    /// Sends a record over a socket, and the bytes `following` after it; `false` if the attacked
+    /// end has closed the connection.
     pub fn send_with(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> bool {
         let bytes = self.on_socket(kind, stream, body, following);
         self.send_bytes(&bytes)
     }
 
-    /// The bytes of the foe's next record as a socket carries them, followed by the bytes
+    /// The bytes of the hostile peer's next record as a socket carries them, followed by the bytes
     /// `following`.
     pub fn on_socket(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> Vec<u8> {
         let stream = shifted(self.role, stream);
@@ -131,7 +131,7 @@ impl SessionFoe {
         [header.to_wire().as_bytes(), body, following].concat()
     }
 
-    /// Sends raw bytes on the socket; `false` if the victim has closed the connection.
+    /// Sends raw bytes on the socket; `false` if the attacked end has closed the connection.
     pub fn send_bytes(&self, bytes: &[u8]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -144,7 +144,7 @@ impl SessionFoe {
     }
 
     /// Sends a record for each of `bodies`, many records with one system call or one doorbell.
-    /// `false` if the victim has closed the connection.
+    /// `false` if the attacked end has closed the connection.
     pub fn flood(
         &mut self,
         kind: Kind,
@@ -208,7 +208,8 @@ impl SessionFoe {
         self.send(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
     }
 
-    /// Receives the victim's next record; `None` if the victim has closed the connection.
+    /// Receives the attacked end's next record; `None` if the attacked end has closed the
+    /// connection.
     pub fn receive(&mut self) -> Option<Received> {
         let mut received = match &mut self.shm {
             Some(shm) => shm.receive(&self.wire)?,
@@ -228,8 +229,8 @@ impl SessionFoe {
         Some(Received { kind, stream: header.stream.get(), body })
     }
 
-    /// Receives records until one of the given kind and stream arrives; `None` if the victim has
-    /// closed the connection.
+    /// Receives records until one of the given kind and stream arrives; `None` if the attacked end
+    /// has closed the connection.
     pub fn receive_until(&mut self, kind: Kind, stream: u32) -> Option<Received> {
         loop {
             let received = self.receive()?;
@@ -239,8 +240,8 @@ impl SessionFoe {
         }
     }
 
-    /// Receives records until the victim answers the PING with the token `token`. Returns whether
-    /// the victim did.
+    /// Receives records until the attacked end answers the PING with the token `token`. Returns
+    /// whether the attacked end did.
     pub fn receive_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
         while let Some(received) = self.receive_until(Kind::Ping, 0) {
@@ -277,14 +278,14 @@ fn shifted(role: Role, stream: u32) -> u32 {
     }
 }
 
-/// Both ends' regions, as the foe uses them. The foe keeps the rules of the rings, and no other
-/// rules.
+/// Both ends' regions, as the hostile peer uses them. The hostile peer keeps the rules of the
+/// rings, and no other rules.
 struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
-    /// The victim's doorbells: for records, and for space.
+    /// The attacked end's doorbells: for records, and for space.
     doorbells: [Doorbell; 2],
-    /// The foe's own doorbells, on which it never waits, because it polls.
+    /// The hostile peer's own doorbells, on which it never waits, because it polls.
     _own_doorbells: [Doorbell; 2],
 }
 
@@ -347,8 +348,8 @@ impl SharedMemory {
         true
     }
 
-    /// Appends a record without publishing it. If the ring is full, the foe publishes the earlier
-    /// records and waits until the victim has read some.
+    /// Appends a record without publishing it. If the ring is full, the hostile peer publishes the
+    /// earlier records and waits until the attacked end has read some.
     fn append(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
         loop {
             match self.producer.append(kind, stream, body) {
@@ -368,7 +369,8 @@ impl SharedMemory {
 
     fn publish(&mut self) {
         self.producer.publish();
-        // The foe notifies the victim of the records, whether the victim sleeps or not.
+        // The hostile peer notifies the attacked end of the records, whether the attacked end
+        // sleeps or not.
         self.doorbells[0].notify().unwrap();
     }
 
@@ -386,8 +388,8 @@ impl SharedMemory {
             if is_over {
                 return None;
             }
-            // After the victim has closed the connection, the loop still reads the records that the
-            // victim published before.
+            // After the attacked end has closed the connection, the loop still reads the records
+            // that the attacked end published before.
             is_over = has_hung_up(wire);
         }
     }
@@ -415,7 +417,8 @@ fn agree_on_socket(wire: &Wire, role: Role) {
     assert!(wire.send(ready.as_bytes(), &[]));
 }
 
-/// Waits for at most [`POLL_PERIOD`]; returns whether the victim has closed the connection by then.
+/// Waits for at most [`POLL_PERIOD`]; returns whether the attacked end has closed the connection by
+/// then.
 fn has_hung_up(wire: &Wire) -> bool {
     let deadline = Some(Instant::now() + POLL_PERIOD);
     let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];
@@ -439,14 +442,14 @@ fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd,
     (descriptor, consumed, ring)
 }
 
-/// The longest time that a foe waits for its victim to connect.
+/// The longest time that a hostile peer waits for the attacked end to connect.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of records that a flood sends with one system call or one doorbell.
 const FLOOD_RECORDS: usize = 64;
 
-/// The pause between two polls of the foe.
+/// The pause between two polls of the hostile peer.
 const POLL_PERIOD: Duration = Duration::from_micros(20);
 
-/// Size of the foe's ring in bytes; one record may take a quarter of the ring.
+/// Size of the hostile peer's ring in bytes; one record may take a quarter of the ring.
 const RING_BYTES: u64 = 1 << 20;

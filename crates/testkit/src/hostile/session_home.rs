@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The victim: the end of a session that a hostile peer attacks.
+//! The attacked end of a session: a real session, which a hostile peer attacks.
 use super::session::{Role, SessionFoe};
 use crate::Directory;
 use partywall::tokio::{Listener, Session, Stream, connect_with};
@@ -8,36 +8,36 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// The length of the longest message that the victim accepts, in bytes.
+/// The length of the longest message that the attacked end accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 1 << 20;
 const WINDOW: u64 = 1000;
-/// The number of streams that the victim accepts.
+/// The number of streams that the attacked end accepts.
 pub const STREAMS_MAX: u32 = 4;
 /// The longest time that a test waits: an operation that takes longer has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The end of a session that a foe attacks: the victim. It listens if the foe connects, and
-/// connects if the foe accepts.
+/// The end of a session that a hostile peer attacks: the attacked end. It listens if the hostile
+/// peer connects, and connects if the hostile peer accepts.
 pub struct SessionHome {
-    /// The side of the foe, and the transport of the session.
+    /// The side of the hostile peer, and the transport of the session.
     pub role: Role,
     config: Config,
     place: Directory,
-    /// The runtime of the victim's tasks.
+    /// The runtime of the attacked end's tasks.
     pub runtime: Runtime,
-    /// The sessions that the victim has accepted.
+    /// The sessions that the attacked end has accepted.
     sessions: Receiver<Session>,
-    /// The listener through which a foe that accepts gets the victim's connection.
+    /// The listener through which a hostile peer that accepts gets the attacked end's connection.
     listener: partywall_sys::Listener,
 }
 
 impl SessionHome {
-    /// Makes a victim for a foe in the given role.
+    /// Makes the attacked end for a hostile peer in the given role.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
 
-    /// Makes a victim like [`new`](Self::new), with the configuration that `adapt` returns.
+    /// Makes the attacked end like [`new`](Self::new), with the configuration that `adapt` returns.
     pub fn with(role: Role, adapt: impl Fn(Config) -> Config) -> Self {
         let place = Directory::new();
         let transport = if role.is_shared_memory {
@@ -73,7 +73,8 @@ impl SessionHome {
         Self { role, config, place, runtime, sessions, listener }
     }
 
-    /// Lets a foe make its handshake; returns the foe and the session that it attacks.
+    /// Lets a hostile peer make its handshake; returns the hostile peer and the session that it
+    /// attacks.
     pub fn meet(&self) -> (SessionFoe, Session) {
         let is_shared_memory = self.role.is_shared_memory;
         if !self.role.is_acceptor {
@@ -91,9 +92,9 @@ impl SessionHome {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }
 
-    /// Returns a foe, a session, and stream 2 of the session, which the victim has opened. On the
-    /// stream the victim has sent a message of 100 bytes, which costs 128 bytes of the window. The
-    /// victim accepts all streams of the foe.
+    /// Returns a hostile peer, a session, and stream 2 of the session, which the attacked end has
+    /// opened. On the stream the attacked end has sent a message of 100 bytes, which costs 128
+    /// bytes of the window. The attacked end accepts all streams of the hostile peer.
     pub fn in_use(&self) -> (SessionFoe, Session, Stream) {
         let (foe, session) = self.meet();
         let ours = self.wait(async {
@@ -104,7 +105,7 @@ impl SessionHome {
         (foe, session, ours)
     }
 
-    /// The code of the violation for which the victim ended the session.
+    /// The code of the violation for which the attacked end ended the session.
     pub fn code(&self, session: &Session) -> u32 {
         match self.wait(session.closed()) {
             SessionError::Fault(fault) => match &*fault {
@@ -116,7 +117,8 @@ impl SessionHome {
     }
 }
 
-/// Makes the victim accept all streams of the session and keep them, without reading from them.
+/// Makes the attacked end accept all streams of the session and keep them, without reading from
+/// them.
 pub fn keep_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move {

@@ -73,8 +73,8 @@ fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
 }
 
 const PAYLOAD: [u8; 48] = [0x5a; 48];
-/// Number of messages that are sent before the measurement, so that both ends have grown to their
-/// steady state.
+/// Number of messages that are sent before the measurement. Work that happens only at the
+/// beginning, such as allocations, is then not measured.
 const WARM_UP: u32 = 1_000;
 /// Number of unmeasured messages before each measured one. Callgrind takes milliseconds to write a
 /// dump, and a link polls its socket more often after a pause than within a stream of messages.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshakes of an acceptor under test, with a connector as its peer.
+//! Transcripts of handshakes in which an acceptor is under test, and the peer is a connector.
 
 use super::{BOTH, REGION_BYTES, Script, hello, hello_with, longer, ready_shm, ready_socket};
 use partywall_layout::hello::{
@@ -8,7 +8,7 @@ use partywall_layout::hello::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// Returns the transcripts of an acceptor.
+/// Returns the transcripts in which an acceptor is under test.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = shared_memory();
     scripts.extend(moves());
@@ -27,12 +27,12 @@ fn begin(name: &str, about: &'static str) -> Script {
     Script::acceptor(name, about)
 }
 
-/// A transcript up to the connector's OFFER of a region and two doorbells.
+/// Begins a transcript: its lines up to the connector's OFFER of a region and two doorbells.
 fn offered(name: &str, about: &'static str) -> Script {
     begin(name, about).send_hello(&hello()).send_region(true)
 }
 
-/// A transcript up to the acceptor's READY for shared memory.
+/// Begins a transcript: its lines up to the acceptor's READY for shared memory.
 fn answered(name: &str, about: &'static str) -> Script {
     let offered = offered(name, about).receive_hello(BOTH, 0).receive_region(true);
     offered.receive_ready(&ready_shm())
@@ -368,7 +368,8 @@ fn descriptors() -> Vec<Script> {
     ]
 }
 
-/// A transcript with nine descriptors of unknown kinds, one more than a handshake may bring.
+/// A transcript with nine descriptors of unknown kinds, one more than one side may send in a
+/// handshake.
 fn nine_descriptors() -> Script {
     let seven = Descriptors::of(&[200, 201, 202, 203, 204, 205, 206]);
     let ready = Ready { descriptors: Descriptors::of(&[200, 201]), ..ready_socket(1) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handshakes of a connector under test, with an acceptor as its peer.
+//! Transcripts of handshakes in which a connector is under test, and the peer is an acceptor.
 
 use super::{BOTH, REGION_BYTES, Script, hello, hello_with, longer, ready_shm, ready_socket};
 use partywall_layout::hello::{
@@ -7,7 +7,7 @@ use partywall_layout::hello::{
 };
 use zerocopy::IntoBytes;
 
-/// Returns the transcripts of a connector.
+/// Returns the transcripts in which a connector is under test.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = shared_memory();
     scripts.extend(moves());
@@ -18,7 +18,7 @@ pub fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// A transcript up to the connector's OFFER of a region and two doorbells.
+/// Begins a transcript: its lines up to the connector's OFFER of a region and two doorbells.
 fn begin(name: &str, about: &'static str) -> Script {
     Script::connector(name, about).receive_hello(BOTH, 0).receive_region(true)
 }
@@ -221,7 +221,7 @@ fn violations() -> Vec<Script> {
     ]
 }
 
-/// A HELLO that lists a pidfd.
+/// The peer's HELLO with a list of descriptors that names a pidfd (a descriptor of its process).
 fn listed() -> Hello {
     Hello { descriptors: Descriptors::of(&[1]), ..hello() }
 }

@@ -69,6 +69,7 @@ impl TestStore {
             slab: cut.slab,
             inline_max: INLINE_MAX,
             is_adopted: false,
+            is_replaced: false,
             export: Some(Export {
                 control: cut.control,
                 source: ExportSource::Descriptor(Arc::new(descriptor)),

@@ -139,6 +139,13 @@ impl TransportReceiver for ProtocolReceiver {
         self.message = None;
     }
 
+    /// Does nothing: this end belongs to sessions, which take each message.
+    fn begin_view(&mut self) {}
+
+    fn end_view(&mut self) -> bool {
+        false
+    }
+
     fn wait(&mut self, _: Wait, _: &mut Spinner, _: Option<Instant>) -> Result<Waited, Fault> {
         Ok(Waited::TimedOut)
     }

@@ -136,6 +136,7 @@ impl BlobMemory {
         }
         // Released blocks are taken back first: at the limit of blocks, one of them may suffice.
         self.reclaim()?;
+        self.take_back(shm);
         if let Some(block) = self.slab.allocate(len) {
             return Ok(block);
         }
@@ -220,6 +221,19 @@ impl BlobMemory {
                 Some(id) => self.slab.reclaim(id)?,
             }
         }
+    }
+
+    /// Takes back the blocks that were given back without the sender. Returns whether there were
+    /// any.
+    pub(super) fn take_back(&mut self, shm: &SharedMemory) -> bool {
+        let blocks = std::mem::take(&mut *super::lock(&shm.given_back));
+        let has_taken = !blocks.is_empty();
+        for block in blocks {
+            #[cfg(shuttle)]
+            shm.note_reserved(-1);
+            self.slab.free(block);
+        }
+        has_taken
     }
 
     /// Retires segments that were idle for the configured time, or every idle segment if `all` is

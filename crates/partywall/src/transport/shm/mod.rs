@@ -41,13 +41,14 @@ pub(crate) use wait_point::Side;
 use crate::config::Config;
 use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
-use crate::transport::{ConnectionState, FormerTransport, ProgressSnapshot, SpaceWaiter};
+use crate::transport::{ConnectionState, FormerTransport, Memory, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
 use identity::OwnIdentity;
 use partywall_layout::Violation;
 use partywall_layout::control::CONTROL_DOORBELL;
+use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
-use partywall_ring::{PeerMem, Releaser, Wake, Waker};
+use partywall_ring::{Block, PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
@@ -81,6 +82,9 @@ pub(crate) struct SharedMemory {
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
+    /// Reserved blocks that were given back without the sender, which takes them back when it needs
+    /// memory.
+    given_back: Mutex<Vec<Block>>,
     /// What this side states of itself in its own region.
     identity: Mutex<OwnIdentity>,
     /// How many of the two ends, sender and receiver, are open.
@@ -203,6 +207,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         control_socket: Mutex::new(ControlSocket::new(limits.segments)),
         releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
         space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
+        given_back: Mutex::default(),
         limits,
         identity: Mutex::new(identity),
         ends_open: Mutex::new(2),
@@ -431,6 +436,18 @@ impl SpaceWaiter for SharedMemory {
 
     fn notify_self(&self) {
         self.space.notify_self();
+    }
+
+    fn give_back(&self, memory: Memory) {
+        if let Memory::Slab(block) = memory {
+            #[cfg(shuttle)]
+            switch_point();
+            lock(&self.given_back).push(block);
+            // The receiver did not free this memory and sends no notification.
+            if !seeded_fault("no_notification_of_given_back") {
+                self.space.notify_self();
+            }
+        }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -42,6 +42,9 @@ pub(crate) struct ShmReceiver {
     current: Option<RecordHeader>,
     /// A message outside the ring that `find` returned and the caller has not taken yet.
     held: Option<Held>,
+    /// Whether the next `find` consumes the current message and `held`. An inline message has an
+    /// empty `held` then, so that `find` notices the view without a check of its own.
+    is_viewed: bool,
     /// The number of the stream to which the current message belongs.
     stream: u32,
     /// Number of records received since the receiver last waited. If the number is high, the
@@ -102,6 +105,7 @@ impl ShmReceiver {
             consumer: Consumer::new(parts.ring, parts.ring_size, parts.consumed),
             current: None,
             held: None,
+            is_viewed: false,
             stream: 0,
             records_since_wait: 0,
             counters: parts.counters,
@@ -129,7 +133,10 @@ impl ShmReceiver {
             return Ok(Found::End(closed));
         }
         if self.held.is_some() {
-            return Ok(Found::Message);
+            if !self.is_viewed {
+                return Ok(Found::Message);
+            }
+            self.consume_view();
         }
         if self.declared == Declared::Woken {
             self.declare_awake();

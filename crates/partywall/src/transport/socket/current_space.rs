@@ -13,7 +13,7 @@
 
 use super::SocketShared;
 use crate::transport::shm::SharedMemory;
-use crate::transport::{ProgressSnapshot, SpaceWaiter};
+use crate::transport::{Memory, ProgressSnapshot, SpaceWaiter};
 use partywall_sys::{EpollSet, ForkGuard, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -92,6 +92,13 @@ impl SpaceWaiter for CurrentSpace {
 
     fn notify_self(&self) {
         let _ = self.current(|space| space.notify_self());
+    }
+
+    fn give_back(&self, memory: Memory) {
+        // Only shared memory needs it back, and its memory was reserved after the switch.
+        if let Some(shm) = self.shm.get() {
+            shm.give_back(memory);
+        }
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

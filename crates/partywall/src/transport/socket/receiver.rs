@@ -40,6 +40,8 @@ pub(crate) struct SocketReceiver {
     current: Option<usize>,
     /// The large message that `find` returned and the caller has not taken yet.
     held: Option<Message>,
+    /// Whether the next `find` consumes the current message.
+    is_viewed: bool,
     /// Whether this is the receiver of a session; `stream` is then the stream of the current
     /// message.
     has_streams: bool,
@@ -137,6 +139,7 @@ impl SocketReceiver {
             large: None,
             current: None,
             held: None,
+            is_viewed: false,
             has_streams: false,
             stream: 0,
             is_drained: false,
@@ -428,7 +431,10 @@ impl TransportReceiver for SocketReceiver {
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault> {
         self.shared.check()?;
         if self.current.is_some() || self.held.is_some() {
-            return Ok(Found::Message);
+            if !std::mem::take(&mut self.is_viewed) {
+                return Ok(Found::Message);
+            }
+            self.done();
         }
         for _ in 0..READS_MAX {
             if let Some(closed) = self.ended {
@@ -498,6 +504,14 @@ impl TransportReceiver for SocketReceiver {
             self.start += len;
             self.count(len);
         }
+    }
+
+    fn begin_view(&mut self) {
+        self.is_viewed = true;
+    }
+
+    fn end_view(&mut self) -> bool {
+        std::mem::take(&mut self.is_viewed)
     }
 
     fn wait(

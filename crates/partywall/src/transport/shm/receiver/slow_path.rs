@@ -13,7 +13,7 @@ use crate::transport::{
 };
 use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::segment::receiving;
-use partywall_layout::{RecordHeader, Violation};
+use partywall_layout::{RecordHeader, Violation, seeded_fault};
 use partywall_ring::Wake;
 use partywall_sys::EpollSet;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
@@ -49,6 +49,15 @@ impl ShmReceiver {
     #[cold]
     pub(super) fn violated_by(&self, violation: Violation) -> Fault {
         self.shm.violated(violation)
+    }
+
+    /// Consumes the message of the last view, because the caller receives again.
+    #[cold]
+    pub(super) fn consume_view(&mut self) {
+        self.is_viewed = false;
+        if !seeded_fault("view_is_not_consumed") {
+            self.done();
+        }
     }
 
     /// Handles an empty ring after a hang-up: reports the end of the direction.
@@ -289,6 +298,21 @@ impl TransportReceiver for ShmReceiver {
 
     fn done(&mut self) {
         Self::done(self);
+    }
+
+    #[inline]
+    fn begin_view(&mut self) {
+        self.is_viewed = true;
+        if self.current.is_some() {
+            self.held = Some(Held::Whole(Vec::new()));
+        }
+    }
+
+    fn end_view(&mut self) -> bool {
+        if self.current.is_some() {
+            self.held = None;
+        }
+        std::mem::take(&mut self.is_viewed)
     }
 
     fn wait(

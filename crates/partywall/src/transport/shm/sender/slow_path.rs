@@ -545,6 +545,10 @@ impl TransportSender for ShmSender {
         }
     }
 
+    fn take_back(&mut self) -> bool {
+        self.memory.take_back(&self.shm)
+    }
+
     fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
         let is_long = payload.len() > self.inline_max;
@@ -590,6 +594,7 @@ impl TransportSender for ShmSender {
     fn trim(&mut self, all: bool) -> Result<(), NotSent> {
         self.check()?;
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
+        self.memory.take_back(&self.shm);
         // Each round of the loop retires some idle segments and publishes their SEGMENT_RETIRE
         // records, because the number of pending announcements is limited.
         loop {

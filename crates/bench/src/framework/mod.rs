@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `grpc` and `http`: calls of tonic and requests of hyper over byte streams (feature
+//! `frameworks`).
+//!
+//! ```text
+//! unary    requester ×N   (request n ──► reply n|REPLY) × amount     N calls in flight
+//! stream   requester      messages n, n+1, … ──► one reply           one way
+//!
+//! grpc     one HTTP/2 connection carries all requesters              grpc.rs
+//! http     a connection of HTTP/1.1 for each requester               http.rs
+//! ```
+//! A request's payload begins with its number, from which the server computes the bytes that must
+//! follow, and the bytes of its reply. So the server verifies each request, the client each reply.
+//!
+//! The child counts the messages that it has verified. Its batch ends when all have come, so that
+//! its CPU time is that of the batch.
+
+mod connection;
+mod grpc;
+mod http;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::connection::ByteServer;
+pub use self::connection::ByteTransport;
+use crate::harness::cell::{Cell, Scenario};
+use crate::harness::clock::nanoseconds;
+use crate::harness::control::{Control, Done, Reply, Request};
+use crate::harness::pair::{Pair, calibrate};
+use crate::harness::pattern::{HEAD_SIZE, REPLY, Touch};
+use crate::harness::round::{Round, histogram};
+use crate::harness::workspace::Setup;
+
+/// A client of a framework, which has one request in flight at a time.
+trait Requester: Sized + Send + 'static {
+    /// Sends one request, and returns the payload of its reply.
+    fn call(&mut self, payload: Vec<u8>) -> impl Future<Output = Result<Vec<u8>>> + Send;
+
+    /// Sends the messages `first..first + amount` as one stream, and waits for the reply.
+    fn stream(
+        &mut self,
+        cell: Cell,
+        first: u64,
+        amount: u64,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Runs the parent's part of a scenario of frameworks, and returns its measurements.
+pub fn measure<T: ByteTransport>(
+    cell: Cell,
+    setup: &Setup,
+    duration: Duration,
+    pair: &mut Pair,
+) -> Result<Round> {
+    let runtime = runtime()?;
+    let address = pair.child.open(cell, setup)?;
+    let client = runtime.block_on(T::connect(setup, &address))?;
+    let round = match cell.scenario {
+        Scenario::Grpc | Scenario::GrpcStream => {
+            let requesters = runtime.block_on(grpc::requesters(cell, &client))?;
+            Clients { cell, requesters, next: 0, runtime: &runtime }.measure(duration, pair)
+        }
+        Scenario::Http | Scenario::HttpStream => {
+            let requesters = runtime.block_on(http::requesters(cell, &client))?;
+            Clients { cell, requesters, next: 0, runtime: &runtime }.measure(duration, pair)
+        }
+        _ => bail!("not a scenario of frameworks"),
+    }?;
+    drop(client);
+    pair.child.close()?;
+    Ok(round)
+}
+
+/// Runs the child's part of a scenario of frameworks.
+pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
+    let runtime = runtime()?;
+    let server = runtime.block_on(T::bind(setup))?;
+    control.reply(&Reply::Bound { address: server.address() })?;
+    let verifier = Verifier { cell, count: Arc::new(watch::Sender::new(0)) };
+    match cell.scenario {
+        Scenario::Grpc | Scenario::GrpcStream => {
+            runtime.spawn(grpc::serve(server, verifier.clone()));
+        }
+        Scenario::Http | Scenario::HttpStream => {
+            runtime.spawn(http::serve(server, verifier.clone()));
+        }
+        _ => bail!("not a scenario of frameworks"),
+    }
+    let mut expected = 0;
+    let mut verified = verifier.count.subscribe();
+    control.serve(|request| {
+        let Request::Run { amount } = request else { bail!("calls only run") };
+        expected += amount * cell.streams as u64;
+        runtime.block_on(verified.wait_for(|&count| count >= expected)).context("counting")?;
+        Ok(Done::default())
+    })
+}
+
+/// All requesters of a measurement, on one runtime.
+struct Clients<'a, C> {
+    cell: Cell,
+    requesters: Vec<C>,
+    /// The number of the next request; it is the same for each requester.
+    next: u64,
+    runtime: &'a Runtime,
+}
+
+impl<C: Requester> Clients<'_, C> {
+    fn measure(mut self, duration: Duration, pair: &mut Pair) -> Result<Round> {
+        let amount =
+            calibrate(1, duration, |amount| Ok(pair.run(amount, || self.run(amount))?.elapsed_ns))?;
+        let batch = pair.run(amount, || self.run(amount))?;
+        let mut latency = histogram()?;
+        batch.value.iter().for_each(|&ns| latency.saturating_record(ns));
+        let ops = amount * self.cell.streams as u64;
+        let ways = if self.cell.scenario.is_one_way() { 1 } else { 2 };
+        Ok(batch.round(ops, ways * ops * self.cell.size as u64, latency))
+    }
+
+    /// Performs `amount` operations of each requester, all at once. Returns the latencies of calls
+    /// in nanoseconds; a stream in one direction has none.
+    fn run(&mut self, amount: u64) -> Result<Vec<u64>> {
+        let (cell, first) = (self.cell, self.next);
+        self.next += amount;
+        let requesters = std::mem::take(&mut self.requesters);
+        let finished = self.runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            for (lane, requester) in (0_u64..).zip(requesters) {
+                tasks.spawn(run_one(cell, requester, (lane << LANE_SHIFT) + first, amount));
+            }
+            let mut finished = Vec::new();
+            while let Some(task) = tasks.join_next().await {
+                finished.push(task.context("a requester panicked")??);
+            }
+            Ok::<_, anyhow::Error>(finished)
+        })?;
+        let mut latencies_ns = Vec::new();
+        for (requester, of_one) in finished {
+            self.requesters.push(requester);
+            latencies_ns.extend(of_one);
+        }
+        Ok(latencies_ns)
+    }
+}
+
+async fn run_one<C: Requester>(
+    cell: Cell,
+    mut requester: C,
+    first: u64,
+    amount: u64,
+) -> Result<(C, Vec<u64>)> {
+    let mut latencies_ns = Vec::new();
+    if cell.scenario.is_one_way() {
+        requester.stream(cell, first, amount).await?;
+        return Ok((requester, latencies_ns));
+    }
+    for sequence in first..first + amount {
+        let start = Instant::now();
+        let reply = requester.call(payload(cell, sequence)).await?;
+        verify(cell.touch, &reply, cell.size, sequence | REPLY)?;
+        latencies_ns.push(nanoseconds(start.elapsed()));
+    }
+    Ok((requester, latencies_ns))
+}
+
+/// The server's view of a measurement: it verifies messages and counts them.
+#[derive(Clone, Debug)]
+struct Verifier {
+    cell: Cell,
+    count: Arc<watch::Sender<u64>>,
+}
+
+impl Verifier {
+    /// Verifies a request, and returns the payload of the reply.
+    fn reply(&self, request: &[u8]) -> Result<Vec<u8>> {
+        let sequence = head(request)?;
+        verify(self.cell.touch, request, self.cell.size, sequence)?;
+        let reply = payload(self.cell, sequence | REPLY);
+        self.count(1);
+        Ok(reply)
+    }
+
+    /// Verifies one message of a stream: it must follow the message `previous`.
+    fn next(&self, message: &[u8], previous: &mut Option<u64>) -> Result<()> {
+        let sequence = head(message)?;
+        let expected = previous.map_or(sequence, |previous| previous + 1);
+        ensure!(sequence == expected, "message {sequence} came instead of {expected}");
+        verify(self.cell.touch, message, self.cell.size, sequence)?;
+        *previous = Some(sequence);
+        self.count(1);
+        Ok(())
+    }
+
+    fn count(&self, messages: u64) {
+        self.count.send_modify(|count| *count += messages);
+    }
+}
+
+/// The payload of message `sequence`: the number, then bytes that follow from it.
+fn payload(cell: Cell, sequence: u64) -> Vec<u8> {
+    let mut payload = vec![0; cell.size];
+    cell.touch.fill_headed(&mut payload, sequence, sequence);
+    payload
+}
+
+/// The number with which a payload begins.
+fn head(payload: &[u8]) -> Result<u64> {
+    let head = payload.first_chunk::<HEAD_SIZE>().context("a message without its number came")?;
+    Ok(u64::from_le_bytes(*head))
+}
+
+/// Verifies that `message` is the payload of message `sequence`, of `size` bytes.
+fn verify(touch: Touch, message: &[u8], size: usize, sequence: u64) -> Result<()> {
+    ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
+    let head = touch.verify_headed(message, sequence)?;
+    ensure!(head == sequence, "message {head:#x} came instead of {sequence:#x}");
+    Ok(())
+}
+
+/// A runtime with as many threads as there are usable CPUs: one, if the process is pinned.
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the tokio runtime")
+}
+
+/// Number of bits of a sequence number that hold the request; the requester is above them.
+const LANE_SHIFT: u32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::cell::TransportName;
+
+    fn verifier() -> Verifier {
+        let cell = Cell::new(Scenario::Grpc, TransportName::SHM, 64);
+        Verifier { cell, count: Arc::new(watch::Sender::new(0)) }
+    }
+
+    #[test]
+    fn request_verified_gets_the_reply_that_the_client_expects() {
+        let verifier = verifier();
+        let reply = verifier.reply(&payload(verifier.cell, 7)).unwrap();
+        verify(Touch::All, &reply, 64, 7 | REPLY).unwrap();
+        assert!(verify(Touch::All, &reply, 64, 8 | REPLY).is_err(), "the reply to another request");
+        assert_eq!(*verifier.count.borrow(), 1);
+    }
+
+    #[test]
+    fn corrupted_short_or_empty_request_is_rejected_and_not_counted() {
+        let verifier = verifier();
+        let mut request = payload(verifier.cell, 7);
+        request[40] ^= 1;
+        for wrong in [&request[..], &request[..32], &[]] {
+            assert!(verifier.reply(wrong).is_err());
+        }
+        assert_eq!(*verifier.count.borrow(), 0);
+    }
+
+    #[test]
+    fn stream_with_a_gap_is_rejected() {
+        let verifier = verifier();
+        let mut previous = None;
+        verifier.next(&payload(verifier.cell, 3), &mut previous).unwrap();
+        verifier.next(&payload(verifier.cell, 4), &mut previous).unwrap();
+        assert!(verifier.next(&payload(verifier.cell, 6), &mut previous).is_err());
+        assert_eq!(*verifier.count.borrow(), 2);
+    }
+}

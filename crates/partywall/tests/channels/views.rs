@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Views of received messages without a guard: each is valid until the next receive call, which
+//! consumes its message.
+
+use partywall::{Config, Readiness, TryRecvError};
+use partywall_testkit::{Kind, is_pattern, pattern, soon, until};
+
+fn small(config: Config) -> Config {
+    config.ring_bytes(4096).inline_max(256).peer_blocks_max(8).memory_max(256 << 10)
+}
+
+/// Lengths of messages: inline, in a block, and as long as several reads of a socket.
+const LENS: [usize; 3] = [200, 3000, 100_000];
+
+#[test]
+fn every_receive_call_consumes_the_message_of_the_last_view() {
+    for kind in Kind::ALL {
+        for len in LENS {
+            let (mut client, mut server) = kind.pair(|config| config);
+            let client = std::thread::spawn(move || {
+                (0..7).for_each(|seed| client.send(&pattern(len, seed)).unwrap());
+                client.sender().flush(Some(soon())).unwrap();
+                client
+            });
+            let receiver = server.receiver();
+            let name = format!("{} {len}", kind.name());
+            assert!(is_pattern(receiver.recv_view().unwrap().unwrap(), 0), "{name}");
+            assert!(is_pattern(&receiver.recv().unwrap().unwrap(), 1), "{name}");
+            assert!(is_pattern(receiver.recv_view().unwrap().unwrap(), 2), "{name}");
+            assert!(is_pattern(&receiver.recv_ref().unwrap().unwrap(), 3), "{name}");
+            assert!(is_pattern(receiver.recv_view_deadline(soon()).unwrap().unwrap(), 4), "{name}");
+            let kept = receiver.keep_view().unwrap();
+            assert!(is_pattern(receiver.recv_view().unwrap().unwrap(), 5), "{name}");
+            assert!(is_pattern(&kept, 4), "{name}");
+            assert!(is_pattern(receiver.recv_view().unwrap().unwrap(), 6), "{name}");
+            drop(client.join().unwrap());
+            assert!(receiver.recv_view().unwrap().is_none(), "{name}");
+            assert!(receiver.keep_view().is_none(), "{name}: the end is no view");
+        }
+    }
+}
+
+#[test]
+fn view_keeps_its_memory_until_the_next_receive_call() {
+    for kind in [Kind::SharedMemory, Kind::Untrusted] {
+        for len in [200, 3000] {
+            let (mut client, mut server) = kind.pair(small);
+            let name = format!("{} {len}", kind.name());
+            let mut sent = 0;
+            while client.try_send(&pattern(len, sent)).is_ok() {
+                sent += 1;
+            }
+            let view = server.receiver().try_recv_view().unwrap().unwrap();
+            // The sender may send only into memory that the receiver has freed.
+            while client.try_send(&pattern(len, sent)).is_ok() {
+                sent += 1;
+            }
+            assert!(is_pattern(view, 0), "{name}: the view changed");
+            let mut received = 1;
+            loop {
+                match server.receiver().try_recv_view() {
+                    Ok(Some(view)) => assert!(is_pattern(view, received), "{name}"),
+                    Err(TryRecvError::Empty) => break,
+                    other => panic!("{name}: {other:?}"),
+                }
+                received += 1;
+            }
+            assert_eq!(received, sent, "{name}");
+            // Expected: all memory is free again, although no later view has replaced the last one.
+            client.sender().trim().unwrap();
+            assert_eq!(client.sender().stats().blocks_in_flight, 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn arming_leaves_a_view_as_it_is() {
+    for kind in Kind::ALL {
+        for len in LENS {
+            let (mut client, mut server) = kind.pair(|config| config);
+            let client = std::thread::spawn(move || {
+                client.send(&pattern(len, 1)).unwrap();
+                client.sender().flush(Some(soon())).unwrap();
+                client
+            });
+            let receiver = server.receiver();
+            assert!(is_pattern(receiver.recv_view_deadline(soon()).unwrap().unwrap(), 1));
+            let _ = receiver.arm().unwrap();
+            assert!(is_pattern(&receiver.keep_view().unwrap(), 1), "{} {len}", kind.name());
+            assert!(matches!(receiver.try_recv_view(), Err(TryRecvError::Empty)));
+            let mut client = client.join().unwrap();
+            until("the receiver is armed", || receiver.arm().unwrap() == Readiness::WillNotify);
+            client.send(b"next").unwrap();
+            assert_eq!(receiver.recv_view_deadline(soon()).unwrap(), Some(&b"next"[..]));
+        }
+    }
+}
+
+#[test]
+fn receiver_dropped_with_a_view_frees_the_message() {
+    for kind in Kind::ALL {
+        for len in LENS {
+            let (mut client, mut server) = kind.pair(|config| config);
+            let client = std::thread::spawn(move || {
+                client.send(&pattern(len, 1)).unwrap();
+                client.sender().flush(Some(soon())).unwrap();
+                client
+            });
+            assert!(server.receiver().recv_view_deadline(soon()).unwrap().is_some());
+            drop(server);
+            drop(client.join().unwrap());
+        }
+    }
+}

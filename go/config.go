@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"fmt"
+	"io/fs"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+	"partywall.test/go/internal/wait"
+	"partywall.test/go/internal/wire"
+)
+
+// TransportPolicy says which transports a side accepts.
+type TransportPolicy uint8
+
+// The policies of transports.
+const (
+	// TransportAuto uses shared memory if both sides can, and the socket otherwise.
+	TransportAuto TransportPolicy = iota
+	// TransportSharedMemory uses shared memory alone; without it connecting fails.
+	TransportSharedMemory
+	// TransportSocket uses the socket, even if memory could be shared.
+	TransportSocket
+)
+
+// TrustPolicy says which peers a side trusts. A message of a trusted peer is read where it lies.
+// One of an untrusted peer is copied first, because the peer could change it.
+type TrustPolicy uint8
+
+// The policies of trust.
+const (
+	// TrustAuto trusts a process that certainly runs as the same user in the same namespaces.
+	TrustAuto TrustPolicy = iota
+	// TrustEveryone trusts every peer as if it ran as the same user.
+	TrustEveryone
+	// TrustNobody trusts no peer.
+	TrustNobody
+)
+
+// Wait says how a goroutine waits for a message, or for room.
+type Wait uint8
+
+// The ways to wait.
+const (
+	// WaitAdaptive polls for the spin budget and then sleeps. The budget shrinks to nothing while
+	// polling is of no use.
+	WaitAdaptive Wait = iota
+	// WaitSpin polls without end: the least latency, for a whole processor.
+	WaitSpin
+	// WaitPark sleeps at once.
+	WaitPark
+)
+
+// BackPressure says what Send does while there is no room.
+type BackPressure uint8
+
+// The kinds of back-pressure.
+const (
+	// BackPressureBlock waits for room until the deadline, if there is one.
+	BackPressureBlock BackPressure = iota
+	// BackPressureError returns [ErrFull].
+	BackPressureError
+	// BackPressureOverflow copies a message through the ring in fragments when there is no memory
+	// for it. While the ring is full it waits.
+	BackPressureOverflow
+)
+
+// A Config has the settings of one side of a connection. The zero value, and nil, is the default.
+// It is not changed once it was passed to a function of this package.
+type Config struct {
+	// Transport says which transports this side accepts.
+	Transport TransportPolicy
+	// Trust says which peers this side trusts.
+	Trust TrustPolicy
+	// Admit returns an error for a peer that is not admitted. If nil, every peer is admitted that
+	// can connect; on an abstract name, which has no permissions, only one of this process's
+	// effective user.
+	Admit func(Peer) error
+
+	// Wait says how a goroutine waits.
+	Wait Wait
+	// SpinBudget is the longest time that WaitAdaptive polls. If zero, it is 50 µs.
+	SpinBudget time.Duration
+	// BackPressure says what Send does while there is no room.
+	BackPressure BackPressure
+
+	// HandshakeTimeout bounds connecting, and each handshake of a listener. If zero, it is 5 s.
+	HandshakeTimeout time.Duration
+	// HandshakesMax bounds the handshakes that a listener makes at a time. If zero, it is 64.
+	HandshakesMax int
+
+	// RingBytes is the size of the ring of this side: a power of two from 4 KiB to 1 GiB. If zero,
+	// it is 64 KiB.
+	RingBytes uint64
+	// MemoryMax bounds the memory of this side for long messages, in bytes. If zero, it is 64 MiB.
+	MemoryMax uint64
+	// MessageMax is the longest message that this side receives, in bytes. If zero, it is that of
+	// MemoryMax.
+	MessageMax uint64
+	// MapMax bounds the memory of the peer that this side maps, in bytes. If zero, it is 1 MiB more
+	// than MemoryMax.
+	MapMax uint64
+	// SegmentsMax bounds the segments of the peer's memory. If zero, it is 32.
+	SegmentsMax uint32
+	// PeerBlocksMax bounds the long messages of the peer that this side has not released: a power
+	// of two from 8 to 2^20. If zero, it is 1,024.
+	PeerBlocksMax uint64
+	// InlineMax is the longest message that is copied through the ring, in bytes: at most a quarter
+	// of RingBytes, less 16. If zero, it is 1,024.
+	InlineMax int
+	// IdleMemoryTimeout is how long memory for long messages is kept when it is not needed. If
+	// zero, it is 5 s.
+	IdleMemoryTimeout time.Duration
+
+	// SocketMode is the mode of the socket file of a listener. If zero, it is 0600.
+	SocketMode fs.FileMode
+	// AllowRemote lets a listener listen on addresses that other hosts reach. TCP is not encrypted,
+	// and identifies no peer.
+	AllowRemote bool
+	// OnRefused is called with the reason for each connection that a listener refuses, or that
+	// fails. It may be called by several goroutines at once. If nil, refusals are silent.
+	OnRefused func(error)
+}
+
+// settings returns those of a connection, and checks them.
+func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, error) {
+	if c == nil {
+		c = &Config{}
+	}
+	memory := orDefault(c.MemoryMax, 64<<20)
+	s := wire.Settings{
+		Role: role, Service: service, Address: a.String(),
+		Transports:    wire.Transports(c.Transport),
+		Trust:         wire.Trust(c.Trust),
+		Admit:         c.admission(a),
+		Wait:          wait.Mode(c.Wait),
+		SpinBudget:    orDefault(c.SpinBudget, 50*time.Microsecond),
+		RingBytes:     orDefault(c.RingBytes, 64<<10),
+		PeerBlocksMax: orDefault(c.PeerBlocksMax, 1024),
+		MemoryMax:     memory,
+		MessageMax:    orDefault(c.MessageMax, memory),
+		MapMax:        orDefault(c.MapMax, memory+1<<20),
+		SegmentsMax:   orDefault(c.SegmentsMax, 32),
+		InlineMax:     orDefault(uint64(max(c.InlineMax, 0)), 1024),
+		IdleMemory:    orDefault(c.IdleMemoryTimeout, 5*time.Second),
+	}
+	wrong := func(setting string, found uint64, wanted string) error {
+		text := fmt.Sprintf("Config.%s is %d: it must be %s", setting, found, wanted)
+		return &wire.Failure{Number: layout.ErrorSetting, Text: text}
+	}
+	switch {
+	case !layout.IsRingSize(s.RingBytes):
+		return s, wrong("RingBytes", s.RingBytes, "a power of two from 4096 to 1073741824")
+	case !layout.IsReleaseEntries(s.PeerBlocksMax):
+		return s, wrong("PeerBlocksMax", s.PeerBlocksMax, "a power of two from 8 to 1048576")
+	case c.InlineMax < 0 || s.InlineMax > s.RingBytes/4-layout.RecordHeaderBytes:
+		return s, wrong("InlineMax", uint64(c.InlineMax), "at most a quarter of RingBytes, less 16")
+	case memory > memoryBound:
+		return s, wrong("MemoryMax", memory, "at most 2^46")
+	case c.HandshakesMax < 0:
+		return s, wrong("HandshakesMax", uint64(c.HandshakesMax), "at least 1")
+	}
+	return s, nil
+}
+
+// listenOptions returns those of a listener.
+func (c *Config) listenOptions() wire.ListenOptions {
+	if c == nil {
+		c = &Config{}
+	}
+	return wire.ListenOptions{
+		HandshakeTimeout: c.handshakeTimeout(),
+		HandshakesMax:    orDefault(c.HandshakesMax, 64),
+		SocketMode:       orDefault(c.SocketMode, 0o600),
+		AllowRemote:      c.AllowRemote,
+		OnRefused:        c.onRefused(),
+	}
+}
+
+func (c *Config) handshakeTimeout() time.Duration {
+	if c == nil {
+		return handshakeTimeout
+	}
+	return orDefault(c.HandshakeTimeout, handshakeTimeout)
+}
+
+func (c *Config) onRefused() func(error) {
+	if c.OnRefused == nil {
+		return nil
+	}
+	return func(err error) { c.OnRefused(wrap("accept", err)) }
+}
+
+// admission returns the rule of admission, which an abstract name has by default.
+func (c *Config) admission(a wire.Address) func(wire.Peer) error {
+	switch {
+	case c.Admit != nil:
+		return func(p wire.Peer) error { return c.Admit(Peer(p)) }
+	case a.IsAbstract():
+		return func(p wire.Peer) error {
+			if !p.HasCredentials || p.UID != sys.EffectiveUID() || p.UID == sys.OverflowUID() {
+				return fmt.Errorf("%v: only user %d is admitted on an abstract name",
+					p, sys.EffectiveUID())
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// orDefault returns the value, or the default if the value is zero.
+func orDefault[T comparable](value, byDefault T) T {
+	var zero T
+	if value == zero {
+		return byDefault
+	}
+	return value
+}
+
+const (
+	handshakeTimeout = 5 * time.Second
+	// memoryBound bounds the memory of a side in bytes.
+	memoryBound = 1 << 46
+)

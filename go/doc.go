@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package partywall carries messages between two processes of one machine through shared memory.
+//
+// Each side writes only its own memory and sees its peer's read-only. Messages arrive whole and in
+// order, large ones without being copied, and a busy pair makes no system calls. Where memory
+// cannot be shared, as over TCP, the same API runs over a socket and says why
+// ([Channel.Transport]).
+//
+// A [Channel] is one pipe of messages in each direction. One process listens:
+//
+//	listener, err := partywall.ListenChannel("unix:/run/app.sock", nil)
+//	channel, err := listener.Accept(ctx)
+//	request, err := channel.RecvMessage()
+//	err = channel.Send(request.Bytes())
+//	request.Release()
+//
+// The other connects:
+//
+//	channel, err := partywall.DialChannel(ctx, "unix:/run/app.sock", nil)
+//	err = channel.Send([]byte("hello"))
+//
+// Addresses are written as "unix:/path", "unix:@name" (an abstract name) or "tcp:host:port".
+//
+// The module is written to the specification in spec/SPEC.md, and speaks with any other
+// implementation of it. Shared memory needs Linux on a 64-bit processor; elsewhere the module uses
+// sockets.
+package partywall

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"partywall.test/go/internal/handshake"
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/wire"
+)
+
+// ErrFull is what Try methods, and Send with [BackPressureError], return while there is no room.
+var ErrFull = wire.ErrFull
+
+// ErrEmpty is what Try methods return while there is no message.
+var ErrEmpty = errors.New("there is no message now")
+
+// An ErrorCode identifies an error in every language. Codes are stable (SPEC 17).
+type ErrorCode uint32
+
+// String returns the name of the code, or its number if this version does not know it.
+func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
+
+// An Error is any error of this package but [io.EOF], and those of a context.
+//
+//	errors.Is(err, os.ErrDeadlineExceeded)  the deadline has passed; nothing was done
+//	errors.Is(err, net.ErrClosed)           this side has closed the channel or listener
+//	errors.Is(err, syscall.EPIPE)           the peer has died or hung up
+//	errors.Is(err, ErrFull), ErrEmpty       there is no room, or no message, now
+//
+// It is a [net.Error].
+type Error struct {
+	// Op is what failed: "dial", "listen", "accept", "send", "recv", "reserve" or "close".
+	Op  string
+	err error
+}
+
+var _ net.Error = (*Error)(nil)
+
+// Error returns what failed and why.
+func (e *Error) Error() string { return "partywall: " + e.Op + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.err }
+
+// ErrorCode returns the code of the error.
+func (e *Error) ErrorCode() ErrorCode {
+	if errors.Is(e.err, ErrEmpty) {
+		return ErrorCode(layout.ErrorEmpty)
+	}
+	return ErrorCode(wire.Number(e.err))
+}
+
+// RejectCode returns the code with which the peer refused the connection, and whether it did (SPEC
+// 2.5).
+func (e *Error) RejectCode() (uint32, bool) {
+	var refused *handshake.Error
+	if errors.As(e.err, &refused) && refused.Number == layout.ErrorRefusedByThePeer {
+		return uint32(refused.Code), true
+	}
+	return 0, false
+}
+
+// FallbackReason returns why memory could not be shared, if there is no transport.
+func (e *Error) FallbackReason() FallbackReason {
+	var refused *handshake.Error
+	if errors.As(e.err, &refused) {
+		return FallbackReason(refused.Reason)
+	}
+	return 0
+}
+
+// Timeout reports whether a deadline has passed.
+func (e *Error) Timeout() bool {
+	switch layout.ErrorNumber(e.ErrorCode()) {
+	case layout.ErrorTimedOut, layout.ErrorHandshakeTimedOut, layout.ErrorConnectingTimedOut:
+		return true
+	}
+	return false
+}
+
+// Temporary reports whether the operation may succeed later.
+func (e *Error) Temporary() bool { return e.Timeout() }
+
+// Is reports whether the error is one of those that the comment of [Error] lists.
+func (e *Error) Is(target error) bool {
+	switch target {
+	case os.ErrDeadlineExceeded:
+		return e.Timeout()
+	case syscall.EPIPE:
+		return errors.Is(e.err, wire.ErrDisconnected)
+	case syscall.EMSGSIZE:
+		return layout.ErrorNumber(e.ErrorCode()) == layout.ErrorMessageTooLong
+	}
+	return false
+}
+
+// ViolationCode returns the number of the rule that the peer broke, and whether it broke one (SPEC
+// 9.3).
+func (e *Error) ViolationCode() (uint8, bool) {
+	var violation layout.Violation
+	if errors.As(e.err, &violation) {
+		return uint8(violation), true
+	}
+	var refused *handshake.Error
+	if errors.As(e.err, &refused) && refused.Number == layout.ErrorHandshakeViolation {
+		return uint8(refused.Violation), true
+	}
+	return 0, false
+}
+
+// wrap returns the error of an operation as this package reports it.
+func wrap(op string, err error) error {
+	switch {
+	case err == nil, err == io.EOF, err == context.Canceled, err == context.DeadlineExceeded:
+		return err
+	}
+	return &Error{Op: op, err: err}
+}
+
+// shortBuffer returns the error of a message that does not fit the caller's memory.
+func shortBuffer(size, room int) error {
+	return fmt.Errorf("%w: the message has %d bytes, the buffer %d", io.ErrShortBuffer, size, room)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package handshake
+
+import (
+	"errors"
+	"fmt"
+
+	"partywall.test/go/internal/layout"
+)
+
+// An Error says why a handshake failed (SPEC 17.3).
+type Error struct {
+	Number layout.ErrorNumber
+	// Code is that of the REJECT that the peer sent, if it sent one.
+	Code layout.RejectCode
+	// Reason says why memory cannot be shared, if there is no transport.
+	Reason layout.FallbackReason
+	// Violation is the rule that the peer broke.
+	Violation layout.Violation
+	// Service is the one that the peer asked for, if this side does not offer it.
+	Service uint32
+	// Text is for operators; that of a REJECT comes from the peer.
+	Text string
+	// Err is the cause within this process, if there is one.
+	Err error
+}
+
+// Error returns a sentence for operators.
+func (e *Error) Error() string {
+	text := "handshake: " + e.describe()
+	if e.Text != "" {
+		text += ": " + e.Text
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *Error) describe() string {
+	switch e.Number {
+	case layout.ErrorRefusedByThePeer:
+		return fmt.Sprintf("the peer refused the connection (%s)", e.Code)
+	case layout.ErrorNoTransport:
+		return fmt.Sprintf("no transport that both sides allow (%s)", e.Reason)
+	case layout.ErrorHandshakeViolation:
+		return e.Violation.Error()
+	case layout.ErrorService:
+		return fmt.Sprintf("service %d is not offered here", e.Service)
+	}
+	return e.Number.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// reply returns the code of the REJECT that tells the peer of the error, or 0 if none does.
+func (e *Error) reply() layout.RejectCode {
+	switch e.Number {
+	case layout.ErrorVersion:
+		return layout.RejectVersion
+	case layout.ErrorNotAdmitted:
+		return layout.RejectAdmission
+	case layout.ErrorNoTransport:
+		return layout.RejectTransport
+	case layout.ErrorHandshakeViolation, layout.ErrorDescriptor:
+		return layout.RejectViolation
+	case layout.ErrorService:
+		return layout.RejectService
+	case layout.ErrorHandshakeTimedOut:
+		return layout.RejectBusy
+	}
+	return 0
+}
+
+// broken returns the error of a rule that the peer broke.
+func broken(err error) error {
+	violation := layout.ViolationFrame
+	errors.As(err, &violation)
+	return &Error{Number: layout.ErrorHandshakeViolation, Violation: violation}
+}
+
+// Broken returns the error of a violation that an [Environment] found.
+func Broken(violation layout.Violation) error { return broken(violation) }
+
+// BadDescriptor returns the error of a descriptor that is not of its kind.
+func BadDescriptor(err error) error { return &Error{Number: layout.ErrorDescriptor, Err: err} }
+
+// NotAdmitted returns the error of a peer that is not admitted.
+func NotAdmitted(err error) error { return &Error{Number: layout.ErrorNotAdmitted, Err: err} }
+
+func versionText(low, high uint16) string {
+	return fmt.Sprintf("this side speaks %d to %d, the peer %d to %d",
+		layout.ProtocolVersionMin, layout.ProtocolVersionMax, low, high)
+}

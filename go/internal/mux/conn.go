@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+)
+
+// A Conn is a connection after its handshake, in which both sides agreed on a session.
+//
+// The methods that write are called one at a time, under the lock of the session; so are those of
+// the owner of a message. ReadRecord and WaitRoom wait, and are called each by one goroutine at a
+// time, without the lock.
+type Conn interface {
+	session.Writer
+
+	// WriteMessage writes records of a message, and returns whether the message is complete. If
+	// not, there is no room now; the call is repeated later. After an error the connection has
+	// ended.
+	WriteMessage(m *Outgoing) (bool, error)
+
+	// WaitRoom waits until there may be more room than the last write found that failed. The error
+	// says why there will be none.
+	WaitRoom() error
+
+	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
+	// valid until the next call. A whole message comes with the record: DATA, or a BLOB, whose
+	// payload is its body then.
+	//
+	// The error is [io.EOF] if the peer has hung up and everything was read that it had committed.
+	ReadRecord() (layout.Header, []byte, session.Message, error)
+
+	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
+	CloseWrite() error
+
+	// Close ends the connection. ReadRecord and WaitRoom return with an error.
+	Close() error
+}
+
+// An Outgoing is a message that is being sent.
+type Outgoing struct {
+	Stream  uint32
+	Payload []byte
+
+	// Credit is what a BLOB of the stream may carry, if HasCredit. The connection clears HasCredit
+	// when a record has carried it.
+	Credit    uint64
+	HasCredit bool
+
+	// HasBegun says that the first record is written; Written counts the bytes that are, if the
+	// message goes in fragments. The connection sets both.
+	HasBegun bool
+	Written  int
+}

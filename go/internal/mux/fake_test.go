@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+)
+
+// A fakeConn is one side of a connection within the process: a queue of records with bounded room
+// in each direction. Messages go as DATA, BLOB or fragments, by their length.
+type fakeConn struct {
+	in, out  *fakeQueue
+	borrowed *int // messages of BLOB that nobody has released
+}
+
+// A fakeQueue holds the records of one direction.
+type fakeQueue struct {
+	mu       sync.Mutex
+	records  []fakeRecord
+	bytes    int
+	isHungUp bool          // no more records come
+	isClosed bool          // nobody reads any more
+	changed  chan struct{} // closed at the next change
+	isFull   bool          // a write has failed since the last read
+}
+
+type fakeRecord struct {
+	header  layout.Header
+	payload []byte
+	message []byte
+}
+
+// Lengths in bytes: of a queue, of the longest DATA, and of the messages that go as BLOB.
+const (
+	fakeQueueMax = 16 << 10
+	fakeDataMax  = 1 << 10
+	fakeBlobMax  = 4 << 10
+)
+
+// newFakes returns the two sides of a connection.
+func newFakes() [2]*fakeConn {
+	queues := [2]*fakeQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
+	return [2]*fakeConn{
+		{in: queues[0], out: queues[1], borrowed: new(int)},
+		{in: queues[1], out: queues[0], borrowed: new(int)},
+	}
+}
+
+// change lets f change the queue, and wakes those that wait for a change.
+func (q *fakeQueue) change(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+func (w *fakeConn) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
+	return w.write(kind, stream, payload, nil)
+}
+
+func (w *fakeConn) write(kind layout.Kind, stream uint32, payload, message []byte) (bool, error) {
+	isWritten, isClosed := false, false
+	w.out.change(func() {
+		size := layout.RecordHeaderBytes + len(payload) + len(message)
+		isClosed = w.out.isClosed || w.out.isHungUp
+		isWritten = w.out.bytes == 0 || w.out.bytes+size <= fakeQueueMax
+		w.out.isFull = w.out.isFull || !isWritten
+		if isClosed || !isWritten {
+			return
+		}
+		w.out.bytes += size
+		header := layout.Header{Kind: kind, Len: uint32(len(payload)), Stream: stream}
+		record := fakeRecord{header, bytes.Clone(payload), bytes.Clone(message)}
+		w.out.records = append(w.out.records, record)
+	})
+	if isClosed {
+		return false, io.ErrClosedPipe
+	}
+	return isWritten, nil
+}
+
+func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
+	switch {
+	case len(m.Payload) <= fakeDataMax:
+		isWritten, err := w.write(layout.KindData, m.Stream, m.Payload, nil)
+		m.HasBegun = isWritten
+		return isWritten, err
+	case len(m.Payload) <= fakeBlobMax:
+		blob := layout.Blob{Length: uint64(len(m.Payload)), HasCredit: m.HasCredit, Credited: m.Credit}
+		isWritten, err := w.write(layout.KindBlob, m.Stream, blob.Append(nil), m.Payload)
+		if isWritten {
+			m.HasBegun, m.HasCredit = true, false
+		}
+		return isWritten, err
+	}
+	for m.Written < len(m.Payload) {
+		part := m.Payload[m.Written:min(len(m.Payload), m.Written+fakeDataMax)]
+		kind, payload := layout.KindFragmentMid, part
+		if !m.HasBegun {
+			kind = layout.KindFragmentFirst
+			payload = append(binary.LittleEndian.AppendUint64(nil, uint64(len(m.Payload))), part...)
+		} else if m.Written+len(part) == len(m.Payload) {
+			kind = layout.KindFragmentLast
+		}
+		if isWritten, err := w.write(kind, m.Stream, payload, nil); !isWritten || err != nil {
+			return false, err
+		}
+		m.HasBegun = true
+		m.Written += len(part)
+	}
+	return true, nil
+}
+
+func (w *fakeConn) WaitRoom() error {
+	for {
+		w.out.mu.Lock()
+		changed, isFull, isOver := w.out.changed, w.out.isFull, w.out.isClosed || w.out.isHungUp
+		w.out.mu.Unlock()
+		if isOver {
+			return io.ErrClosedPipe
+		}
+		if !isFull {
+			return nil
+		}
+		<-changed
+	}
+}
+
+func (w *fakeConn) ReadRecord() (layout.Header, []byte, session.Message, error) {
+	for {
+		var record fakeRecord
+		var changed chan struct{}
+		err := errEmpty
+		w.in.mu.Lock()
+		hasRecord := len(w.in.records) > 0 && !w.in.isClosed
+		changed = w.in.changed
+		if w.in.isClosed {
+			err = net.ErrClosed
+		} else if !hasRecord && w.in.isHungUp {
+			err = io.EOF
+		}
+		w.in.mu.Unlock()
+		switch {
+		case hasRecord:
+			w.in.change(func() {
+				record = w.in.records[0]
+				w.in.records = w.in.records[1:]
+				w.in.bytes -= layout.RecordHeaderBytes + len(record.payload) + len(record.message)
+				w.in.isFull = false
+			})
+			message := session.Message{Bytes: record.payload}
+			if record.header.Kind == layout.KindBlob {
+				message = session.Message{Bytes: record.message, Owner: w}
+				w.in.change(func() { *w.borrowed++ })
+			}
+			return record.header, record.payload, message, nil
+		case !errors.Is(err, errEmpty):
+			return layout.Header{}, nil, session.Message{}, err
+		}
+		<-changed
+	}
+}
+
+var errEmpty = errors.New("empty")
+
+// Release implements [session.Owner].
+func (w *fakeConn) Release(uint64) { w.in.change(func() { *w.borrowed-- }) }
+
+func (w *fakeConn) CloseWrite() error {
+	w.out.change(func() {
+		if !w.out.isHungUp {
+			header := layout.Header{Kind: layout.KindCloseWrite}
+			w.out.records = append(w.out.records, fakeRecord{header: header})
+			w.out.bytes += layout.RecordHeaderBytes
+		}
+	})
+	return nil
+}
+
+func (w *fakeConn) Close() error {
+	w.out.change(func() { w.out.isHungUp = true })
+	w.in.change(func() { w.in.isClosed = true })
+	return nil
+}
+
+// testDeadline is how long a test waits for what must happen.
+const testDeadline = 30 * time.Second
+
+// testWindow is the stream window of both sides.
+const testWindow = 8 << 10
+
+// newPair returns two sessions over a connection, which end with the test.
+func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
+	t.Helper()
+	conns := newFakes()
+	var sessions [2]*Session
+	for i, conn := range conns {
+		limits := layout.Limits{MapMax: 1 << 40, MessageMax: 1 << 30, SegmentsMax: 1}
+		state := session.New(session.Config{
+			Role:           uint32(i),
+			Limits:         limits,
+			Window:         testWindow,
+			StreamsMax:     8,
+			PeerMessageMax: 1 << 30,
+			PeerWindow:     testWindow,
+			PeerStreamsMax: 8,
+		}, layout.NewSegments(limits, 1<<39, math.MaxInt32))
+		sessions[i] = Start(conn, state, 5*time.Second)
+	}
+	t.Cleanup(func() {
+		for i, s := range sessions {
+			s.Close(0, "")
+			if *conns[i].borrowed != 0 {
+				t.Errorf("side %d has not given back %d messages", i, *conns[i].borrowed)
+			}
+		}
+	})
+	return sessions, conns
+}

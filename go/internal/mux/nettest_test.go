@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"golang.org/x/net/nettest"
+)
+
+// A streamConn is a stream as [net.Conn].
+type streamConn struct{ *Stream }
+
+func (streamConn) LocalAddr() net.Addr  { return fakeAddr{} }
+func (streamConn) RemoteAddr() net.Addr { return fakeAddr{} }
+
+type fakeAddr struct{}
+
+func (fakeAddr) Network() string { return "conn" }
+func (fakeAddr) String() string  { return "conn" }
+
+func TestStreamIsAConnection(t *testing.T) {
+	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+		sessions, _ := newPair(t)
+		opened, accepted := mustOpen(t, sessions)
+		stop := func() {
+			_, _ = opened.Close(), accepted.Close()
+			sessions[0].Close(0, "")
+			sessions[1].Close(0, "")
+		}
+		return streamConn{opened}, streamConn{accepted}, stop, nil
+	})
+}
+
+// mustOpen returns both sides of a new stream.
+func mustOpen(t *testing.T, sessions [2]*Session) (opened, accepted *Stream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testDeadline)
+	defer cancel()
+	opened, err := sessions[0].Open(ctx, 1, []byte("metadata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err = sessions[1].Accept(ctx)
+	if err != nil || string(accepted.Metadata()) != "metadata" {
+		t.Fatal(accepted, err)
+	}
+	return opened, accepted
+}

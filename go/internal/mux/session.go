@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+)
+
+// A Session is one side of a session that any number of goroutines may use.
+type Session struct {
+	conn   Conn
+	linger time.Duration
+
+	mu            sync.Mutex // guards what follows, and the writing methods of conn
+	state         *session.Session
+	changed       broadcast // something has changed for callers of the session's own methods
+	room          broadcast // there may be room
+	isRoomAwaited bool      // a goroutine waits for room
+
+	driven chan struct{} // closed when the driver has ended
+	once   sync.Once     // of Close
+}
+
+// Start returns the session over a connection, and starts its driver. Close ends it. The session
+// writes its last records for at most the linger time (SPEC 11.6).
+func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
+	s := &Session{conn: conn, linger: linger, state: state, driven: make(chan struct{})}
+	go s.drive()
+	return s
+}
+
+// Open opens a stream (SPEC 11.2). It waits while as many streams are open as the peer allows.
+func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		state, err := s.state.Open(content, metadata)
+		if err == nil {
+			stream := newStream(s, state)
+			s.flush()
+			return stream, nil
+		}
+		if !errors.Is(err, session.ErrNoNumber) {
+			return nil, err
+		}
+		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Accept waits for a stream of the peer.
+func (s *Session) Accept(ctx context.Context) (*Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		state, err := s.state.Accept()
+		if err == nil {
+			stream := newStream(s, state)
+			s.flush()
+			return stream, nil
+		}
+		if !errors.Is(err, session.ErrEmpty) {
+			return nil, err
+		}
+		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Ping waits until the peer has answered a question.
+func (s *Session) Ping(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	token := s.state.Ping()
+	s.flush()
+	for s.state.Answered() < token {
+		if err := s.state.Err(); err != nil {
+			return err
+		}
+		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// GoAway asks the peer to open no more streams.
+func (s *Session) GoAway(code uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.GoAway(code)
+	s.flush()
+}
+
+// PeerGoAway waits until the peer accepts no more streams, and returns the [session.Error] that
+// opening one has then.
+func (s *Session) PeerGoAway(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.state.PeerGoAway() == nil {
+		if err := s.state.Err(); err != nil {
+			return err
+		}
+		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+			return err
+		}
+	}
+	return s.state.PeerGoAway()
+}
+
+// Drained waits until all streams have ended.
+func (s *Session) Drained(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.state.StreamCount() > 0 {
+		if err := s.state.Err(); err != nil {
+			return err
+		}
+		if err := s.wait(limit{ctx: ctx}, &s.changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StreamCount returns the number of streams that have not ended.
+func (s *Session) StreamCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.StreamCount()
+}
+
+// Err returns why the session is over, or nil.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Err()
+}
+
+// Done returns a channel that is closed once the session is over and its connection closed.
+func (s *Session) Done() <-chan struct{} { return s.driven }
+
+// Close ends the session: all streams end, and the peer gets the code and the reason. It waits
+// until the connection is closed, at most for the linger time.
+func (s *Session) Close(code uint32, reason string) {
+	s.once.Do(func() { s.close(code, reason) })
+	<-s.driven
+}
+
+func (s *Session) close(code uint32, reason string) {
+	s.mu.Lock()
+	s.state.Close(code, reason)
+	s.wakeAll()
+	var lingering deadline
+	lingering.set(time.Now().Add(s.linger))
+	for !s.flush() {
+		if s.wait(limit{deadline: &lingering}, &s.room) != nil {
+			break
+		}
+	}
+	// An error of the last record changes nothing: the connection is closed in any case.
+	_ = s.conn.CloseWrite()
+	s.mu.Unlock()
+	lingering.set(time.Time{})
+	_ = s.conn.Close()
+}
+
+// drive reads the records of the peer until the connection ends.
+func (s *Session) drive() {
+	defer close(s.driven)
+	for s.readNext() {
+	}
+	_ = s.conn.Close()
+}
+
+// readNext reads one record, and returns whether another can follow.
+func (s *Session) readNext() bool {
+	header, payload, message, err := s.conn.ReadRecord()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.end(err)
+		return false
+	}
+	wasOver := s.state.Err() != nil
+	event, err := s.state.Receive(header, payload, message)
+	s.flush()
+	s.wake(event)
+	if wasOver || s.state.Err() == nil {
+		return true
+	}
+	// The peer has closed in good order, or broken a rule: no more is read (SPEC 11.6).
+	s.wakeAll()
+	if err == nil {
+		_ = s.conn.CloseWrite()
+	}
+	return false
+}
+
+// end ends the session because its connection has ended. The lock is held.
+func (s *Session) end(err error) {
+	if errors.Is(err, io.EOF) {
+		err = &session.Error{Number: layout.ErrorDisconnected}
+	}
+	s.state.End(err)
+	s.wakeAll()
+}
+
+// flush writes what is pending, and returns whether all of it is written. If not, the session waits
+// for room from now on. The lock is held.
+func (s *Session) flush() bool {
+	if !s.state.HasPending() {
+		return true
+	}
+	before := s.state.StreamCount()
+	isDone, err := s.state.Flush(s.conn)
+	if s.state.StreamCount() != before {
+		s.changed.wake()
+	}
+	if err != nil {
+		s.end(err)
+		return true // nothing more can be written
+	}
+	if !isDone {
+		s.requestRoom()
+	}
+	return isDone
+}
+
+// requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those
+// that wait to send. The lock is held.
+func (s *Session) requestRoom() {
+	if s.isRoomAwaited {
+		return
+	}
+	s.isRoomAwaited = true
+	go func() {
+		err := s.conn.WaitRoom()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.isRoomAwaited = false
+		if err != nil {
+			s.end(err)
+		} else {
+			s.flush()
+		}
+		s.room.wake()
+	}()
+}
+
+// wait waits for an event without the lock, which is held before and after.
+func (s *Session) wait(l limit, event *broadcast) error {
+	channel := event.wait()
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	return l.wait(channel)
+}
+
+// wake wakes those that wait for what has changed. The lock is held.
+func (s *Session) wake(event session.Event) {
+	if event.Stream != nil {
+		if stream, isUsed := event.Stream.User.(*Stream); isUsed {
+			if event.Change&session.Readable != 0 {
+				stream.readable.wake()
+			}
+			if event.Change&session.Writable != 0 {
+				stream.writable.wake()
+			}
+		}
+	}
+	if event.Change&^(session.Readable|session.Writable) != 0 {
+		s.changed.wake()
+	}
+}
+
+// wakeAll wakes everybody, because the session is over. The lock is held.
+func (s *Session) wakeAll() {
+	for state := range s.state.Streams() {
+		if stream, isUsed := state.User.(*Stream); isUsed {
+			stream.readable.wake()
+			stream.writable.wake()
+		}
+	}
+	s.changed.wake()
+	s.room.wake()
+}

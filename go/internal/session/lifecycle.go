@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package session
+
+import "partywall.test/go/internal/layout"
+
+// A lifecycle is what one side knows of the two directions of a stream, and the records about them
+// that it has yet to write (SPEC 11.3, 11.5).
+//
+//	sending   open ──finish──────▶ finished        receiving   open ──CLOSE_WRITE───▶ finished
+//	               ──reset───────▶ reset                            ──RESET {sending}▶ reset
+//	               ──RESET {rec.}▶ stopped                          ──stop───────────▶ stopped
+//
+// A direction is over in each state but open. The records of the peer have been checked before. A
+// lifecycle is comparable: its test visits all states that two of them can reach together.
+type lifecycle struct {
+	isOpener bool
+	hasEnded bool // END was written by the answerer, or came to the opener
+
+	sending, receiving         direction
+	sendingCode, receivingCode uint32 // of the peer's RESET
+
+	isAbortPending, isClosePending bool
+	resetPending, stopPending      pendingCode
+}
+
+// A direction is the state of one direction of a stream, as one side sees it.
+type direction uint8
+
+const (
+	isOpen     direction = iota
+	isFinished           // its sender has said that everything was sent
+	isReset              // its sender has given up
+	isStopped            // its receiver takes no more
+)
+
+// A pendingCode is the code of a RESET that has yet to be written, if one has.
+type pendingCode struct {
+	is   bool
+	code uint32
+}
+
+// finish ends the sending direction after the last message.
+func (l *lifecycle) finish() {
+	if l.sending == isOpen {
+		l.sending, l.isClosePending = isFinished, true
+	}
+}
+
+// reset ends the sending direction and gives up the message under way.
+func (l *lifecycle) reset(code uint32) {
+	if l.sending == isOpen {
+		l.sending, l.resetPending = isReset, pendingCode{true, code}
+		l.isAbortPending = false
+	}
+}
+
+// stop ends the receiving direction.
+func (l *lifecycle) stop(code uint32) {
+	if l.receiving == isOpen {
+		l.receiving, l.stopPending = isStopped, pendingCode{true, code}
+	}
+}
+
+// abort notes that a message has begun that will not be completed.
+func (l *lifecycle) abort() { l.isAbortPending = l.isAbortPending || l.sending == isOpen }
+
+// receiveFinish applies CLOSE_WRITE of the peer.
+func (l *lifecycle) receiveFinish() { l.endReceiving(isFinished, 0) }
+
+// receiveReset applies RESET of the peer.
+func (l *lifecycle) receiveReset(r layout.Reset) {
+	if r.Directions&layout.ResetSending != 0 {
+		l.endReceiving(isReset, r.Code)
+	}
+	if r.Directions&layout.ResetReceiving == 0 {
+		return
+	}
+	if l.sending == isOpen {
+		l.sending, l.sendingCode = isStopped, r.Code
+	}
+	// The peer drops what this side would still write about its sending direction.
+	l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
+}
+
+// endReceiving notes that the peer has ended its sending, so that it need not be asked to.
+func (l *lifecycle) endReceiving(how direction, code uint32) {
+	if l.receiving == isOpen {
+		l.receiving, l.receivingCode = how, code
+	}
+	l.stopPending = pendingCode{}
+}
+
+// receiveEnd applies END of the answerer.
+func (l *lifecycle) receiveEnd() {
+	l.hasEnded = true
+	l.isAbortPending, l.isClosePending = false, false
+	l.resetPending, l.stopPending = pendingCode{}, pendingCode{}
+}
+
+// isOver reports whether both directions are over.
+func (l *lifecycle) isOver() bool { return l.sending != isOpen && l.receiving != isOpen }
+
+// A pendingRecord is a record that a stream has yet to write. The kind is 0 if there is none.
+type pendingRecord struct {
+	kind  layout.Kind
+	reset layout.Reset // of KindReset
+}
+
+// pending returns the next record that must be written about the directions of the stream.
+func (l *lifecycle) pending() pendingRecord {
+	reset, stop := l.resetPending, l.stopPending
+	switch {
+	case l.hasEnded:
+		return pendingRecord{}
+	case l.isAbortPending:
+		return pendingRecord{kind: layout.KindFragmentAbort}
+	case reset.is && reset == stop:
+		return pendingReset(reset.code, layout.ResetSending|layout.ResetReceiving)
+	case reset.is:
+		return pendingReset(reset.code, layout.ResetSending)
+	case stop.is:
+		return pendingReset(stop.code, layout.ResetReceiving)
+	case l.isClosePending:
+		return pendingRecord{kind: layout.KindCloseWrite}
+	case !l.isOpener && l.isOver():
+		return pendingRecord{kind: layout.KindEnd}
+	}
+	return pendingRecord{}
+}
+
+func pendingReset(code, directions uint32) pendingRecord {
+	return pendingRecord{layout.KindReset, layout.Reset{Code: code, Directions: directions}}
+}
+
+// wrote notes that a record was written which pending had returned, also on wire, the state of the
+// records that have crossed.
+func (l *lifecycle) wrote(record pendingRecord, wire *layout.Stream) {
+	switch record.kind {
+	case layout.KindFragmentAbort:
+		l.isAbortPending = false
+	case layout.KindCloseWrite:
+		l.isClosePending = false
+		wire.Finish()
+	case layout.KindEnd:
+		l.hasEnded = true
+		wire.End()
+	case layout.KindReset:
+		if record.reset.Directions&layout.ResetSending != 0 {
+			l.resetPending = pendingCode{}
+			wire.Finish()
+		}
+		if record.reset.Directions&layout.ResetReceiving != 0 {
+			l.stopPending = pendingCode{}
+			wire.Stop()
+		}
+	}
+}

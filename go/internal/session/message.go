@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package session
+
+import "partywall.test/go/internal/layout"
+
+// A Message is a message that has arrived.
+type Message struct {
+	Bytes []byte
+	// Owner takes the memory of Bytes back. It is nil if the garbage collector does.
+	Owner Owner
+	Block uint64 // Owner's name of the memory
+}
+
+// An Owner has lent the memory of messages.
+type Owner interface {
+	// Release takes the memory of one message back, which nobody reads any more.
+	Release(block uint64)
+}
+
+// Release gives the memory of the message back. Nobody reads its bytes afterwards.
+func (m Message) Release() {
+	if m.Owner != nil {
+		m.Owner.Release(m.Block)
+	}
+}
+
+// cost returns the credit that the message takes (SPEC 11.4).
+func (m Message) cost() uint64 { return layout.Footprint(uint64(len(m.Bytes))) }
+
+// A messageQueue holds the unread messages of a stream in order. Credit bounds it. Its zero value
+// is empty.
+type messageQueue struct {
+	messages []Message
+	next     int // index of the oldest message
+}
+
+func (q *messageQueue) isEmpty() bool { return q.next == len(q.messages) }
+
+func (q *messageQueue) push(m Message) {
+	if q.next > len(q.messages)/2 {
+		kept := copy(q.messages, q.messages[q.next:])
+		clear(q.messages[kept:])
+		q.messages, q.next = q.messages[:kept], 0
+	}
+	q.messages = append(q.messages, m)
+}
+
+// pop takes the oldest message of a queue that is not empty.
+func (q *messageQueue) pop() Message {
+	m := q.messages[q.next]
+	q.messages[q.next] = Message{}
+	q.next++
+	return m
+}
+
+// drop releases all messages.
+func (q *messageQueue) drop() {
+	for !q.isEmpty() {
+		q.pop().Release()
+	}
+}

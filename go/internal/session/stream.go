@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package session
+
+import (
+	"fmt"
+	"io"
+
+	"partywall.test/go/internal/layout"
+)
+
+// A Stream is one side of a stream (SPEC 11.2 to 11.5).
+//
+//	records of the peer ──▶ queue ──▶ Recv          credit goes back when messages are taken
+//	MayBegin, Begun     ──▶ records of messages     the caller writes these
+//	CloseWrite, Reset, Stop, Abort ──▶ pending records
+type Stream struct {
+	User any // for the caller
+
+	session  *Session
+	number   uint32
+	content  uint16
+	metadata []byte
+
+	life lifecycle
+	wire *layout.Stream // what has crossed; nil until OPEN is written
+
+	queue messageQueue
+	parts []byte // of the message under way, while the application receives
+	taken uint64 // cost of the messages that the application has taken, or that were aborted
+
+	isSeen          bool // the application has the stream, or will not have it
+	isListed        bool // in the outbox
+	isCreditPending bool
+	waitsForCredit  bool // the application waits to send
+}
+
+// newStream returns the stream of OPEN.
+func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stream {
+	return &Stream{
+		session:  s,
+		number:   number,
+		content:  open.Content,
+		metadata: append([]byte(nil), open.Metadata...),
+		life:     lifecycle{isOpener: isOpener},
+		isSeen:   isOpener,
+	}
+}
+
+// Number returns the number of the stream. Streams that have ended had the same ones.
+func (s *Stream) Number() uint32 { return s.number }
+
+// Content returns what the opener says the stream carries (SPEC 11.2).
+func (s *Stream) Content() uint16 { return s.content }
+
+// Metadata returns the metadata of OPEN.
+func (s *Stream) Metadata() []byte { return s.metadata }
+
+// Recv takes the oldest message. The error is [ErrEmpty]; [io.EOF] after the peer's CLOSE_WRITE; an
+// [Error]; or why the session is over.
+//
+// After a call a CREDIT or END may be pending.
+func (s *Stream) Recv() (Message, error) {
+	if !s.queue.isEmpty() {
+		m := s.queue.pop()
+		s.took(m.cost())
+		return m, nil
+	}
+	switch s.life.receiving {
+	case isFinished:
+		return Message{}, io.EOF
+	case isReset:
+		return Message{}, &Error{Number: layout.ErrorStreamReset, Code: s.life.receivingCode}
+	case isStopped:
+		return Message{}, &Error{Number: layout.ErrorStreamStoppedHere}
+	}
+	if s.session.err != nil {
+		return Message{}, s.session.streamErr()
+	}
+	s.requestCredit()
+	return Message{}, ErrEmpty
+}
+
+// SendErr returns why this side sends no more on the stream, or nil if it may.
+func (s *Stream) SendErr() error {
+	switch {
+	case s.life.sending == isStopped:
+		return &Error{Number: layout.ErrorStreamStopped, Code: s.life.sendingCode}
+	case s.life.sending != isOpen:
+		return &Error{Number: layout.ErrorStreamFinishedHere}
+	case s.session.err != nil:
+		return s.session.streamErr()
+	}
+	return nil
+}
+
+// MayBegin returns nil if a message of length bytes may begin. The error is that of
+// [Stream.SendErr], an [Error] if no such message can ever be sent, or [ErrNoCredit], after which
+// CREDIT may be pending. MayBegin panics if a record of the stream is pending.
+func (s *Stream) MayBegin(length uint64) error {
+	if err := s.SendErr(); err != nil {
+		return err
+	}
+	if length > s.session.config.PeerMessageMax {
+		return &Error{Number: layout.ErrorMessageTooLong}
+	}
+	if pending := s.pending(); pending.kind != 0 {
+		panic(fmt.Sprintf("session: a message before the pending record %v", pending.kind))
+	}
+	s.waitsForCredit = !s.wire.MayBegin(length, s.session.config.PeerWindow)
+	if s.waitsForCredit {
+		s.requestCredit()
+		return ErrNoCredit
+	}
+	return nil
+}
+
+// Begun notes that the first record of a message of length bytes was written, for which
+// [Stream.MayBegin] had returned nil.
+func (s *Stream) Begun(length uint64) { s.wire.Send(length) }
+
+// DueCredit returns the credit that a BLOB of this stream may carry, if any (SPEC 11.4). The caller
+// notes with [Stream.Credited] that the BLOB was written.
+func (s *Stream) DueCredit() (credited uint64, isDue bool) {
+	return s.taken, s.life.receiving == isOpen && s.isCreditDue()
+}
+
+// Credited notes that a BLOB has carried credit.
+func (s *Stream) Credited(credited uint64) {
+	s.wire.Credit(credited)
+	s.isCreditPending = false
+}
+
+// CloseWrite ends the sending: everything was sent.
+func (s *Stream) CloseWrite() {
+	s.life.finish()
+	s.session.outbox.list(s)
+}
+
+// Reset ends the sending, and gives up the message under way. The peer gets the code.
+func (s *Stream) Reset(code uint32) {
+	s.life.reset(code)
+	s.session.outbox.list(s)
+}
+
+// Stop ends the receiving, and drops what is unread. The peer gets the code.
+func (s *Stream) Stop(code uint32) {
+	s.life.stop(code)
+	s.queue.drop()
+	s.parts = nil
+	s.session.outbox.list(s)
+}
+
+// Abort notes that a message will not be completed of which the first records were written.
+func (s *Stream) Abort() {
+	s.life.abort()
+	s.session.outbox.list(s)
+}
+
+// HasEnded reports whether no more records of the stream are sent or received.
+func (s *Stream) HasEnded() bool { return s.life.hasEnded }
+
+// receive applies a record of the peer that was checked, other than OPEN and END.
+func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
+	switch kind {
+	case layout.KindData:
+		return s.receiveMessage(m)
+	case layout.KindBlob:
+		change := s.receiveMessage(m)
+		if blob, _ := layout.ParseBlob(payload); blob.HasCredit {
+			change |= Writable
+		}
+		return change
+	case layout.KindCredit:
+		return Writable
+	case layout.KindCloseWrite:
+		s.life.receiveFinish()
+		s.parts = nil
+		return Readable
+	case layout.KindReset:
+		reset, _ := layout.ParseReset(payload)
+		s.life.receiveReset(reset)
+		if reset.Directions&layout.ResetSending != 0 {
+			s.parts = nil
+		}
+		return Readable | Writable
+	}
+	return s.receivePart(kind, payload)
+}
+
+// receiveMessage queues a whole message, unless the application takes no more.
+func (s *Stream) receiveMessage(m Message) Change {
+	if s.life.receiving != isOpen {
+		m.Release()
+		return 0
+	}
+	s.queue.push(m)
+	return Readable
+}
+
+// receivePart applies a fragment (SPEC 5.5). Memory is allocated as bytes come, not as the peer
+// announces them.
+func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
+	if s.life.receiving != isOpen {
+		return 0
+	}
+	switch kind {
+	case layout.KindFragmentAbort:
+		s.parts = nil
+		_, total := s.wire.Assembly.Progress()
+		s.taken += layout.Footprint(total)
+		s.isCreditPending = s.isCreditPending || s.isCreditDue()
+		return 0
+	case layout.KindFragmentFirst:
+		s.parts = append([]byte(nil), payload[layout.FragmentPrefixBytes:]...)
+		return 0
+	}
+	s.parts = append(s.parts, payload...)
+	if kind == layout.KindFragmentMid {
+		return 0
+	}
+	s.queue.push(Message{Bytes: s.parts})
+	s.parts = nil
+	return Readable
+}
+
+// took counts a message that the application has taken, and makes the credit pending that must not
+// wait (SPEC 11.4).
+func (s *Stream) took(cost uint64) {
+	s.taken += cost
+	if s.life.receiving != isOpen {
+		s.session.outbox.list(s) // END may be due
+		return
+	}
+	_, credited := s.wire.Charged()
+	window := s.session.config.Window
+	if s.waitsForCredit || s.taken-credited > window/4*3 {
+		s.requestCredit()
+	}
+}
+
+// requestCredit makes due credit pending.
+func (s *Stream) requestCredit() {
+	if s.life.receiving == isOpen && s.isCreditDue() {
+		s.isCreditPending = true
+		s.session.outbox.list(s)
+	}
+}
+
+// isCreditDue reports whether half the window was taken since the last credit.
+func (s *Stream) isCreditDue() bool {
+	if s.wire == nil {
+		return false
+	}
+	_, credited := s.wire.Charged()
+	return s.taken > credited && s.taken-credited >= s.session.config.Window/2
+}
+
+// pending returns the next record that must be written for the stream.
+func (s *Stream) pending() pendingRecord {
+	if s.wire == nil {
+		return pendingRecord{kind: layout.KindOpen}
+	}
+	next := s.life.pending()
+	canCredit := s.isCreditPending && s.life.receiving == isOpen
+	switch {
+	case canCredit && (next.kind == 0 || next.kind == layout.KindCloseWrite):
+		return pendingRecord{kind: layout.KindCredit}
+	case next.kind == layout.KindEnd && !(s.isSeen && s.queue.isEmpty()):
+		return pendingRecord{} // what ended streams have unread would have no bound
+	}
+	return next
+}
+
+// appendPayload appends the payload of a pending record of the stream.
+func (s *Stream) appendPayload(to []byte, record pendingRecord) []byte {
+	switch record.kind {
+	case layout.KindOpen:
+		return layout.Open{Content: s.content, Metadata: s.metadata}.Append(to)
+	case layout.KindReset:
+		return record.reset.Append(to)
+	case layout.KindCredit:
+		return layout.AppendCredit(to, s.taken)
+	}
+	return to
+}
+
+// wrote notes that a pending record was written.
+func (s *Stream) wrote(record pendingRecord) {
+	switch record.kind {
+	case layout.KindOpen:
+		s.wire = s.session.check.Open(s.number)
+	case layout.KindCredit:
+		s.Credited(s.taken)
+	default:
+		s.life.wrote(record, s.wire)
+		if record.kind == layout.KindEnd {
+			delete(s.session.streams, s.number)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package sys
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// EffectiveUID returns the effective user of this process.
+func EffectiveUID() uint32 { return uint32(unix.Geteuid()) }
+
+// OverflowUID returns the user that stands for all users without a number in this namespace.
+func OverflowUID() uint32 { return overflowUID() }
+
+var overflowUID = sync.OnceValue(func() uint32 {
+	const usual = 65534
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil {
+		return usual
+	}
+	number, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return usual
+	}
+	return uint32(number)
+})
+
+// SharesNamespaces reports whether process pid is certainly in the pid namespace and the user
+// namespace of this process.
+func SharesNamespaces(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	for _, kind := range []string{"pid", "user"} {
+		own, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			return false
+		}
+		theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		if err != nil || theirs != own {
+			return false
+		}
+	}
+	return true
+}
+
+// HasCPUQuota reports whether a control group limits the CPU time of this process: a goroutine that
+// spins then uses up what its peer needs.
+func HasCPUQuota() bool {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		for ok {
+			limit, err := os.ReadFile("/sys/fs/cgroup" + path + "/cpu.max")
+			if err == nil && !strings.HasPrefix(string(limit), "max") {
+				return true
+			}
+			parent := strings.LastIndexByte(path, '/')
+			if parent < 0 {
+				break
+			}
+			path = path[:parent]
+		}
+	}
+	return false
+}
+
+// SetNonblock makes a descriptor non-blocking, so that a goroutine can wait for it.
+func SetNonblock(descriptor int) error { return unix.SetNonblock(descriptor, true) }
+
+// SetMode sets the mode of the file that a socket will make when it is bound.
+func SetMode(socket int, mode uint32) error { return unix.Fchmod(socket, mode) }
+
+// CloseDescriptor closes a descriptor that came from the peer.
+func CloseDescriptor(descriptor int) { closeDescriptor(descriptor) }

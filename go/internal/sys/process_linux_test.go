@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package sys
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNamespacesOfThisProcessAreShared(t *testing.T) {
+	if !SharesNamespaces(os.Getpid()) {
+		t.Error("this process shares its own namespaces")
+	}
+	for _, pid := range []int{0, -1, 1 << 30} {
+		if SharesNamespaces(pid) {
+			t.Errorf("process %d shares them", pid)
+		}
+	}
+}
+
+func TestOnlyPlainEventfdIsDoorbell(t *testing.T) {
+	cases := []struct {
+		name  string
+		flags int
+		want  error
+	}{
+		{"plain", unix.EFD_NONBLOCK, nil},
+		{"semaphore", unix.EFD_NONBLOCK | unix.EFD_SEMAPHORE, ErrNotEventfd},
+		{"blocking", 0, ErrNotEventfd},
+	}
+	for _, c := range cases {
+		descriptor, err := unix.Eventfd(0, unix.EFD_CLOEXEC|c.flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckEventfd(descriptor); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		CloseDescriptor(descriptor)
+	}
+	pipe, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	defer write.Close()
+	if err := CheckEventfd(int(pipe.Fd())); !errors.Is(err, ErrNotEventfd) {
+		t.Errorf("a pipe: %v", err)
+	}
+}
+
+func TestDirectoryIsLockedOnce(t *testing.T) {
+	path := t.TempDir()
+	first, err := LockDirectory(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockDirectory(path); !errors.Is(err, ErrWouldBlock) {
+		t.Errorf("locked twice: %v", err)
+	}
+	first.Close()
+	second, err := LockDirectory(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Close()
+}

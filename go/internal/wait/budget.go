@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package wait decides how a goroutine waits: how long it polls before it sleeps.
+//
+//	Adaptive  poll for a budget, then sleep    the budget grows on hits, shrinks on misses
+//	Spin      poll without end                 the least latency; occupies a core
+//	Park      sleep at once                    no CPU time while nothing comes
+//
+// Only the goroutine that waits spins, never one in the background: where two processes share a CPU
+// each would burn the time of the other.
+package wait
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"partywall.test/go/internal/sys"
+)
+
+// A Mode is how a goroutine waits.
+type Mode uint8
+
+// The modes.
+const (
+	Adaptive Mode = iota
+	Spin
+	Park
+)
+
+// A Budget is how long a wait polls before it sleeps: longer after hits, shorter and finally not at
+// all after misses. One goroutine uses it at a time.
+type Budget struct {
+	time, max time.Duration
+	skip      uint32 // further waits that sleep without polling first
+	skipped   uint32 // value from which skip last counted down; it doubles with each failure
+}
+
+// NewBudget returns a budget that starts at limit and never exceeds it.
+func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
+
+// Time returns how long the present wait polls; 0 if it sleeps at once.
+func (b *Budget) Time() time.Duration {
+	if b.skip > 0 {
+		b.skip--
+		return 0
+	}
+	if b.time < budgetMin {
+		b.time = b.max
+	}
+	if b.time < budgetMin {
+		return 0
+	}
+	return b.time
+}
+
+// Hit notes that polling found what the goroutine waits for.
+func (b *Budget) Hit() {
+	b.skipped = 0
+	b.time = min(b.max, b.time*2)
+}
+
+// Miss notes that the budget was used up before polling found anything.
+func (b *Budget) Miss() {
+	if isFutile() {
+		*b = Budget{}
+		return
+	}
+	b.time /= 2
+	if b.time < max(b.max/4, budgetMin) {
+		b.time = 0
+		b.skipped = min(max(b.skipped*2, skipMin), skipMax)
+		b.skip = b.skipped
+	}
+}
+
+// Poll calls poll until it returns true or the mode says to sleep. It returns whether poll returned
+// true. In the mode Spin it returns false only when a check is due, after about checkEvery.
+func (b *Budget) Poll(mode Mode, poll func() bool) bool {
+	switch mode {
+	case Park:
+		return poll()
+	case Spin:
+		return pollFor(checkEvery, poll)
+	}
+	limit := b.Time()
+	if limit == 0 {
+		return poll()
+	}
+	if pollFor(limit, poll) {
+		b.Hit()
+		return true
+	}
+	b.Miss()
+	return false
+}
+
+// pollFor polls for about limit. It gives up early if other goroutines want this processor.
+func pollFor(limit time.Duration, poll func() bool) bool {
+	// The first polls come before any read of the clock, which costs as much as a short message.
+	if pollTimes(poll) {
+		return true
+	}
+	started := time.Now()
+	yielded := time.Duration(0)
+	for {
+		if pollTimes(poll) {
+			return true
+		}
+		elapsed := time.Since(started)
+		if elapsed >= limit {
+			return false
+		}
+		if elapsed-yielded < yieldEvery {
+			continue
+		}
+		runtime.Gosched()
+		yielded = time.Since(started)
+		if yielded-elapsed > yieldMax {
+			return poll()
+		}
+	}
+}
+
+func pollTimes(poll func() bool) bool {
+	for range pollsPerClockRead {
+		if poll() {
+			return true
+		}
+	}
+	return false
+}
+
+// isFutile reports whether spinning keeps the peer from running: on one CPU, or under a CPU quota.
+// It looks only after some waits of this process have polled in vain.
+func isFutile() bool {
+	if misses.Load() < missesUnchecked {
+		misses.Add(1)
+		return false
+	}
+	return futile()
+}
+
+var misses atomic.Uint32
+
+var futile = sync.OnceValue(func() bool { return runtime.NumCPU() < 2 || sys.HasCPUQuota() })
+
+const (
+	// budgetMin is the shortest budget; a shorter one counts as 0.
+	budgetMin = time.Microsecond
+	// skipMin and skipMax bound how many waits sleep at once before polling is tried again.
+	skipMin, skipMax = 4, 256
+	// pollsPerClockRead is the number of polls between two reads of the clock. A poll of shared
+	// memory takes about 2 ns, a read of the clock 40 ns.
+	pollsPerClockRead = 128
+	// checkEvery is how long the mode Spin polls between two checks.
+	checkEvery = 2 * time.Millisecond
+	// yieldEvery is how long a goroutine polls before it lets others run.
+	yieldEvery = 10 * time.Microsecond
+	// yieldMax is the longest time that a yield takes if no other goroutine wants to run.
+	yieldMax = 2 * time.Microsecond
+	// missesUnchecked is the number of misses of this process before it looks at its CPUs.
+	missesUnchecked = 3
+)

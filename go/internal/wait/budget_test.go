@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wait
+
+import (
+	"testing"
+	"time"
+)
+
+const limit = 50 * time.Microsecond
+
+// sleepsUntilPoll returns how many waits sleep at once before one polls.
+func sleepsUntilPoll(b *Budget) int {
+	count := 0
+	for b.Time() == 0 {
+		count++
+	}
+	return count
+}
+
+func TestBudgetShrinksAndIsSuspended(t *testing.T) {
+	if futile() {
+		t.Skip("spinning is futile on this machine, which the budget would find out")
+	}
+	b := NewBudget(limit)
+	var times []time.Duration
+	for range 3 {
+		times = append(times, b.Time())
+		b.Miss()
+	}
+	want := []time.Duration{limit, limit / 2, limit / 4}
+	for i := range want {
+		if times[i] != want[i] {
+			t.Fatalf("budgets are %v, want %v", times, want)
+		}
+	}
+	for _, want := range []int{4, 8, 16, 32, 64, 128, 256, 256} {
+		if got := sleepsUntilPoll(&b); got != want {
+			t.Fatalf("%d waits sleep at once, want %d", got, want)
+		}
+		for b.skip == 0 {
+			b.Miss()
+		}
+	}
+}
+
+func TestHitRestoresBudget(t *testing.T) {
+	b := NewBudget(limit)
+	b.time, b.skipped = limit/4, 64
+	b.Hit()
+	b.Hit()
+	b.Hit()
+	if b.Time() != limit || b.skipped != 0 {
+		t.Errorf("the budget is %v, skipped %d", b.time, b.skipped)
+	}
+}
+
+func TestBudgetOfNothingNeverPolls(t *testing.T) {
+	for _, limit := range []time.Duration{0, 999 * time.Nanosecond} {
+		b := NewBudget(limit)
+		for range 10 {
+			if b.Time() != 0 {
+				t.Fatalf("a budget of %v polls", limit)
+			}
+		}
+	}
+}
+
+func TestPollFindsWhatIsThere(t *testing.T) {
+	for _, mode := range []Mode{Adaptive, Spin, Park} {
+		b := NewBudget(limit)
+		polls := 0
+		if !b.Poll(mode, func() bool { polls++; return true }) || polls != 1 {
+			t.Errorf("mode %d polls %d times", mode, polls)
+		}
+	}
+}
+
+func TestPollEnds(t *testing.T) {
+	for _, mode := range []Mode{Adaptive, Spin, Park} {
+		b := NewBudget(limit)
+		polls := 0
+		if b.Poll(mode, func() bool { polls++; return false }) {
+			t.Errorf("mode %d found something", mode)
+		}
+		if mode == Park && polls != 1 || mode != Park && polls <= pollsPerClockRead {
+			t.Errorf("mode %d polled %d times", mode, polls)
+		}
+	}
+}
+
+func TestPollFindsWhatComesLater(t *testing.T) {
+	b := NewBudget(time.Hour)
+	left := 1000 * pollsPerClockRead
+	found := false
+	for range 100 {
+		// Other goroutines may want the processor, which ends a poll early.
+		if b.time, b.skip = time.Hour, 0; b.Poll(Adaptive, func() bool { left--; return left < 0 }) {
+			found = true
+			break
+		}
+	}
+	if !found {
+		t.Error("nothing found")
+	}
+}

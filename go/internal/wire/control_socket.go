@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+)
+
+// controlSocket is the Unix socket beside shared memory: it carries doorbells and the descriptors
+// of segments (SPEC 6.6, 6.7). Several goroutines may use it.
+//
+//	| 1 | 1 | 2 | 1 | 0 8 | number | 1 | …      doorbells, and a frame with one descriptor
+type controlSocket struct {
+	conn *net.UnixConn
+	raw  syscall.RawConn
+
+	mutex       sync.Mutex
+	frame       []byte // the beginning of a frame that is not complete
+	unclaimed   []int  // descriptors whose frame is not complete
+	segments    []arrivedSegment
+	segmentsMax int
+	last        uint32 // highest number of a segment that was taken
+	isTruncated bool   // a descriptor was lost
+	isClosed    bool
+
+	doorbell func(uintptr) // sends a doorbell byte; made once, so that it allocates nothing
+}
+
+// arrivedSegment is the descriptor of a segment whose record has not come yet.
+type arrivedSegment struct {
+	number     uint32
+	descriptor int
+}
+
+func newControlSocket(conn *net.UnixConn, segmentsMax uint32) (*controlSocket, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	c := &controlSocket{conn: conn, raw: raw, segmentsMax: int(segmentsMax)}
+	one := []byte{layout.ControlDoorbell}
+	c.doorbell = func(fd uintptr) {
+		// A full socket has a notification pending, and a peer that is gone needs none.
+		_, _ = sys.Send(int(fd), one)
+	}
+	return c, nil
+}
+
+// watch reads until the peer hangs up or this side closes the socket. It calls notified when bytes
+// came. The error is a violation, or nil.
+func (c *controlSocket) watch(notified func()) error {
+	var failure error
+	err := c.raw.Read(func(fd uintptr) bool {
+		for {
+			isAny, err := c.read(int(fd))
+			if isAny {
+				notified()
+			}
+			switch {
+			case errors.Is(err, sys.ErrWouldBlock):
+				return false
+			case err != nil:
+				failure = err
+				return true
+			}
+		}
+	})
+	var violation layout.Violation
+	if err == nil && errors.As(failure, &violation) {
+		return failure
+	}
+	return nil
+}
+
+// read reads once. It returns whether bytes came.
+func (c *controlSocket) read(fd int) (bool, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.isClosed {
+		return false, sys.ErrHungUp
+	}
+	var buffer [256]byte
+	message, err := sys.Receive(fd, buffer[:])
+	if message.Pidfd != nil {
+		message.Pidfd.Close()
+	}
+	c.unclaimed = append(c.unclaimed, message.Descriptors...)
+	c.isTruncated = c.isTruncated || message.IsTruncated
+	if err != nil {
+		return false, err
+	}
+	return true, c.take(buffer[:message.Bytes])
+}
+
+// take separates received bytes into doorbells and frames.
+func (c *controlSocket) take(b []byte) error {
+	c.frame = append(c.frame, b...)
+	for len(c.frame) > 0 {
+		f, isWhole, err := layout.ParseControl(c.frame)
+		if err != nil {
+			return err
+		}
+		if !isWhole {
+			break
+		}
+		c.frame = c.frame[f.Length:]
+		if err := c.finish(f); err != nil {
+			return err
+		}
+	}
+	if len(c.unclaimed) > c.expected() {
+		return fmt.Errorf("descriptor with no frame: %w", layout.ViolationFrame)
+	}
+	return nil
+}
+
+// expected returns how many descriptors may have come for a frame that is not complete.
+func (c *controlSocket) expected() int {
+	switch {
+	case len(c.frame) == 0:
+		c.frame = nil
+		return 0
+	case len(c.frame) < layout.ControlHeadBytes:
+		return layout.ControlDescriptorsMax
+	}
+	return int(c.frame[layout.ControlFrameDescriptorsOffset])
+}
+
+// finish takes the descriptors of a whole frame, and keeps that of a segment.
+func (c *controlSocket) finish(f layout.ControlFrame) error {
+	count := min(f.Descriptors, len(c.unclaimed))
+	claimed := c.unclaimed[:count:count]
+	c.unclaimed = c.unclaimed[count:]
+	if f.Type != layout.ControlSegment {
+		closeAll(claimed)
+		return nil
+	}
+	if count == 0 {
+		return c.missing(f.Segment)
+	}
+	if f.Segment <= c.last {
+		closeAll(claimed)
+		return nil
+	}
+	if len(c.segments) >= c.segmentsMax {
+		closeAll(claimed)
+		return fmt.Errorf("more than %d segments without a record: %w",
+			c.segmentsMax, layout.ViolationMemory)
+	}
+	c.segments = append(c.segments, arrivedSegment{f.Segment, claimed[0]})
+	return nil
+}
+
+// takeSegment returns the descriptor of a segment whose record has come. The error is a violation.
+func (c *controlSocket) takeSegment(number uint32) (int, error) {
+	if descriptor := c.claim(number); descriptor >= 0 {
+		return descriptor, nil
+	}
+	// The descriptor was sent before the record, so it is there now.
+	var failure error
+	for range readsMax {
+		if err := c.raw.Control(func(fd uintptr) { _, failure = c.read(int(fd)) }); err != nil {
+			failure = err
+		}
+		if failure != nil {
+			break
+		}
+	}
+	if descriptor := c.claim(number); descriptor >= 0 {
+		return descriptor, nil
+	}
+	var violation layout.Violation
+	if errors.As(failure, &violation) {
+		return -1, failure
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return -1, c.missing(number)
+}
+
+// claim removes the descriptor of a segment and returns it, or -1. It closes those of lower
+// numbers, whose records can no longer come.
+func (c *controlSocket) claim(number uint32) int {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	found := -1
+	rest := c.segments[:0]
+	for _, segment := range c.segments {
+		switch {
+		case segment.number == number && found < 0:
+			found, c.last = segment.descriptor, number
+		case segment.number <= number:
+			sys.CloseDescriptor(segment.descriptor)
+		default:
+			rest = append(rest, segment)
+		}
+	}
+	c.segments = rest
+	return found
+}
+
+func (c *controlSocket) missing(number uint32) error {
+	hint := ""
+	if c.isTruncated {
+		hint = "; descriptors were lost: raise the limit of this process (ulimit -n)"
+	}
+	return fmt.Errorf("segment %d has no descriptor%s: %w",
+		number, hint, layout.ViolationSegmentMissing)
+}
+
+// notify sends a doorbell.
+func (c *controlSocket) notify() { _ = c.raw.Control(c.doorbell) }
+
+// sendSegment sends the descriptor of a segment. The error is [sys.ErrWouldBlock] if the socket has
+// no room now.
+func (c *controlSocket) sendSegment(number uint32, descriptor int) error {
+	frame := layout.AppendControlSegment(nil, number)
+	var sent int
+	var failure error
+	err := c.raw.Control(func(fd uintptr) { sent, failure = sys.Send(int(fd), frame, descriptor) })
+	switch {
+	case err != nil:
+		return err
+	case failure == nil && sent != len(frame):
+		return errors.New("the control socket took a part of a frame")
+	}
+	return failure
+}
+
+// hangUp closes the socket. The peer then sees this side as gone.
+func (c *controlSocket) hangUp() {
+	// Close waits for whoever reads, so it comes outside of the lock.
+	_ = c.conn.Close()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.isClosed = true
+	closeAll(c.unclaimed)
+	for _, segment := range c.segments {
+		sys.CloseDescriptor(segment.descriptor)
+	}
+	c.unclaimed, c.segments = nil, nil
+}
+
+func closeAll(descriptors []int) {
+	for _, descriptor := range descriptors {
+		sys.CloseDescriptor(descriptor)
+	}
+}
+
+// readsMax bounds how often the control socket is read for the descriptor of a record.
+const readsMax = 64

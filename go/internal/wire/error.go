@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"partywall.test/go/internal/handshake"
+	"partywall.test/go/internal/layout"
+)
+
+// Errors of senders and receivers, besides those that wrap a layout.Violation, and
+// [os.ErrDeadlineExceeded].
+var (
+	// ErrFull reports that there is no room now: the caller waits for room and repeats the call.
+	ErrFull = errors.New("there is no room for the message now")
+	// ErrDisconnected reports that the peer died or hung up without closing.
+	ErrDisconnected = errors.New("the peer has died or hung up")
+	// ErrClosed reports that this side has closed the connection.
+	ErrClosed = fmt.Errorf("partywall: %w", net.ErrClosed)
+)
+
+// TooLongError reports a message that can never be sent on the connection.
+type TooLongError struct {
+	Size, Max uint64 // in bytes
+}
+
+// Error returns the sizes, and what to change.
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("a message of %d bytes exceeds %d, the smaller of what this side has as "+
+		"memory and what the peer receives", e.Size, e.Max)
+}
+
+// SystemError reports a system call that does not fail in normal operation.
+type SystemError struct{ Err error }
+
+// Error returns the text of the call.
+func (e *SystemError) Error() string { return "partywall: " + e.Err.Error() }
+
+// Unwrap returns the error of the call.
+func (e *SystemError) Unwrap() error { return e.Err }
+
+// Failure is an error of addresses, listening and connecting, with its number.
+type Failure struct {
+	Number layout.ErrorNumber
+	Text   string // what to do, if Err does not say enough
+	Err    error
+}
+
+// Error returns what has failed.
+func (f *Failure) Error() string {
+	switch {
+	case f.Text == "" && f.Err == nil:
+		return f.Number.String()
+	case f.Err == nil:
+		return f.Text
+	case f.Text == "":
+		return f.Number.String() + ": " + f.Err.Error()
+	}
+	return f.Text + ": " + f.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Number returns the number of an error of this package in every language (SPEC 17).
+func Number(err error) layout.ErrorNumber {
+	var violation layout.Violation
+	var tooLong *TooLongError
+	var failure *Failure
+	var refused *handshake.Error
+	switch {
+	case errors.As(err, &failure):
+		return failure.Number
+	case errors.As(err, &refused):
+		return refused.Number
+	case errors.As(err, &violation):
+		return violation.ErrorNumber()
+	case errors.As(err, &tooLong):
+		return layout.ErrorMessageTooLong
+	case errors.Is(err, ErrFull):
+		return layout.ErrorFull
+	case errors.Is(err, ErrDisconnected):
+		return layout.ErrorDisconnected
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return layout.ErrorTimedOut
+	case errors.Is(err, ErrClosed):
+		return layout.ErrorSessionClosedHere
+	}
+	return layout.ErrorSystem
+}
+
+// ErrTimedOut reports that the deadline has passed before anything was done.
+var ErrTimedOut = os.ErrDeadlineExceeded
+
+// waitError returns the error of a wait for a doorbell or a socket.
+func waitError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ErrTimedOut
+	case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrClosed):
+		return ErrClosed
+	}
+	return &SystemError{err}
+}

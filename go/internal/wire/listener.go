@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"sync"
+	"time"
+
+	"partywall.test/go/internal/layout"
+)
+
+// ListenOptions are those of a listener that a connection does not have.
+type ListenOptions struct {
+	HandshakeTimeout time.Duration
+	HandshakesMax    int
+	SocketMode       fs.FileMode
+	AllowRemote      bool        // listen beyond loopback addresses
+	OnRefused        func(error) // is called for each connection that fails; may be nil
+}
+
+// A Listener accepts connections: a goroutine takes sockets, and one for each socket makes its
+// handshake, so that none delays another (SPEC 2.7).
+//
+//	accept ─▶ a slot of HandshakesMax ─▶ handshake ─▶ Accept
+//	                                          └─▶ OnRefused
+//
+// A connection that Accept has not taken keeps its slot. While no slot is free, the oldest peer
+// that has sent nothing is refused; further connections wait in the backlog of the socket.
+type Listener struct {
+	address  Address
+	settings Settings
+	options  ListenOptions
+	listener net.Listener
+	file     socketFile
+
+	ready  chan *Connection
+	slots  chan struct{} // holds one for each handshake under way
+	over   chan struct{} // closed by Close
+	once   sync.Once
+	served sync.WaitGroup
+
+	mutex   sync.Mutex
+	pending map[*pendingPeer]struct{}
+}
+
+// pendingPeer is a connection whose handshake is under way.
+type pendingPeer struct {
+	conn  net.Conn
+	since time.Time
+	// isTouched is set when the peer has sent a byte.
+	isTouched func() bool
+}
+
+// Listen begins to listen. The settings are those of an acceptor.
+func Listen(a Address, s Settings, o ListenOptions) (*Listener, error) {
+	l := &Listener{
+		address: a, settings: s, options: o,
+		ready:   make(chan *Connection),
+		slots:   make(chan struct{}, o.HandshakesMax),
+		over:    make(chan struct{}),
+		pending: make(map[*pendingPeer]struct{}),
+	}
+	var err error
+	if a.IsUnix() {
+		l.listener, l.file, err = listenUnix(a, o.SocketMode)
+	} else {
+		l.listener, err = listenTCP(a, o.AllowRemote)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !a.IsUnix() {
+		l.address.Name = l.listener.Addr().String()
+	}
+	l.settings.Address = l.address.String()
+	l.served.Go(l.serve)
+	return l, nil
+}
+
+// listenTCP listens on an address that other hosts do not reach, unless they may.
+func listenTCP(a Address, allowRemote bool) (net.Listener, error) {
+	resolved, err := net.ResolveTCPAddr("tcp", a.Name)
+	if err != nil {
+		return nil, &Failure{Number: layout.ErrorAddressUnresolved, Err: err}
+	}
+	if !resolved.IP.IsLoopback() && !allowRemote {
+		return nil, &Failure{
+			Number: layout.ErrorNotLoopback,
+			Text:   a.String() + " is reached from other hosts, which the configuration forbids",
+		}
+	}
+	listener, err := net.ListenTCP("tcp", resolved)
+	if err != nil {
+		return nil, listenFailure(err)
+	}
+	return listener, nil
+}
+
+// Address returns the address, with the port that the system has chosen.
+func (l *Listener) Address() Address { return l.address }
+
+// Accept waits for the next connection. The error is ErrClosed, or that of ctx.
+func (l *Listener) Accept(ctx context.Context) (*Connection, error) {
+	select {
+	case <-l.over:
+		return nil, ErrClosed
+	default:
+	}
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.over:
+		return nil, ErrClosed
+	}
+}
+
+// Close ends listening and all handshakes under way, and removes the socket file.
+func (l *Listener) Close() error {
+	err := ErrClosed
+	l.once.Do(func() {
+		close(l.over)
+		err = l.listener.Close()
+		l.file.remove()
+		l.mutex.Lock()
+		for peer := range l.pending {
+			_ = peer.conn.SetDeadline(time.Unix(1, 0))
+		}
+		l.mutex.Unlock()
+		l.served.Wait()
+	})
+	return err
+}
+
+// serve takes sockets until the listener is closed.
+func (l *Listener) serve() {
+	for {
+		conn, err := l.listener.Accept()
+		switch {
+		case err == nil && l.takeSlot():
+			l.served.Go(func() {
+				defer func() { <-l.slots }()
+				l.shake(conn)
+			})
+			continue
+		case err == nil:
+			_ = conn.Close()
+			return
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+		l.refused(&Failure{Number: acceptNumber(err), Err: err})
+		select {
+		case <-time.After(acceptPause):
+		case <-l.over:
+			return
+		}
+	}
+}
+
+func acceptNumber(err error) layout.ErrorNumber {
+	if isDescriptorLimit(err) {
+		return layout.ErrorDescriptorLimit
+	}
+	return layout.ErrorAcceptingFailed
+}
+
+// takeSlot takes a slot for a handshake. While none is free it refuses the oldest peer that has
+// sent nothing. It returns false if the listener is closed meanwhile.
+func (l *Listener) takeSlot() bool {
+	for {
+		select {
+		case l.slots <- struct{}{}:
+			return true
+		case <-l.over:
+			return false
+		case <-time.After(untouchedMin / 10):
+		}
+		if oldest := l.oldestUntouched(); oldest != nil &&
+			time.Since(oldest.since) >= untouchedMin {
+			_ = oldest.conn.SetReadDeadline(time.Unix(1, 0))
+		}
+	}
+}
+
+func (l *Listener) oldestUntouched() *pendingPeer {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	var oldest *pendingPeer
+	for peer := range l.pending {
+		if !peer.isTouched() && (oldest == nil || peer.since.Before(oldest.since)) {
+			oldest = peer
+		}
+	}
+	return oldest
+}
+
+// shake makes the handshake of one socket, and hands the connection to Accept.
+func (l *Listener) shake(conn net.Conn) {
+	now := time.Now()
+	if err := conn.SetDeadline(now.Add(l.options.HandshakeTimeout)); err != nil {
+		_ = conn.Close()
+		return
+	}
+	handshake, err := NewHandshake(conn, &l.settings)
+	if err != nil {
+		l.refused(err)
+		return
+	}
+	peer := &pendingPeer{conn, now, handshake.IsTouched}
+	if !l.add(peer) {
+		_ = conn.Close()
+		return
+	}
+	connection, err := handshake.Run()
+	l.remove(peer)
+	if err != nil {
+		l.refused(err)
+		return
+	}
+	select {
+	case l.ready <- connection:
+	case <-l.over:
+		connection.Interrupt()
+		connection.Close()
+	}
+}
+
+// add notes a handshake under way, unless the listener is closed.
+func (l *Listener) add(peer *pendingPeer) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	select {
+	case <-l.over:
+		return false
+	default:
+		l.pending[peer] = struct{}{}
+		return true
+	}
+}
+
+func (l *Listener) remove(peer *pendingPeer) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	delete(l.pending, peer)
+}
+
+func (l *Listener) refused(err error) {
+	select {
+	case <-l.over:
+	default:
+		if l.options.OnRefused != nil {
+			l.options.OnRefused(err)
+		}
+	}
+}
+
+const (
+	// acceptPause is how long a listener pauses after the system could not accept.
+	acceptPause = 20 * time.Millisecond
+	// untouchedMin is how long a peer may send nothing, although others wait (SPEC 2.7).
+	untouchedMin = 100 * time.Millisecond
+)

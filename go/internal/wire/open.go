@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"partywall.test/go/internal/handshake"
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+)
+
+// A Connection is one connection after its handshake.
+type Connection struct {
+	Sender   Sender
+	Receiver Receiver
+	Peer     Peer
+	Outcome  handshake.Outcome
+
+	carrier carrier
+}
+
+// carrier is what carries the records: shared memory or a socket.
+type carrier interface {
+	interrupt()
+	close()
+}
+
+// Interrupt makes all calls that wait return ErrClosed, and all later ones.
+func (c *Connection) Interrupt() { c.carrier.interrupt() }
+
+// Close gives up all that the connection has but messages and reservations that are in use. No call
+// of sender and receiver is under way, and none follows.
+func (c *Connection) Close() { c.carrier.close() }
+
+// A Handshake is one that is under way.
+type Handshake struct {
+	conn     net.Conn
+	unix     *net.UnixConn // nil if no descriptors can come
+	raw      syscall.RawConn
+	settings *Settings
+	machine  *handshake.Machine
+	env      *environment
+	buffer   [layout.FrameBytesMax]byte
+
+	isTouched      atomic.Bool
+	hasKernelPidfd bool
+	passesPidfd    bool
+}
+
+// NewHandshake prepares the handshake on a new connection, which it takes over. The socket of a
+// connector brought credentials from its beginning on (SPEC 2.1).
+func NewHandshake(conn net.Conn, settings *Settings) (*Handshake, error) {
+	h := &Handshake{conn: conn, settings: settings, env: &environment{settings: settings}}
+	h.env.peer.Address = addressOf(conn, settings.Role)
+	obstacle := layout.FallbackReason(0)
+	unixConn, isUnix := conn.(*net.UnixConn)
+	switch {
+	case settings.Transports == TransportSocket:
+		obstacle = layout.ReasonPolicy
+	case !isUnix:
+		obstacle = layout.ReasonRemote
+	case runtime.GOOS != "linux" || !canShareWords:
+		obstacle = layout.ReasonMemfd
+	}
+	pidfd := -1
+	if isUnix && runtime.GOOS == "linux" {
+		raw, err := unixConn.SyscallConn()
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		h.unix, h.raw = unixConn, raw
+		h.setPassPidfd(true)
+		if !h.hasKernelPidfd {
+			if own, err := sys.OpenPidfd(os.Getpid()); err == nil {
+				defer own.Close()
+				pidfd = own.Descriptor()
+			}
+		}
+	}
+	h.machine = handshake.New(handshake.Terms{
+		Role:       settings.Role,
+		Hello:      settings.hello(obstacle),
+		Pidfd:      pidfd,
+		RegionSize: settings.region().Size,
+		MayTrust:   settings.Trust != TrustUntrusted,
+	}, h.env)
+	return h, nil
+}
+
+// addressOf returns the address of the listener's socket.
+func addressOf(conn net.Conn, role uint32) string {
+	address := conn.RemoteAddr()
+	if role == layout.RoleAcceptor && address.String() == "" {
+		address = conn.LocalAddr()
+	}
+	return address.String()
+}
+
+// IsTouched reports whether the peer has sent anything. Any goroutine may call it.
+func (h *Handshake) IsTouched() bool { return h.isTouched.Load() }
+
+// Run ends the handshake by the deadline of conn. It closes conn if it fails.
+func (h *Handshake) Run() (*Connection, error) {
+	outcome, err := h.agree()
+	if err == nil {
+		var connection *Connection
+		if connection, err = h.establish(outcome); err == nil {
+			return connection, nil
+		}
+	}
+	h.env.drop()
+	_ = h.conn.Close()
+	return nil, err
+}
+
+// agree exchanges frames until both sides are ready.
+func (h *Handshake) agree() (*handshake.Outcome, error) {
+	err := h.machine.Start()
+	if err == nil {
+		err = h.send(h.machine.Flight())
+	}
+	if err != nil {
+		return nil, err
+	}
+	for {
+		arrival, err := h.receive(h.machine.Wanted())
+		if err != nil {
+			return nil, err
+		}
+		outcome, err := h.machine.Receive(arrival)
+		if !h.machine.IsUntouched() && h.passesPidfd && h.env.arrived == nil {
+			h.setPassPidfd(false)
+		}
+		if flight := h.machine.Flight(); len(flight.Bytes) > 0 {
+			if sendErr := h.send(flight); err == nil {
+				err = sendErr
+			}
+		}
+		if err != nil || outcome != nil {
+			return outcome, err
+		}
+	}
+}
+
+// setPassPidfd makes the kernel bring a pidfd of the peer with each read, or no more. Linux before
+// 6.5 cannot.
+func (h *Handshake) setPassPidfd(enable bool) {
+	var failure error
+	err := h.raw.Control(func(fd uintptr) { failure = sys.PassPidfd(int(fd), enable) })
+	h.passesPidfd = enable && err == nil && failure == nil
+	h.hasKernelPidfd = h.hasKernelPidfd || h.passesPidfd
+}
+
+// receive reads once, at most wanted bytes. The error is the end of the handshake.
+func (h *Handshake) receive(wanted int) (handshake.Arrival, error) {
+	into := h.buffer[:min(wanted, len(h.buffer))]
+	var arrival handshake.Arrival
+	var err error
+	if h.unix != nil {
+		arrival, err = h.receiveMessage(into)
+	} else {
+		var n int
+		n, err = h.conn.Read(into)
+		arrival.Bytes = into[:n]
+		if n > 0 {
+			err = nil
+		}
+	}
+	switch {
+	case err == nil:
+		h.isTouched.Store(true)
+		return arrival, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		failure := h.machine.TimeOut()
+		// The deadline has passed, but a REJECT fits an empty socket without waiting.
+		_ = h.conn.SetWriteDeadline(time.Now().Add(rejectTime))
+		_ = h.send(h.machine.Flight())
+		return arrival, failure
+	case errors.Is(err, sys.ErrHungUp), errors.Is(err, io.EOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return arrival, h.machine.HangUp()
+	}
+	return arrival, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
+}
+
+// receiveMessage reads once from a Unix socket, with descriptors and credentials.
+func (h *Handshake) receiveMessage(into []byte) (handshake.Arrival, error) {
+	var message sys.Message
+	var failure error
+	err := h.raw.Read(func(fd uintptr) bool {
+		message, failure = sys.Receive(int(fd), into)
+		return !errors.Is(failure, sys.ErrWouldBlock)
+	})
+	if err == nil {
+		err = failure
+	}
+	arrival := handshake.Arrival{
+		Bytes:       into[:message.Bytes],
+		Descriptors: message.Descriptors,
+		IsTruncated: message.IsTruncated,
+	}
+	if sender := message.Credentials; sender != nil {
+		arrival.Sender = handshake.Sender{
+			IsKnown: true, PID: sender.PID, UID: sender.UID, GID: sender.GID,
+		}
+	}
+	switch {
+	case message.Pidfd == nil:
+	case h.machine.IsUntouched() && h.env.arrived == nil:
+		h.env.arrived = message.Pidfd
+	default:
+		message.Pidfd.Close()
+	}
+	if err != nil {
+		closeAll(arrival.Descriptors)
+	}
+	return arrival, err
+}
+
+// send sends a flight. A peer that is gone is no error: it may have sent a refusal before.
+func (h *Handshake) send(flight handshake.Flight) error {
+	if len(flight.Bytes) == 0 {
+		return nil
+	}
+	var err error
+	if h.unix != nil && len(flight.Descriptors) > 0 {
+		err = h.sendMessage(flight)
+	} else {
+		_, err = h.conn.Write(flight.Bytes)
+	}
+	switch {
+	case err == nil, errors.Is(err, sys.ErrHungUp), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, syscall.ECONNRESET):
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &handshake.Error{Number: layout.ErrorHandshakeTimedOut}
+	}
+	return &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
+}
+
+// sendMessage sends frames with descriptors in one message, and the rest behind it.
+func (h *Handshake) sendMessage(flight handshake.Flight) error {
+	var sent int
+	var failure error
+	err := h.raw.Write(func(fd uintptr) bool {
+		sent, failure = sys.Send(int(fd), flight.Bytes, flight.Descriptors...)
+		return !errors.Is(failure, sys.ErrWouldBlock)
+	})
+	if err != nil {
+		return err
+	}
+	if failure == nil && sent < len(flight.Bytes) {
+		_, failure = h.conn.Write(flight.Bytes[sent:])
+	}
+	return failure
+}
+
+// establish makes sender and receiver of the transport that both sides have agreed on.
+func (h *Handshake) establish(outcome *handshake.Outcome) (*Connection, error) {
+	if err := h.conn.SetDeadline(time.Time{}); err != nil {
+		return nil, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
+	}
+	c := &Connection{Peer: h.env.peer, Outcome: *outcome}
+	if !outcome.IsShared {
+		h.env.dropMemory()
+		establishSocket(c, h)
+		return c, nil
+	}
+	if err := h.establishShared(c, outcome); err != nil {
+		return nil, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
+	}
+	return c, nil
+}
+
+func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) error {
+	env := h.env
+	socket, err := newControlSocket(h.unix, h.settings.SegmentsMax)
+	if err != nil {
+		return err
+	}
+	if !outcome.HasDoorbells {
+		env.dropPeersDoorbells()
+		if err := env.replaceDoorbells(); err != nil {
+			return err
+		}
+	}
+	env.own.region.CloseDescriptor()
+	memory := &sharedMemory{
+		socket: socket, own: env.own, peer: env.theirs, isTrusted: outcome.IsTrusted,
+		records: env.records, room: env.room,
+		peersRecords: env.theirRecords, peersRoom: env.theirRoom,
+	}
+	limits := h.settings.sendLimits(outcome.Peer, env.own.header.Size)
+	sender := newSharedSender(memory, h.settings, limits)
+	receiver := newSharedReceiver(memory, h.settings)
+	c.Sender, c.Receiver = sender, receiver
+	c.carrier = &sharedCarrier{memory, receiver}
+	memory.start(env.process)
+	return nil
+}
+
+// sharedCarrier ends a connection over shared memory.
+type sharedCarrier struct {
+	*sharedMemory
+	receiver *sharedReceiver
+}
+
+func (c *sharedCarrier) close() {
+	c.receiver.close()
+	c.sharedMemory.close()
+}
+
+// rejectTime bounds how long a refusal after the deadline may take.
+const rejectTime = 100 * time.Millisecond

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+
+	"partywall.test/go/internal/handshake"
+	"partywall.test/go/internal/sys"
+)
+
+// A Peer is the process at the other end, as far as the kernel tells.
+type Peer struct {
+	// HasCredentials says whether the other fields but Trusted and Address are known. Those of a
+	// TCP peer never are.
+	HasCredentials bool
+	PID            int
+	UID, GID       uint32
+	Trusted        bool
+	Address        string // of its socket
+}
+
+// String returns the peer for a log.
+func (p Peer) String() string {
+	if !p.HasCredentials {
+		return fmt.Sprintf("peer at %q", p.Address)
+	}
+	return fmt.Sprintf("process %d of user %d", p.PID, p.UID)
+}
+
+// trusts decides whether a peer is trusted (SPEC 9.1). The pidfd names its process, or is nil.
+func (s *Settings) trusts(sender handshake.Sender, process *sys.Pidfd) bool {
+	switch s.Trust {
+	case TrustEveryone:
+		return true
+	case TrustUntrusted:
+		return false
+	}
+	isOwn := sender.IsKnown && sender.UID == sys.EffectiveUID() && sender.UID != sys.OverflowUID()
+	if !isOwn || process == nil || !sys.SharesNamespaces(int(sender.PID)) {
+		return false
+	}
+	// The namespaces were looked up by a number, which the kernel may have given out again.
+	isEnded, err := process.IsEnded()
+	return err == nil && !isEnded
+}

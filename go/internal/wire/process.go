@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"os"
+	"syscall"
+
+	"partywall.test/go/internal/sys"
+)
+
+// processWatch waits for the end of the peer's process: a child that the process has forked could
+// keep its socket open (SPEC 7.2).
+type processWatch struct {
+	pidfd *sys.Pidfd
+	file  *os.File // owns the descriptor; nil if it cannot be waited for
+	raw   syscall.RawConn
+}
+
+// newProcessWatch takes over a verified pidfd.
+func newProcessWatch(pidfd *sys.Pidfd) *processWatch {
+	w := &processWatch{pidfd: pidfd}
+	if sys.SetNonblock(pidfd.Descriptor()) != nil {
+		return w
+	}
+	w.file = os.NewFile(uintptr(pidfd.Descriptor()), "pidfd")
+	w.raw, _ = w.file.SyscallConn()
+	return w
+}
+
+// wait returns true when the process has ended, and false when the watch is closed.
+func (w *processWatch) wait() bool {
+	if w.raw == nil {
+		return false
+	}
+	isEnded := false
+	err := w.raw.Read(func(uintptr) bool {
+		ended, err := w.pidfd.IsEnded()
+		isEnded = ended
+		return ended || err != nil
+	})
+	return err == nil && isEnded
+}
+
+func (w *processWatch) close() {
+	if w.file != nil {
+		_ = w.file.Close()
+		return
+	}
+	w.pidfd.Close()
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mem"
+	"partywall.test/go/internal/sys"
+)
+
+// ownRegion is the region of this side, which it alone writes.
+type ownRegion struct {
+	*mapping
+	header   layout.Region
+	region   *sys.Region
+	memory   mem.Own
+	control  mem.Own
+	ring     mem.Own
+	releases mem.Own
+	slab     mem.Own
+}
+
+// newOwnRegion makes a region with this header, and writes its header page.
+func newOwnRegion(header layout.Region, address string) (*ownRegion, error) {
+	region, err := sys.NewRegion("partywall-region", header.Size)
+	if err != nil {
+		return nil, err
+	}
+	memory := region.Memory()
+	header.CreatedNS = uint64(time.Now().UnixNano())
+	memory.Write(0, header.Append(nil))
+	memory.Write(layout.IdentityAddress, layout.AppendText(nil, address))
+	return &ownRegion{
+		mapping:  newMapping(region.Unmap),
+		header:   header,
+		region:   region,
+		memory:   memory,
+		control:  memory.Part(layout.ControlOffset, layout.PageBytes),
+		ring:     memory.Part(header.RingOffset, header.RingSize),
+		releases: memory.Part(header.ReleaseOffset, 8*header.ReleaseEntries),
+		slab:     memory.Part(header.SlabOffset, header.SlabSize),
+	}, nil
+}
+
+// setState tells tools how the connection fares (SPEC 3.4). Only a trusted peer learns the program.
+func (r *ownRegion) setState(state uint64, isTrusted bool) {
+	if state == layout.IdentityStateOpen && isTrusted {
+		r.control.Write(layout.IdentityProgram, layout.AppendText(nil, program()))
+	}
+	r.control.Publish(layout.IdentityChanged, uint64(time.Now().UnixNano()))
+	r.control.Publish(layout.IdentityState, state)
+}
+
+// setBroken tells tools which error ended the connection.
+func (r *ownRegion) setBroken(number layout.ErrorNumber) {
+	r.control.Publish(layout.IdentityLastError, uint64(number))
+	r.setState(layout.IdentityStateBroken, false)
+}
+
+var program = sync.OnceValue(func() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
+})
+
+// peerRegion is the region of the peer, mapped for reading.
+type peerRegion struct {
+	*mapping
+	header   layout.Region
+	control  mem.Peer
+	ring     mem.Peer
+	releases mem.Peer
+	slab     mem.Peer
+}
+
+// mapPeerRegion checks and maps the region that a descriptor of the peer stands for. The error is a
+// violation of the header, or one of [sys.MapPeer].
+func mapPeerRegion(descriptor int, limit uint64, want layout.Expectation) (*peerRegion, error) {
+	mapped, err := sys.MapPeer(descriptor, want.Size, limit)
+	if err != nil {
+		return nil, err
+	}
+	memory := mapped.Memory()
+	copied := make([]byte, layout.RegionHeaderBytes)
+	memory.Copy(copied, 0)
+	header, err := layout.ParseRegion(copied, want)
+	if err != nil {
+		_ = mapped.Unmap()
+		return nil, err
+	}
+	return &peerRegion{
+		mapping:  newMapping(mapped.Unmap),
+		header:   header,
+		control:  memory.Part(layout.ControlOffset, layout.PageBytes),
+		ring:     memory.Part(header.RingOffset, header.RingSize),
+		releases: memory.Part(header.ReleaseOffset, 8*header.ReleaseEntries),
+		slab:     memory.Part(header.SlabOffset, header.SlabSize),
+	}, nil
+}

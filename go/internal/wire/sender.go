@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/ring"
+)
+
+// Sender writes the records of one direction. One goroutine uses it at a time, but for SetDeadline.
+//
+//	TryMessage, TryRecord, TryBlock ──▶ Commit     or, on ErrFull: Commit, WaitRoom, again
+type Sender interface {
+	// TryMessage appends a message. Over shared memory a long one goes as a block, whose record
+	// carries the credit if there is one; otherwise the caller sends CREDIT as a record of its own.
+	TryMessage(stream uint32, payload []byte, credit Credit) error
+	// TryRecord appends a record, with a payload that is the concatenation of parts.
+	TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error
+	// RecordMax returns the longest payload of a record in bytes.
+	RecordMax() uint64
+	// CarriesCredit reports whether TryMessage would send the credit with a message of n bytes.
+	CarriesCredit(n int) bool
+
+	// Reserve returns memory for a message of n bytes, or [ErrFull].
+	Reserve(n uint64) (*Reservation, error)
+	// TryReserved appends a message of the first n bytes of a reservation, and takes it over. On
+	// ErrFull the reservation stays the caller's.
+	TryReserved(r *Reservation, stream uint32, n uint64) error
+	// Free gives back a reservation that was not sent.
+	Free(r *Reservation)
+
+	// Commit makes what was appended visible to the peer.
+	Commit() error
+	// Close appends CLOSE_WRITE and commits. Nothing may follow.
+	Close(stream uint32) error
+	// WaitRoom waits until an attempt that returned ErrFull may succeed.
+	WaitRoom() error
+	// SetDeadline sets the time at which WaitRoom fails.
+	SetDeadline(t time.Time) error
+	// IsLate reports whether the deadline has passed.
+	IsLate() bool
+}
+
+// A Credit is the field credited of a BLOB (SPEC 11.4).
+type Credit struct {
+	IsThere  bool
+	Credited uint64
+}
+
+// A Reservation is memory for a message, which its owner writes before it is sent.
+type Reservation struct {
+	// Bytes is the memory, with the length asked for. It holds old bytes.
+	Bytes []byte
+	block ring.Block
+	// memory is that in which the block lies; nil if the bytes are private.
+	memory *mapping
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mem"
+	"partywall.test/go/internal/ring"
+	"partywall.test/go/internal/sys"
+	"partywall.test/go/internal/wait"
+)
+
+// sharedReceiver reads the record ring of the peer, and its blocks.
+//
+//	trusted peer    BLOB is read where it lies, until its message is released
+//	untrusted peer  BLOB is copied once, and its block returned at once (SPEC 9.1)
+//	both            DATA is copied once, to where the caller wants it
+type sharedReceiver struct {
+	memory   *sharedMemory
+	consumer *ring.Consumer
+	waker    *ring.Waker // of the sender of the peer
+	checker  Checker
+	maps     map[uint32]peerSegment // mapped segments of the peer; 0 is the slab
+	limits   layout.Limits
+
+	current layout.Header // the record that Next returned
+	isBlob  bool          // current is a BLOB whose block was not returned
+	blob    layout.Blob
+	place   peerSegment // in which the blob lies
+	scratch []byte      // private copy of a payload that is checked
+
+	releaseMutex sync.Mutex // messages are released by any goroutine
+	releaser     *ring.Releaser
+	isOver       bool // nothing is released any more
+
+	sleeper  *ring.Sleeper
+	mode     wait.Mode
+	budget   wait.Budget
+	poll     func() bool
+	look     func(uintptr) bool
+	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
+	counts   receiveCounts
+}
+
+// receiveCounts are the counters for tools (SPEC 3.3).
+type receiveCounts struct{ messages, bytes, blobs, sleeps, hits uint64 }
+
+// peerSegment is a segment of the peer, or its slab.
+type peerSegment struct {
+	*mapping
+	memory mem.Peer
+}
+
+var _ Receiver = (*sharedReceiver)(nil)
+
+func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
+	limits := s.limits()
+	segments := layout.NewSegments(limits, m.peer.header.Size, m.peer.slab.Len())
+	r := &sharedReceiver{
+		memory:   m,
+		consumer: ring.NewConsumer(m.peer.ring, m.own.control),
+		waker:    ring.NewWaker(m.peer.control, ring.Room),
+		checker:  s.NewChecker(limits, segments),
+		maps:     map[uint32]peerSegment{0: {m.peer.mapping, m.peer.slab}},
+		limits:   limits,
+		releaser: ring.NewReleaser(m.own.releases, m.own.control),
+		sleeper:  ring.NewSleeper(m.own.control, ring.Records),
+		mode:     s.Wait,
+		budget:   wait.NewBudget(s.SpinBudget),
+	}
+	r.poll = func() bool { return r.consumer.IsReady() || r.memory.isOver() }
+	r.look = func(uintptr) bool {
+		r.sleeper.Arm(false)
+		return r.poll()
+	}
+	return r
+}
+
+// Next returns the next record.
+func (r *sharedReceiver) Next() (Record, bool, error) {
+	if err := r.memory.check(); err != nil {
+		return Record{}, false, err
+	}
+	for {
+		// What the peer had committed when it was seen to be gone is read first (SPEC 7.2).
+		isGone := r.memory.isGone.Load()
+		header, ok, err := r.consumer.Peek()
+		switch {
+		case err != nil:
+			return Record{}, false, r.memory.fail(err)
+		case !ok && isGone:
+			return Record{}, false, ErrDisconnected
+		case !ok:
+			r.report()
+			return Record{}, false, nil
+		}
+		record, isOurs, err := r.accept(header)
+		if err != nil {
+			return Record{}, false, r.memory.fail(err)
+		}
+		if !isOurs {
+			return record, true, nil
+		}
+		r.Done()
+	}
+}
+
+// accept checks a record. It handles those of segments itself, and says so.
+func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
+	r.current, r.isBlob = header, false
+	payload := r.consumer.Payload(header)
+	if header.Kind != layout.KindData && (!r.memory.isTrusted || header.Kind == layout.KindBlob ||
+		header.Kind == layout.KindSegment || header.Kind == layout.KindSegmentRetire) {
+		// What is checked must not change afterwards.
+		r.scratch = append(r.scratch[:0], payload...)
+		payload = r.scratch
+	}
+	if err := r.checker.Receive(header, payload); err != nil {
+		return Record{}, false, fmt.Errorf("record at position %d: %w", header.Position, err)
+	}
+	record := Record{Kind: header.Kind, Stream: header.Stream, Len: int(header.Len)}
+	switch header.Kind {
+	case layout.KindSegment:
+		return record, true, r.addSegment(payload)
+	case layout.KindSegmentRetire:
+		return record, true, r.retireSegment(payload)
+	case layout.KindBlob:
+		blob, err := layout.ParseBlob(payload)
+		if err != nil {
+			return record, false, err
+		}
+		r.blob, r.place, r.isBlob = blob, r.maps[blob.Segment], true
+		record.Len = int(blob.Length)
+		record.Credit = Credit{blob.HasCredit, blob.Credited}
+		r.counts.blobs++
+		r.count(blob.Length)
+	case layout.KindData:
+		r.count(uint64(header.Len))
+	}
+	return record, false, nil
+}
+
+// addSegment maps a segment that the peer has announced.
+func (r *sharedReceiver) addSegment(body []byte) error {
+	segment, err := layout.ParseSegment(body)
+	if err != nil {
+		return err
+	}
+	descriptor, err := r.memory.socket.takeSegment(segment.Number)
+	if err != nil {
+		return err
+	}
+	defer sys.CloseDescriptor(descriptor)
+	mapped, err := sys.MapPeer(descriptor, segment.Size, r.limits.MapMax)
+	switch {
+	case sys.IsViolation(err):
+		return fmt.Errorf("segment %d: %w: %w", segment.Number, err, layout.ViolationBody)
+	case err != nil:
+		return &SystemError{fmt.Errorf("mapping segment %d: %w", segment.Number, err)}
+	}
+	r.maps[segment.Number] = peerSegment{newMapping(mapped.Unmap), mapped.Memory()}
+	return nil
+}
+
+// retireSegment gives up the connection's share in a segment. Messages that lie there keep it.
+func (r *sharedReceiver) retireSegment(body []byte) error {
+	segment, err := layout.ParseSegment(body)
+	if err != nil {
+		return err
+	}
+	r.maps[segment.Number].release()
+	delete(r.maps, segment.Number)
+	return nil
+}
+
+// CopyTo copies the message of the current record.
+func (r *sharedReceiver) CopyTo(into []byte) int {
+	if r.isBlob {
+		n := min(uint64(len(into)), r.blob.Length)
+		r.place.memory.Copy(into[:n], r.blob.Offset)
+		return int(n)
+	}
+	n := min(len(into), int(r.current.Len))
+	r.consumer.Copy(into[:n], r.current, 0)
+	return n
+}
+
+// Take returns the message of the current record.
+func (r *sharedReceiver) Take() *Message {
+	if r.isBlob && r.memory.isTrusted {
+		r.isBlob = false
+		r.place.retain()
+		bytes := r.place.memory.Bytes(r.blob.Offset, r.blob.Length)
+		return &Message{bytes: bytes, origin: &borrowed{r, r.place.mapping, r.blob.Block}}
+	}
+	n := uint64(r.current.Len)
+	if r.isBlob {
+		n = r.blob.Length
+	}
+	bytes := make([]byte, n)
+	r.CopyTo(bytes)
+	return NewMessage(bytes)
+}
+
+// Payload returns the payload of the current record.
+func (r *sharedReceiver) Payload() []byte {
+	if r.memory.isTrusted {
+		return r.consumer.Payload(r.current)
+	}
+	if r.current.Kind == layout.KindData {
+		r.scratch = append(r.scratch[:0], r.consumer.Payload(r.current)...)
+	}
+	return r.scratch
+}
+
+// Done moves behind the current record. The block of a BLOB that was not taken goes back.
+func (r *sharedReceiver) Done() {
+	if r.isBlob {
+		r.isBlob = false
+		r.release(r.blob.Block)
+	}
+	r.consumer.Advance(r.current)
+	if r.consumer.IsReportDue() {
+		r.report()
+	}
+}
+
+// report tells the peer how far this side has read.
+func (r *sharedReceiver) report() {
+	if r.consumer.Report() && r.waker.Check() == ring.WakeNotify {
+		r.memory.notifyRoom()
+	}
+	control := r.memory.own.control
+	control.Store(layout.ControlReceivingCounters, r.counts.messages)
+	control.Store(layout.ControlReceivingCounters+8, r.counts.bytes)
+	control.Store(layout.ControlReceivingCounters+8*layout.CounterReceivingBlobs, r.counts.blobs)
+}
+
+// release returns a block to the peer.
+func (r *sharedReceiver) release(block uint64) {
+	r.releaseMutex.Lock()
+	defer r.releaseMutex.Unlock()
+	if r.isOver {
+		return
+	}
+	r.releaser.Release(block)
+	if r.waker.Check() == ring.WakeNotify {
+		r.memory.notifyRoom()
+	}
+}
+
+func (r *sharedReceiver) count(n uint64) {
+	r.counts.messages++
+	r.counts.bytes += n
+}
+
+// Poll does nothing: Next sees all that the peer has published.
+func (r *sharedReceiver) Poll() error { return nil }
+
+// Wait waits until there is a record, or an end.
+func (r *sharedReceiver) Wait() error {
+	for {
+		if r.budget.Poll(r.mode, r.poll) {
+			r.counts.hits++
+			return nil
+		}
+		if hasPassed(&r.deadline) {
+			return ErrTimedOut
+		}
+		if r.mode != wait.Spin {
+			break
+		}
+	}
+	r.counts.sleeps++
+	r.storeCounts()
+	err := r.memory.records.wait(r.look)
+	r.sleeper.Disarm()
+	return waitError(err)
+}
+
+// storeCounts stores the counters that seldom change.
+func (r *sharedReceiver) storeCounts() {
+	const counters = layout.ControlReceivingCounters
+	control := r.memory.own.control
+	control.Store(counters+8*layout.CounterReceivingSleeps, r.counts.sleeps)
+	control.Store(counters+8*layout.CounterReceivingSpinsPaid, r.counts.hits)
+}
+
+// SetDeadline sets the time at which Wait fails.
+func (r *sharedReceiver) SetDeadline(t time.Time) error {
+	return setDeadline(r.memory.records, &r.deadline, t)
+}
+
+// IsLate reports whether the deadline has passed.
+func (r *sharedReceiver) IsLate() bool { return hasPassed(&r.deadline) }
+
+// Leave tells the peer that this side reads no more (SPEC 6.5).
+func (r *sharedReceiver) Leave() {
+	r.sleeper.Leave()
+	if r.waker.Check() == ring.WakeNotify {
+		r.memory.notifyRoom()
+	}
+}
+
+// close gives up the connection's share in the segments of the peer. Later releases do nothing.
+func (r *sharedReceiver) close() {
+	r.releaseMutex.Lock()
+	r.isOver = true
+	r.releaseMutex.Unlock()
+	for number, segment := range r.maps {
+		if number != 0 {
+			segment.release()
+		}
+	}
+	r.maps = nil
+}
+
+// borrowed is the block of a message that its reader uses where it lies.
+type borrowed struct {
+	receiver *sharedReceiver
+	place    *mapping
+	block    uint64
+}
+
+func (b *borrowed) giveBack(*Message) {
+	b.receiver.release(b.block)
+	b.place.release()
+}
+
+// isViolation reports whether an error is a breach of the peer.
+func isViolation(err error) bool {
+	var violation layout.Violation
+	return errors.As(err, &violation)
+}

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/ring"
+	"partywall.test/go/internal/wait"
+)
+
+// sharedSender writes the record ring of this side's region, and its slab.
+//
+//	short message  copied into the ring              DATA
+//	long message   copied into a block of the slab   BLOB, or written there by its author
+type sharedSender struct {
+	memory   *sharedMemory
+	producer *ring.Producer
+	waker    *ring.Waker // of the reader of the peer
+	blocks   *blocks
+	inline   uint64 // longest message in the ring, in bytes
+
+	sleeper  *ring.Sleeper
+	mode     wait.Mode
+	budget   wait.Budget
+	consumed uint64 // word of the peer before the last attempt
+	released uint64
+	poll     func() bool
+	look     func(uintptr) bool
+	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
+
+	isClosed  bool // CLOSE_WRITE was sent
+	announced int  // announcements in the open batch
+	counts    sendCounts
+}
+
+// sendCounts are the counters for tools (SPEC 3.3).
+type sendCounts struct{ messages, bytes, blobs, sleeps, doorbells uint64 }
+
+var _ Sender = (*sharedSender)(nil)
+
+func newSharedSender(m *sharedMemory, s *Settings, limits sendLimits) *sharedSender {
+	p := &sharedSender{
+		memory:   m,
+		producer: ring.NewProducer(m.own.ring, m.peer.control),
+		waker:    ring.NewWaker(m.peer.control, ring.Records),
+		blocks:   newBlocks(m, limits, s.IdleMemory),
+		sleeper:  ring.NewSleeper(m.own.control, ring.Room),
+		mode:     s.Wait,
+		budget:   wait.NewBudget(s.SpinBudget),
+	}
+	p.inline = min(s.InlineMax, p.producer.PayloadMax(), limits.messageMax)
+	p.poll = p.isWorthAnAttempt
+	p.look = func(uintptr) bool {
+		p.sleeper.Arm(false)
+		return p.isWorthAnAttempt()
+	}
+	return p
+}
+
+// begin checks that the connection can send, and notes the words whose change is worth another
+// attempt.
+func (p *sharedSender) begin() error {
+	if err := p.memory.check(); err != nil {
+		return err
+	}
+	if p.isClosed {
+		return ErrClosed
+	}
+	if p.memory.isGone.Load() || p.waker.IsGone() {
+		p.producer.Abort()
+		p.announced = 0
+		return ErrDisconnected
+	}
+	p.consumed = p.memory.peer.control.Load(layout.ControlConsumed)
+	p.released = p.memory.peer.control.Load(layout.ControlReleased)
+	return nil
+}
+
+func (p *sharedSender) isWorthAnAttempt() bool {
+	control := p.memory.peer.control
+	return control.Load(layout.ControlConsumed) != p.consumed ||
+		control.Load(layout.ControlReleased) != p.released ||
+		p.waker.IsGone() || p.memory.isOver()
+}
+
+// TryMessage appends a message.
+func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	n := uint64(len(payload))
+	if n <= p.inline {
+		if err := p.append(layout.KindData, stream, payload); err != nil {
+			return err
+		}
+		p.count(n)
+		return nil
+	}
+	// Room for the record comes first, so that no message is copied in vain.
+	if err := p.roomForBlob(); err != nil {
+		return err
+	}
+	block, err := p.blocks.reserve(n, p.consumed)
+	if err != nil {
+		return p.failure(err)
+	}
+	copy(block.Bytes(), payload)
+	if err := p.appendBlock(block, stream, n, credit); err != nil {
+		p.blocks.slab.Free(block)
+		return err
+	}
+	return nil
+}
+
+// TryRecord appends a record that is no message of its own.
+func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	return p.append(kind, stream, parts...)
+}
+
+// RecordMax returns the longest payload of a record in bytes.
+func (p *sharedSender) RecordMax() uint64 { return p.producer.PayloadMax() }
+
+// CarriesCredit reports whether a message of n bytes goes as a block.
+func (p *sharedSender) CarriesCredit(n int) bool { return uint64(n) > p.inline }
+
+// append appends announcements that are due, and then a record.
+func (p *sharedSender) append(kind layout.Kind, stream uint32, parts ...[]byte) error {
+	if len(p.blocks.pending) > p.announced {
+		if err := p.announce(); err != nil {
+			return err
+		}
+	}
+	var n uint64
+	for _, part := range parts {
+		n += uint64(len(part))
+	}
+	if !p.producer.FitsBatch(n) {
+		if err := p.Commit(); err != nil {
+			return err
+		}
+	}
+	payload, err := p.producer.Reserve(kind, stream, n)
+	if err != nil {
+		return p.failure(err)
+	}
+	for _, part := range parts {
+		payload = payload[copy(payload, part):]
+	}
+	return nil
+}
+
+// announce appends the records SEGMENT and SEGMENT_RETIRE that are due.
+func (p *sharedSender) announce() error {
+	for _, a := range p.blocks.pending[p.announced:] {
+		var body [layout.SegmentBytes]byte
+		if !p.producer.FitsBatch(layout.SegmentBytes) {
+			if err := p.Commit(); err != nil {
+				return err
+			}
+			return p.announce()
+		}
+		if err := p.producer.Append(a.kind, 0, a.segment.Append(body[:0])); err != nil {
+			return p.failure(err)
+		}
+		p.announced++
+	}
+	return nil
+}
+
+// roomForBlob returns ErrFull if the ring has no room for a BLOB and what has to precede it.
+func (p *sharedSender) roomForBlob() error {
+	const footprint = 64 // of an announcement and of a BLOB
+	due := uint64(len(p.blocks.pending)-p.announced+announcementsMax) * footprint
+	hasRoom, err := p.producer.HasRoom(min(due+layout.BlobCreditBytes, p.producer.PayloadMax()))
+	if err != nil {
+		return p.failure(err)
+	}
+	if !hasRoom {
+		return ErrFull
+	}
+	return nil
+}
+
+// appendBlock appends the BLOB of a block whose first n bytes are the message. The block stays the
+// caller's if that fails.
+func (p *sharedSender) appendBlock(block ring.Block, stream uint32, n uint64, c Credit) error {
+	if len(p.blocks.pending) > p.announced {
+		if err := p.announce(); err != nil {
+			return err
+		}
+	}
+	if !p.producer.FitsBatch(layout.BlobCreditBytes) {
+		if err := p.Commit(); err != nil {
+			return err
+		}
+	}
+	size := uint64(layout.BlobBytes)
+	if c.IsThere {
+		size = layout.BlobCreditBytes
+	}
+	payload, err := p.producer.Reserve(layout.KindBlob, stream, size)
+	if err != nil {
+		return p.failure(err)
+	}
+	blob := p.blocks.slab.Commit(block)
+	blob.Length, blob.HasCredit, blob.Credited = n, c.IsThere, c.Credited
+	blob.Append(payload[:0])
+	p.counts.blobs++
+	p.count(n)
+	return nil
+}
+
+// Reserve returns a block for a message, or private memory for a short one.
+func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
+	if err := p.begin(); err != nil {
+		return nil, err
+	}
+	if n <= p.inline {
+		return &Reservation{Bytes: make([]byte, n)}, nil
+	}
+	block, err := p.blocks.reserve(n, p.consumed)
+	if err != nil {
+		return nil, p.failure(err)
+	}
+	p.memory.own.retain()
+	return &Reservation{Bytes: block.Bytes(), block: block, memory: p.memory.own.mapping}, nil
+}
+
+// TryReserved appends the message that a reservation holds.
+func (p *sharedSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
+	if r.memory == nil {
+		return p.TryMessage(stream, r.Bytes[:n], Credit{})
+	}
+	if err := p.begin(); err != nil {
+		return err
+	}
+	if err := p.roomForBlob(); err != nil {
+		return err
+	}
+	if err := p.appendBlock(r.block, stream, n, Credit{}); err != nil {
+		return err
+	}
+	r.memory.release()
+	return nil
+}
+
+// Free gives back a reservation. It may come after the connection has ended.
+func (p *sharedSender) Free(r *Reservation) {
+	if r.memory == nil {
+		return
+	}
+	if !p.memory.isClosed.Load() {
+		p.blocks.slab.Free(r.block)
+	}
+	r.memory.release()
+}
+
+// Commit publishes the open batch, and notifies the peer if it sleeps.
+func (p *sharedSender) Commit() error {
+	p.producer.Commit()
+	if p.announced > 0 {
+		p.blocks.published(p.announced, p.producer.Published())
+		p.announced = 0
+	}
+	control := p.memory.own.control
+	control.Store(layout.ControlSendingCounters, p.counts.messages)
+	control.Store(layout.ControlSendingCounters+8, p.counts.bytes)
+	control.Store(layout.ControlSendingCounters+8*layout.CounterSendingTail,
+		p.producer.Published())
+	if p.waker.Check() == ring.WakeNotify {
+		p.counts.doorbells++
+		p.memory.notifyRecords()
+		p.storeCounts()
+	}
+	return nil
+}
+
+// storeCounts stores the counters that seldom change.
+func (p *sharedSender) storeCounts() {
+	store := func(counter, value uint64) {
+		p.memory.own.control.Store(layout.ControlSendingCounters+8*counter, value)
+	}
+	store(layout.CounterSendingBlobs, p.counts.blobs)
+	store(layout.CounterSendingDoorbells, p.counts.doorbells)
+	store(layout.CounterSendingSleeps, p.counts.sleeps)
+	store(layout.CounterSendingMemory, p.blocks.slab.Bytes())
+	store(layout.CounterSendingBlocksOut, p.blocks.slab.InFlight())
+}
+
+func (p *sharedSender) count(n uint64) {
+	p.counts.messages++
+	p.counts.bytes += n
+}
+
+// Close publishes CLOSE_WRITE in the slot that is kept for it, also after an interrupt.
+func (p *sharedSender) Close(stream uint32) error {
+	if broken := p.memory.broken.Load(); broken != nil {
+		return *broken
+	}
+	if p.isClosed {
+		return ErrClosed
+	}
+	if err := p.Commit(); err != nil {
+		return err
+	}
+	p.producer.Close(stream)
+	p.isClosed = true
+	return p.Commit()
+}
+
+// WaitRoom waits until the peer has read or returned something.
+func (p *sharedSender) WaitRoom() error {
+	if p.waker.CheckBeforeWait() == ring.WakeNotify {
+		p.memory.notifyRecords()
+	}
+	for {
+		if p.budget.Poll(p.mode, p.poll) {
+			return nil
+		}
+		if hasPassed(&p.deadline) {
+			return ErrTimedOut
+		}
+		if p.mode != wait.Spin {
+			break
+		}
+	}
+	p.counts.sleeps++
+	p.storeCounts()
+	err := p.memory.room.wait(p.look)
+	p.sleeper.Disarm()
+	return waitError(err)
+}
+
+// SetDeadline sets the time at which WaitRoom fails.
+func (p *sharedSender) SetDeadline(t time.Time) error {
+	return setDeadline(p.memory.room, &p.deadline, t)
+}
+
+// IsLate reports whether the deadline has passed.
+func (p *sharedSender) IsLate() bool { return hasPassed(&p.deadline) }
+
+// failure returns err for the caller. A violation ends the connection.
+func (p *sharedSender) failure(err error) error {
+	var violation layout.Violation
+	switch {
+	case errors.Is(err, ring.ErrFull):
+		return ErrFull
+	case errors.As(err, &violation):
+		return p.memory.fail(err)
+	}
+	return err
+}
+
+// announcementsMax is how many records a block may need before its own: that of a new segment, and
+// those of segments that make room for it.
+const announcementsMax = 2

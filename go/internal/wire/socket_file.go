@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+)
+
+// socketFile is the file of a Unix listener, which it removes if the path still has it.
+type socketFile struct {
+	path string
+	info fs.FileInfo // nil of an abstract name
+}
+
+// listenUnix listens on a path or an abstract name. It takes over a path on which nobody listens,
+// so that it neither removes a living listener's file nor races another (SPEC 2.1).
+func listenUnix(a Address, mode fs.FileMode) (*net.UnixListener, socketFile, error) {
+	if a.IsAbstract() {
+		listener, err := bind(a.Name, mode)
+		if err != nil {
+			return nil, socketFile{}, listenFailure(err)
+		}
+		return listener, socketFile{}, nil
+	}
+	directory, err := lockDirectory(filepath.Dir(a.Name))
+	if err != nil {
+		return nil, socketFile{}, listenFailure(err)
+	}
+	if directory != nil {
+		defer directory.Close()
+	}
+	listener, err := bind(a.Name, mode)
+	for range takeOversMax {
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		if err := removeStale(a.Name, directory != nil); err != nil {
+			return nil, socketFile{}, err
+		}
+		listener, err = bind(a.Name, mode)
+	}
+	if err != nil {
+		return nil, socketFile{}, listenFailure(err)
+	}
+	info, err := os.Lstat(a.Name)
+	if err != nil {
+		_ = listener.Close()
+		return nil, socketFile{}, listenFailure(err)
+	}
+	return listener, socketFile{a.Name, info}, nil
+}
+
+// lockDirectory locks the directory of a path. It returns nil if another process keeps the lock.
+func lockDirectory(path string) (*os.File, error) {
+	end := time.Now().Add(lockTime)
+	for {
+		directory, err := sys.LockDirectory(path)
+		if !errors.Is(err, sys.ErrWouldBlock) {
+			return directory, err
+		}
+		if time.Now().After(end) {
+			return nil, nil
+		}
+		time.Sleep(retryTime)
+	}
+}
+
+// bind binds and listens. The file has its mode from the first moment on.
+func bind(name string, mode fs.FileMode) (*net.UnixListener, error) {
+	config := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
+		if err := passCredentials(network, "", raw); err != nil || runtime.GOOS != "linux" {
+			return err
+		}
+		var failure error
+		err := raw.Control(func(fd uintptr) {
+			failure = sys.SetMode(int(fd), uint32(mode.Perm()))
+		})
+		return errors.Join(err, failure)
+	}}
+	listener, err := config.Listen(context.Background(), "unix", name)
+	if err != nil {
+		return nil, err
+	}
+	unixListener, ok := listener.(*net.UnixListener)
+	if !ok {
+		return nil, errors.New("no Unix listener")
+	}
+	unixListener.SetUnlinkOnClose(false)
+	return unixListener, nil
+}
+
+// removeStale removes the socket file of a listener that is gone.
+func removeStale(path string, isLocked bool) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return listenFailure(err)
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return &Failure{Number: layout.ErrorListeningOnAFile}
+	}
+	conn, err := net.DialTimeout("unix", path, lockTime)
+	if err == nil {
+		_ = conn.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return &Failure{Number: layout.ErrorAddressInUse, Text: path + ": another socket listens"}
+	}
+	if !isLocked {
+		return &Failure{Number: layout.ErrorDirectoryLocked}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return listenFailure(err)
+	}
+	return nil
+}
+
+// remove removes the file, if the path still has it.
+func (f socketFile) remove() {
+	if f.info == nil {
+		return
+	}
+	directory, err := lockDirectory(filepath.Dir(f.path))
+	if err == nil && directory != nil {
+		defer directory.Close()
+	}
+	if info, err := os.Lstat(f.path); err == nil && os.SameFile(info, f.info) {
+		_ = os.Remove(f.path)
+	}
+}
+
+// listenFailure returns the error of listening with its number.
+func listenFailure(err error) error {
+	failure := &Failure{Number: layout.ErrorListeningFailed, Err: err}
+	var lookup *net.DNSError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		failure.Number = layout.ErrorAddressInUse
+	case errors.Is(err, fs.ErrPermission):
+		failure.Number = layout.ErrorListeningDenied
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		failure.Number = layout.ErrorNoDirectory
+	case errors.As(err, &lookup):
+		failure.Number = layout.ErrorAddressUnresolved
+	case isDescriptorLimit(err):
+		failure.Number = layout.ErrorDescriptorLimit
+	}
+	return failure
+}
+
+const (
+	// takeOversMax bounds how often a path is taken over: another process may bind it meanwhile.
+	takeOversMax = 3
+	// lockTime bounds how long a listener waits for the lock of the directory.
+	lockTime = 2 * time.Second
+)

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+)
+
+// socketReceiver reads records from a socket (SPEC 8).
+//
+//	buffer  | done | record | next record … | free |   blob: message bytes behind a BLOB, growing
+//	        0      start                    end
+type socketReceiver struct {
+	carrier  *socketCarrier
+	checker  Checker
+	position uint64
+	buffer   []byte
+	start    int // of the next record
+	end      int // of the received bytes
+
+	current layout.Header // the record that Next returned
+	hasBlob bool          // current is a BLOB; its message is in blob
+	blob    []byte        // message bytes that have come
+	missing uint64        // message bytes that have not come
+
+	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
+}
+
+var _ Receiver = (*socketReceiver)(nil)
+
+func newSocketReceiver(k *socketCarrier, checker Checker) *socketReceiver {
+	return &socketReceiver{carrier: k, checker: checker, buffer: make([]byte, bufferBytes)}
+}
+
+// Next returns the next record that has arrived whole.
+func (r *socketReceiver) Next() (Record, bool, error) {
+	if err := r.carrier.check(); err != nil {
+		return Record{}, false, err
+	}
+	record, ok, err := r.parse()
+	switch {
+	case err != nil:
+		return Record{}, false, r.carrier.fail(err)
+	case !ok && r.carrier.isGone.Load():
+		return Record{}, false, ErrDisconnected
+	}
+	return record, ok, nil
+}
+
+// parse returns the next record if all its bytes have come.
+func (r *socketReceiver) parse() (Record, bool, error) {
+	if r.missing > 0 {
+		return Record{}, false, nil
+	}
+	if r.hasBlob {
+		return r.blobRecord(), true, nil
+	}
+	received := r.buffer[r.start:r.end]
+	if len(received) < layout.RecordHeaderBytes {
+		return Record{}, false, nil
+	}
+	header, err := layout.ParseSocket(received, r.position, false)
+	if err != nil {
+		return Record{}, false, err
+	}
+	size := layout.RecordHeaderBytes + int(header.Len)
+	if len(received) < size {
+		r.makeRoom(size)
+		return Record{}, false, nil
+	}
+	payload := received[layout.RecordHeaderBytes:size]
+	if err := r.checker.Receive(header, payload); err != nil {
+		return Record{}, false, fmt.Errorf("record at position %d: %w", header.Position, err)
+	}
+	r.current, r.position = header, header.Next()
+	if header.Kind != layout.KindBlob {
+		return Record{Kind: header.Kind, Stream: header.Stream, Len: int(header.Len)}, true, nil
+	}
+	blob, err := layout.ParseBlob(payload)
+	if err != nil {
+		return Record{}, false, err
+	}
+	r.start += size
+	r.hasBlob, r.blob, r.missing = true, nil, blob.Length
+	r.fill()
+	return r.blobRecord(), r.missing == 0, nil
+}
+
+func (r *socketReceiver) blobRecord() Record {
+	return Record{Kind: layout.KindBlob, Stream: r.current.Stream, Len: len(r.blob)}
+}
+
+// fill moves message bytes that were received to the blob.
+func (r *socketReceiver) fill() {
+	n := min(uint64(r.end-r.start), r.missing)
+	r.blob = append(r.blob, r.buffer[r.start:r.start+int(n)]...)
+	r.start += int(n)
+	r.missing -= n
+}
+
+// makeRoom makes room in the buffer for a record of size bytes that begins at start.
+func (r *socketReceiver) makeRoom(size int) {
+	if r.start+size <= len(r.buffer) {
+		return
+	}
+	into := r.buffer
+	if size > len(into) {
+		into = make([]byte, size)
+	}
+	r.end = copy(into, r.buffer[r.start:r.end])
+	r.start, r.buffer = 0, into
+}
+
+// room returns the memory for the next bytes: that of the message of a BLOB, or the buffer.
+func (r *socketReceiver) room() []byte {
+	if r.missing == 0 {
+		if r.start == r.end {
+			r.start, r.end = 0, 0
+		}
+		if r.end == len(r.buffer) {
+			r.makeRoom(len(r.buffer))
+		}
+		return r.buffer[r.end:]
+	}
+	if free := cap(r.blob) - len(r.blob); free == 0 {
+		// The announced length is not believed: the memory grows as bytes arrive (SPEC 8.2).
+		grown := make([]byte, len(r.blob), max(min(2*cap(r.blob), len(r.blob)+int(r.missing)),
+			min(int(r.missing), blobBytes)))
+		copy(grown, r.blob)
+		r.blob = grown
+	}
+	free := min(uint64(cap(r.blob)-len(r.blob)), r.missing)
+	return r.blob[len(r.blob) : len(r.blob)+int(free)]
+}
+
+// received notes that n bytes have come to room.
+func (r *socketReceiver) received(n int) {
+	if r.missing == 0 {
+		r.end += n
+		return
+	}
+	r.blob = r.blob[:len(r.blob)+n]
+	r.missing -= uint64(n)
+}
+
+// CopyTo copies the message of the current record.
+func (r *socketReceiver) CopyTo(into []byte) int { return copy(into, r.message()) }
+
+// Take returns the message of the current record.
+func (r *socketReceiver) Take() *Message {
+	if r.hasBlob {
+		return NewMessage(r.blob)
+	}
+	return NewMessage(append([]byte(nil), r.message()...))
+}
+
+// Payload returns the payload of the current record.
+func (r *socketReceiver) Payload() []byte { return r.message() }
+
+// message returns the bytes of the current record.
+func (r *socketReceiver) message() []byte {
+	if r.hasBlob {
+		return r.blob
+	}
+	return r.buffer[r.start+layout.RecordHeaderBytes:][:r.current.Len]
+}
+
+// Done moves behind the current record.
+func (r *socketReceiver) Done() {
+	if r.hasBlob {
+		r.hasBlob, r.blob = false, nil
+		return
+	}
+	r.start += layout.RecordHeaderBytes + int(r.current.Len)
+}
+
+// Poll reads what is there, without waiting.
+func (r *socketReceiver) Poll() error {
+	n, err := r.carrier.read(r.room())
+	if errors.Is(err, sys.ErrWouldBlock) {
+		return nil
+	}
+	return r.note(n, err)
+}
+
+// Wait reads, and waits until there is something to read.
+func (r *socketReceiver) Wait() error {
+	n, err := r.carrier.conn.Read(r.room())
+	return r.note(n, err)
+}
+
+// note notes what a read has brought.
+func (r *socketReceiver) note(n int, err error) error {
+	r.received(n)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if r.carrier.isClosed.Load() {
+			return ErrClosed
+		}
+		return ErrTimedOut
+	case errors.Is(err, io.EOF), errors.Is(err, sys.ErrHungUp),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		r.carrier.isGone.Store(true)
+		return r.carrier.check()
+	}
+	return r.carrier.fail(&SystemError{err})
+}
+
+// SetDeadline sets the time at which Wait fails.
+func (r *socketReceiver) SetDeadline(t time.Time) error {
+	nanoseconds := int64(0)
+	if !t.IsZero() {
+		nanoseconds = max(t.UnixNano(), 1)
+	}
+	r.deadline.Store(nanoseconds)
+	if r.carrier.isClosed.Load() {
+		return ErrClosed
+	}
+	return r.carrier.conn.SetReadDeadline(t)
+}
+
+// IsLate reports whether the deadline has passed.
+func (r *socketReceiver) IsLate() bool { return hasPassed(&r.deadline) }
+
+// Leave tells the peer that this side reads no more, where that says something (SPEC 8.4).
+func (r *socketReceiver) Leave() {
+	if r.carrier.isUnix {
+		_ = r.carrier.conn.CloseRead()
+	}
+}
+
+const (
+	// bufferBytes is the size of the buffer in bytes, until a longer record comes.
+	bufferBytes = 32 << 10
+	// blobBytes is the first memory of a message in bytes; it doubles as bytes arrive.
+	blobBytes = 64 << 10
+)

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"context"
+	"net"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/wire"
+)
+
+// A ChannelListener accepts channels. Any number of goroutines may use it.
+type ChannelListener struct {
+	listener *wire.Listener
+	policy   BackPressure
+}
+
+// ListenChannel listens on an address; nil is the default configuration. A path on which nobody
+// listens any more is taken over.
+func ListenChannel(address string, config *Config) (*ChannelListener, error) {
+	a, err := wire.ParseAddress(address)
+	if err != nil {
+		return nil, wrap("listen", err)
+	}
+	settings, err := config.settings(layout.RoleAcceptor, layout.ServiceChannel, a)
+	if err != nil {
+		return nil, wrap("listen", err)
+	}
+	settings.NewChecker = newChecker
+	listener, err := wire.Listen(a, settings, config.listenOptions())
+	if err != nil {
+		return nil, wrap("listen", err)
+	}
+	return &ChannelListener{listener, config.backPressure()}, nil
+}
+
+// Accept waits for the next channel. A peer that is refused, or breaks a rule, does not end it:
+// only ctx and [ChannelListener.Close] do.
+func (l *ChannelListener) Accept(ctx context.Context) (*Channel, error) {
+	connection, err := l.listener.Accept(ctx)
+	if err != nil {
+		return nil, wrap("accept", err)
+	}
+	return newChannel(connection, l.policy), nil
+}
+
+// Addr returns the address, with the port that the system has chosen.
+func (l *ChannelListener) Addr() net.Addr { return Addr{l.listener.Address()} }
+
+// Close ends listening, and removes the socket file if it is still the listener's. Channels that
+// were accepted stay open.
+func (l *ChannelListener) Close() error { return wrap("close", l.listener.Close()) }

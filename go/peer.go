@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/wire"
+)
+
+// A Peer is the process at the other end of a connection, as the kernel has verified it.
+type Peer struct {
+	// HasCredentials says whether PID, UID and GID are known. Over TCP they are not.
+	HasCredentials bool
+	// PID is the number of the process, and 0 if it is not visible in this process's namespace.
+	PID int
+	// UID and GID are the effective user and group.
+	UID, GID uint32
+	// Trusted says whether this side trusts the peer.
+	Trusted bool
+	// Address is that of the peer's socket; it is often empty for a Unix socket.
+	Address string
+}
+
+// String returns the peer for a log.
+func (p Peer) String() string { return wire.Peer(p).String() }
+
+// A Transport is what carries the messages of a connection.
+type Transport struct {
+	// IsShared says that it is shared memory.
+	IsShared bool
+	// Reason says why it is the socket; 0 if it is shared memory.
+	Reason FallbackReason
+}
+
+// String returns the transport for a log.
+func (t Transport) String() string {
+	if t.IsShared {
+		return "shared memory"
+	}
+	return "socket (" + t.Reason.String() + ")"
+}
+
+// A FallbackReason says why a connection does not use shared memory (SPEC 2.6).
+type FallbackReason uint32
+
+// The reasons.
+const (
+	ReasonPolicy      = FallbackReason(layout.ReasonPolicy)      // a side asks for the socket
+	ReasonRemote      = FallbackReason(layout.ReasonRemote)      // the address is TCP
+	ReasonMemfd       = FallbackReason(layout.ReasonMemfd)       // the system has no sealed memory
+	ReasonMemory      = FallbackReason(layout.ReasonMemory)      // there is no memory for a region
+	ReasonDescriptors = FallbackReason(layout.ReasonDescriptors) // descriptors did not get through
+	ReasonLimits      = FallbackReason(layout.ReasonLimits)      // more memory than a side maps
+	ReasonMap         = FallbackReason(layout.ReasonMap)         // mapping has failed
+)
+
+// String returns the reason's name, or its number if it has none.
+func (r FallbackReason) String() string { return layout.FallbackReason(r).String() }
