@@ -231,7 +231,7 @@ fn take(channel: &mut Channel, numbers: &mut (u64, u64)) {
 }
 
 /// Number of steps in each order.
-const STEPS: u32 = 7;
+const STEPS: u32 = 6;
 
 #[test]
 fn ten_thousand_messages_of_all_lengths_arrive_in_both_directions() {
