@@ -94,7 +94,7 @@ func (c *Channel) attempt(try func() error, message []byte) error {
 		}
 		switch {
 		case err == nil:
-			return c.sender.Commit()
+			return c.sender.CommitAll()
 		case c.overflows(err, message):
 			return c.sendFragments(message)
 		case !errors.Is(err, ErrFull) || c.policy == BackPressureError:

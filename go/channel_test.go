@@ -294,15 +294,19 @@ func TestReservationIsSent(t *testing.T) {
 			}
 			sent := pattern(size, size-size/10)
 			copy(reservation.Bytes(), sent)
-			if err := reservation.Commit(len(sent)); err != nil {
-				t.Fatal(err)
-			}
-			reservation.Abort() // does nothing any more
+			done := make(chan error, 1)
+			go func() {
+				done <- reservation.Commit(len(sent))
+				reservation.Abort() // does nothing any more
+			}()
 			message, err := accepted.RecvMessage()
 			if err != nil || !bytes.Equal(message.Bytes(), sent) {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
 			message.Release()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
 		}
 		reservation, err := dialed.Reserve(1 << 20)
 		if err != nil {
@@ -324,11 +328,10 @@ func TestMessagesOutliveChannel(t *testing.T) {
 		dialed, accepted := pair(t, w)
 		var messages []*Message
 		for i := range 5 {
-			if err := dialed.Send(pattern(i, 50_000*i)); err != nil {
-				t.Fatal(err)
-			}
+			done := make(chan error, 1)
+			go func() { done <- dialed.Send(pattern(i, 50_000*i)) }()
 			message, err := accepted.RecvMessage()
-			if err != nil {
+			if err := errors.Join(err, <-done); err != nil {
 				t.Fatal(err)
 			}
 			messages = append(messages, message)

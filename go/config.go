@@ -115,6 +115,15 @@ type Config struct {
 	// zero, it is 5 s.
 	IdleMemoryTimeout time.Duration
 
+	// StreamWindow bounds the unread bytes of each stream of a session. If zero, it is 256 KiB.
+	StreamWindow uint64
+	// StreamsMax bounds the streams of a session that the peer has open at a time. If zero, it is
+	// 1,024.
+	StreamsMax uint32
+	// Linger bounds how long closing a session waits for a peer that does not read. If zero, it is
+	// 5 s.
+	Linger time.Duration
+
 	// SocketMode is the mode of the socket file of a listener. If zero, it is 0600.
 	SocketMode fs.FileMode
 	// AllowRemote lets a listener listen on addresses that other hosts reach. TCP is not encrypted,
@@ -146,6 +155,8 @@ func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, 
 		SegmentsMax:   orDefault(c.SegmentsMax, 32),
 		InlineMax:     orDefault(uint64(max(c.InlineMax, 0)), 1024),
 		IdleMemory:    orDefault(c.IdleMemoryTimeout, 5*time.Second),
+		StreamWindow:  orDefault(c.StreamWindow, 256<<10),
+		StreamsMax:    orDefault(c.StreamsMax, 1024),
 	}
 	wrong := func(setting string, found uint64, wanted string) error {
 		text := fmt.Sprintf("Config.%s is %d: it must be %s", setting, found, wanted)
@@ -160,6 +171,8 @@ func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, 
 		return s, wrong("InlineMax", uint64(c.InlineMax), "at most a quarter of RingBytes, less 16")
 	case memory > memoryBound:
 		return s, wrong("MemoryMax", memory, "at most 2^46")
+	case s.StreamsMax > layout.StreamsMax:
+		return s, wrong("StreamsMax", uint64(s.StreamsMax), "at most 2147483647")
 	case c.HandshakesMax < 0:
 		return s, wrong("HandshakesMax", uint64(c.HandshakesMax), "at least 1")
 	}
@@ -185,6 +198,13 @@ func (c *Config) handshakeTimeout() time.Duration {
 		return handshakeTimeout
 	}
 	return orDefault(c.HandshakeTimeout, handshakeTimeout)
+}
+
+func (c *Config) linger() time.Duration {
+	if c == nil {
+		return lingerTime
+	}
+	return orDefault(c.Linger, lingerTime)
 }
 
 func (c *Config) onRefused() func(error) {
@@ -222,6 +242,7 @@ func orDefault[T comparable](value, byDefault T) T {
 
 const (
 	handshakeTimeout = 5 * time.Second
+	lingerTime       = 5 * time.Second
 	// memoryBound bounds the memory of a side in bytes.
 	memoryBound = 1 << 46
 )

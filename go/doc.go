@@ -20,6 +20,20 @@
 //	channel, err := partywall.DialChannel(ctx, "unix:/run/app.sock", nil)
 //	err = channel.Send([]byte("hello"))
 //
+// A [Session] carries any number of streams over one connection, which both sides open:
+//
+//	listener, err := partywall.ListenSession("unix:/run/app.sock", nil)
+//	session, err := listener.Accept(ctx)
+//	stream, err := session.AcceptStream(ctx)
+//
+// and at the other end
+//
+//	session, err := partywall.DialSession(ctx, "unix:/run/app.sock", nil)
+//	stream, err := session.OpenStream(ctx, []byte("orders"))
+//
+// A [Stream] is a [net.Conn] as well. [Listen], [Dial] and [Dialer] are the listener and the dialer
+// of programs that were written for sockets, such as servers and clients of HTTP.
+//
 // Addresses are written as "unix:/path", "unix:@name" (an abstract name) or "tcp:host:port".
 //
 // The module is written to the specification in spec/SPEC.md, and speaks with any other

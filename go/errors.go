@@ -9,10 +9,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 
 	"partywall.test/go/internal/handshake"
 	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
 	"partywall.test/go/internal/wire"
 )
 
@@ -31,13 +33,15 @@ func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
 // An Error is any error of this package but [io.EOF], and those of a context.
 //
 //	errors.Is(err, os.ErrDeadlineExceeded)  the deadline has passed; nothing was done
-//	errors.Is(err, net.ErrClosed)           this side has closed the channel or listener
-//	errors.Is(err, syscall.EPIPE)           the peer has died or hung up
+//	errors.Is(err, net.ErrClosed)           this side has closed what it uses
+//	errors.Is(err, syscall.EPIPE)           the peer has died or hung up, or receives no more
+//	errors.Is(err, syscall.ECONNRESET)      of a stream: its bytes ended without a good end
 //	errors.Is(err, ErrFull), ErrEmpty       there is no room, or no message, now
 //
 // It is a [net.Error].
 type Error struct {
-	// Op is what failed: "dial", "listen", "accept", "send", "recv", "reserve" or "close".
+	// Op is what failed: "dial", "listen", "accept", "send", "recv", "reserve" or "close"; of
+	// sessions and streams also "open", "ping", "wait", "read", "write", "set" or "session".
 	Op  string
 	err error
 }
@@ -55,6 +59,10 @@ func (e *Error) ErrorCode() ErrorCode {
 	if errors.Is(e.err, ErrEmpty) {
 		return ErrorCode(layout.ErrorEmpty)
 	}
+	var ended *session.Error
+	if errors.As(e.err, &ended) {
+		return ErrorCode(ended.Number)
+	}
 	return ErrorCode(wire.Number(e.err))
 }
 
@@ -66,6 +74,32 @@ func (e *Error) RejectCode() (uint32, bool) {
 		return uint32(refused.Code), true
 	}
 	return 0, false
+}
+
+// ApplicationCode returns the code that the peer's application, or this one's, gave as the reason:
+// of a stream that was reset or stopped, of a session that was closed or takes no more streams. It
+// also returns whether there can be one.
+func (e *Error) ApplicationCode() (uint32, bool) {
+	var ended *session.Error
+	if !errors.As(e.err, &ended) {
+		return 0, false
+	}
+	switch ended.Number {
+	case layout.ErrorStreamReset, layout.ErrorStreamStopped, layout.ErrorGoingAway,
+		layout.ErrorSessionClosedByThePeer, layout.ErrorSessionClosedHere:
+		return ended.Code, true
+	}
+	return 0, false
+}
+
+// Reason returns what the peer said for operators when it closed the session. It may hold any
+// bytes.
+func (e *Error) Reason() string {
+	var ended *session.Error
+	if errors.As(e.err, &ended) {
+		return ended.Reason
+	}
+	return ""
 }
 
 // FallbackReason returns why memory could not be shared, if there is no transport.
@@ -94,12 +128,23 @@ func (e *Error) Is(target error) bool {
 	switch target {
 	case os.ErrDeadlineExceeded:
 		return e.Timeout()
+	case net.ErrClosed:
+		return e.isOneOf(layout.ErrorSessionClosedHere, layout.ErrorStreamStoppedHere)
 	case syscall.EPIPE:
-		return errors.Is(e.err, wire.ErrDisconnected)
+		return e.isOneOf(layout.ErrorDisconnected, layout.ErrorStreamStopped,
+			layout.ErrorStreamFinishedHere)
+	case syscall.ECONNRESET:
+		var ended *session.Error
+		return errors.As(e.err, &ended) && e.isOneOf(layout.ErrorDisconnected, layout.ErrorFinished,
+			layout.ErrorStreamReset, layout.ErrorSessionClosedByThePeer)
 	case syscall.EMSGSIZE:
 		return layout.ErrorNumber(e.ErrorCode()) == layout.ErrorMessageTooLong
 	}
 	return false
+}
+
+func (e *Error) isOneOf(numbers ...layout.ErrorNumber) bool {
+	return slices.Contains(numbers, layout.ErrorNumber(e.ErrorCode()))
 }
 
 // ViolationCode returns the number of the rule that the peer broke, and whether it broke one (SPEC

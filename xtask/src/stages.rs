@@ -281,13 +281,17 @@ fn go(_: &[&str]) -> Result<Done, String> {
     if !unformatted.is_empty() {
         return Err(format!("in {GO_MODULE}: gofmt -w {}", unformatted.join(" ")));
     }
+    // The command is the peer of the module's tests.
+    let program = std::path::absolute("target/debug/partywall");
+    let program = program.map_err(|error| format!("no current directory: {error}"))?;
     passed(&[
+        Step::cargo("build --package partywall-cli"),
         go_command("vet ./..."),
         go_command("vet ./...").variable("GOOS", "darwin"),
         go_command("vet ./...").variable("GOARCH", "arm64"),
         // Go takes a cached result of a test while no file in its module has changed; the images of
         // `spec/` are outside the module.
-        go_command("test -count=1 ./..."),
+        go_command("test -count=1 ./...").variable("PARTYWALL_PROGRAM", &program.to_string_lossy()),
     ])?;
     if Step::new("staticcheck").args("-version").works() {
         passed(&[Step::new("staticcheck").args("./...").directory(GO_MODULE)])?;
@@ -297,7 +301,7 @@ fn go(_: &[&str]) -> Result<Done, String> {
         println!("skipped in this stage: no C compiler, so no race detector");
         return Ok(Done::Passed);
     }
-    passed(&[go_command("test -count=1 -race ./internal/...").variable("CGO_ENABLED", "1")])
+    passed(&[go_command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
 }
 
 /// The directory of the Go module.

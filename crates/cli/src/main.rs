@@ -104,7 +104,14 @@ fn explain(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     match error.use_stderr() {
         false => ExitCode::SUCCESS,
-        true => Exit::Usage.into(),
+        true => {
+            if std::env::args_os().any(|argument| argument == "--json") {
+                let text = error.to_string();
+                let reason = text.lines().next().unwrap_or_default();
+                report::print_failure(reason.trim_start_matches("error: "));
+            }
+            Exit::Usage.into()
+        }
     }
 }
 

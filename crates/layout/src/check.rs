@@ -147,7 +147,7 @@ pub enum Violation {
         stream: u32,
         /// The value found: the cost of the message in bytes, or a total credit in bytes.
         found: u64,
-        /// The largest value allowed, in bytes.
+        /// The largest cost or total credit allowed, in bytes.
         max: u64,
     },
     /// An invalid frame of the handshake or on the control socket (SPEC 2).
@@ -160,7 +160,8 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The stable number of the violation, for logs and for other languages.
+    /// The number of the violation, the same in every release and in every language's
+    /// implementation.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -397,7 +397,8 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     }
 }
 
-/// The known fields of a frame. A newer peer may append other fields, which this version ignores.
+/// Reads the fields of a frame that this version knows. A newer peer may append other fields, which
+/// this version ignores.
 fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violation> {
     let Ok((frame, _newer)) = T::read_from_prefix(bytes) else {
         return Err(Violation::Frame { what, found: bytes.len() as u64 });

@@ -19,15 +19,17 @@ use crate::segment::{
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Offset of the owner's address text in the header page, in bytes.
+/// Offset in a region's header page of the text with the listener's address, in bytes.
 pub const ADDRESS: u64 = 128;
-/// Offset of the state word in the control page.
+/// Offset in a region's control page of the state word: the state of the owner's connection, one of
+/// the `STATE_…` values.
 pub const STATE: u64 = 6 * LINE_BYTES;
-/// Offset in the control page of the word with the number of the last error.
+/// Offset in a region's control page of the word with the number of the connection's last error.
 pub const LAST_ERROR: u64 = STATE + 8;
-/// Offset in the control page of the word that says when the state was stored last.
+/// Offset in a region's control page of the word with the time at which the owner stored the state
+/// last.
 pub const CHANGED: u64 = STATE + 16;
-/// Offset of the owner's program path in the control page, in bytes.
+/// Offset in a region's control page of the text with the path of the owner's program, in bytes.
 pub const PROGRAM: u64 = 8 * LINE_BYTES;
 
 /// [`RegionIdentity::state`]: the handshake is under way, or the owner states nothing.
@@ -40,7 +42,7 @@ pub const STATE_BROKEN: u64 = 2;
 /// [`RegionIdentity::state`]: the owner has closed both directions.
 pub const STATE_CLOSED: u64 = 3;
 
-/// Length of the longest text in bytes.
+/// Length in bytes of the longest text that an [`IdentityText`] holds.
 pub const TEXT_BYTES_MAX: usize = 510;
 
 /// Length of the header page and the control page together, in bytes: the part of a region that
@@ -59,7 +61,7 @@ pub const IDENTITY_BYTES: usize = 8192;
 pub struct IdentityText {
     /// Length of the text in bytes, at most [`TEXT_BYTES_MAX`].
     pub length: U16,
-    /// The bytes of the text: UTF-8 by intention.
+    /// The bytes of the text. The owner writes UTF-8, but the reader must not rely on that.
     pub text: [u8; TEXT_BYTES_MAX],
 }
 
@@ -124,8 +126,8 @@ pub struct RegionIdentity<'a> {
 }
 
 impl<'a> RegionIdentity<'a> {
-    /// Reads a private copy of a region's first [`IDENTITY_BYTES`] bytes. The kind of the region
-    /// and its session are not judged.
+    /// Reads a private copy of a region's first [`IDENTITY_BYTES`] bytes. It does not check the
+    /// kind of the region and its session.
     ///
     /// # Errors
     /// [`Violation::RegionHeader`], if the copy is too short or is no region of this format.
@@ -144,7 +146,7 @@ impl<'a> RegionIdentity<'a> {
         Ok(Self { header, address, program, control })
     }
 
-    /// The kind of the region: 1 for that of a connection, which alone this version makes.
+    /// The kind of the region. This version makes only regions of connections, whose kind is 1.
     #[must_use]
     pub fn kind(&self) -> u32 {
         self.header.kind.get()
@@ -199,19 +201,21 @@ impl<'a> RegionIdentity<'a> {
         self.program.printable()
     }
 
-    /// The state of the connection at its owner, such as [`STATE_OPEN`].
+    /// The state of the connection as the region's owner states it, such as [`STATE_OPEN`].
     #[must_use]
     pub fn state(&self) -> u64 {
         self.word(STATE)
     }
 
-    /// The number of the last error of the connection at its owner (SPEC 17); 0 if there was none.
+    /// The number of the connection's last error as the region's owner states it (SPEC 17); 0 if
+    /// there was none.
     #[must_use]
     pub fn last_error(&self) -> u64 {
         self.word(LAST_ERROR)
     }
 
-    /// When the owner stored the state last, in nanoseconds since 1970; 0 if it does not say.
+    /// When the owner stored the state last, in nanoseconds since 1970; 0 if the owner does not
+    /// say.
     #[must_use]
     pub fn changed_ns(&self) -> u64 {
         self.word(CHANGED)
@@ -224,13 +228,13 @@ impl<'a> RegionIdentity<'a> {
         bytes.and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The counter of the sender with this index, such as [`sending::MESSAGES`].
+    /// The sender's counter with this index, such as [`sending::MESSAGES`].
     #[must_use]
     pub fn sending(&self, index: u64) -> u64 {
         if index < sending::COUNT { self.word(SENDING_COUNTERS + 8 * index) } else { 0 }
     }
 
-    /// The counter of the receiver with this index, such as [`receiving::MESSAGES`].
+    /// The receiver's counter with this index, such as [`receiving::MESSAGES`].
     #[must_use]
     pub fn receiving(&self, index: u64) -> u64 {
         if index < receiving::COUNT { self.word(RECEIVING_COUNTERS + 8 * index) } else { 0 }
@@ -252,7 +256,8 @@ mod tests {
         assert_eq!(IdentityText::new("").printable(), "");
         let fits = "a".repeat(TEXT_BYTES_MAX);
         assert_eq!(IdentityText::new(&fits).printable(), fits);
-        // A character of two bytes lies across the first byte that would be kept.
+        // The text is one byte too long. The cut would fall within `é`, a character of two bytes,
+        // so the whole character is dropped.
         let long = format!("é{}", "b".repeat(TEXT_BYTES_MAX - 1));
         assert_eq!(IdentityText::new(&long).printable(), "b".repeat(TEXT_BYTES_MAX - 1));
     }

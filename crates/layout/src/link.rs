@@ -60,19 +60,19 @@ pub const PARTS_OFFSET: u64 = 16384;
 
 /// Distance between the two slots of the owner page, and of the state page, in bytes.
 pub const PAGE_SLOT_STRIDE: u64 = 2048;
-/// Offset in the control page of the first slot for the consumed position, in bytes.
+/// Offset in a link file's control page of the first slot for the consumed position, in bytes.
 pub const CONSUMED_SLOT: u64 = 16;
-/// Distance between the two slots of the control page, in bytes.
+/// Distance between the two slots of a link file's control page, in bytes.
 pub const CONSUMED_SLOT_STRIDE: u64 = 48;
 
-/// Offset in the control page of the id of the stream whose records are in the ring.
+/// Offset in a link file's control page of the id of the stream whose records are in the ring.
 pub const SENDING_STREAM: u64 = ASLEEP_ROOM + 64;
 
-/// Offset in the control page of the position up to which messages were delivered to the
+/// Offset in a link file's control page of the position up to which messages were delivered to the
 /// application.
 pub const DELIVERED: u64 = 112;
-/// Offset in the control page of the id of the stream to which the position at [`DELIVERED`]
-/// belongs.
+/// Offset in a link file's control page of the id of the stream to which the position at
+/// [`DELIVERED`] belongs.
 pub const DELIVERED_STREAM: u64 = 120;
 
 const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);

@@ -132,7 +132,7 @@ pub const fn footprint(len: u64) -> u64 {
 /// Size of a record's header, in bytes.
 pub const HEADER_BYTES: u64 = 16;
 
-/// The bits of `word0` that hold the kind.
+/// The bits of `word0`, the first word of a record's header, that hold the record's kind.
 pub const KIND_MASK: u64 = 0x3e;
 
 /// The kind of a record.

@@ -121,9 +121,9 @@ impl Config {
         self
     }
 
-    /// What this end does with a link file that was last owned before a reboot, and that its owner
-    /// did not [close](crate::Link::close). The file cannot be trusted, because a power loss may
-    /// have taken any part of it. By default, such a file is refused.
+    /// The handling of a link file that was last owned before a reboot, and that its owner did not
+    /// [close](crate::Link::close). The file cannot be trusted, because a power loss may have taken
+    /// any part of it. By default, such a file is refused.
     #[must_use]
     pub const fn after_reboot(mut self, policy: AfterReboot) -> Self {
         self.after_reboot = policy;
@@ -321,7 +321,8 @@ impl Config {
     /// setting is impossible.
     pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
-        // A link does not use the release ring, so it gets the smallest one.
+        // A link does not use the release ring (by which a channel's receiver returns blocks of the
+        // slab), so it gets the smallest one.
         let sizes = Sizes { ring: self.ring_bytes, entries: 8, slab: self.slab_bytes };
         if LinkGeometry::new(self.ring_bytes, 8, 0).is_none() {
             let wanted = "a power of two from 4096 to 1073741824";

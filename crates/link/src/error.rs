@@ -152,7 +152,7 @@ pub enum ReplyError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline passed before the awaited event.
+    /// The deadline passed before the awaited event happened.
     #[error("not before the deadline{}{last}", if last.is_empty() { "" } else { "; the last attempt to attach: " })]
     TimedOut {
         /// Error text of the link's last attempt to attach. It is empty if there was no attempt, or

@@ -59,7 +59,7 @@ pub(super) struct GroupInner {
     members: Mutex<Members>,
 }
 
-/// The links of a group.
+/// The links of a group by their ids, and the id of the next link.
 struct Members {
     next_id: u64,
     links: BTreeMap<MemberId, Weak<Endpoint>>,
@@ -77,10 +77,11 @@ pub(super) trait Member: Send + Sync {
 #[derive(Default)]
 struct EventList {
     links: VecDeque<Weak<dyn Member>>,
-    /// Number of threads that have taken all links out of the list to check them. Each such thread
-    /// puts back the links that still have events.
+    /// Number of threads that have taken all links out of this list of links with events, to check
+    /// them. Each such thread puts back the links that still have events.
     readers: u32,
-    /// Whether a thread found the list empty while other threads had taken the links out of it.
+    /// Whether a thread found this list of links with events empty while other threads had taken
+    /// the links out of it.
     has_missed: bool,
 }
 
@@ -228,9 +229,9 @@ impl GroupInner {
         self.links_with_events(false).len()
     }
 
-    /// Returns the listed links that still have events, and removes all other links from the list.
-    /// If `is_reported`, the caller passes the links to the application, and later calls return the
-    /// same links only for messages.
+    /// Returns the links of the group's list that still have events, and removes all others from
+    /// it. If `is_reported`, the caller passes the links to the application, and later calls return
+    /// the same links only for messages.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
         // A thread that reports an event locks the link first and then the list. No thread may lock
         // them in reverse order, so the list's lock is released before any link is locked.

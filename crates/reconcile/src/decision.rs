@@ -129,7 +129,7 @@ pub enum Decision {
     /// The direction begins anew with another stream id, because the sender has lost its store: the
     /// file or memory in which it kept its messages.
     Lost {
-        /// The stream that the receiver consumed before.
+        /// The id of the stream that the receiver consumed before, and that the sender has lost.
         of: StreamId,
         /// The positions of the stream `of` that the receiver received but did not consume.
         range: Range,
@@ -261,7 +261,7 @@ pub struct Applied {
     pub skip: Option<Skip>,
 }
 
-/// Why a receiver does not apply a decision of the sender. No state was changed.
+/// Reason why a receiver does not apply a decision of the sender. No state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unfit {
     /// The decision does not follow from the two views: a violation by the sender.

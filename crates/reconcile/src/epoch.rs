@@ -58,10 +58,12 @@ pub struct Past {
     pub settled: bool,
 }
 
-/// The changes that a side stores in one commit when it leaves or settles an epoch.
+/// The changes that a side stores in one commit when it leaves an epoch, or settles one: compares
+/// its past with the peer's, and reports what neither will consume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// The past that replaces the side's stored past.
+    /// The past (the streams of an epoch as the side left them) that replaces the side's stored
+    /// past.
     pub past: Option<Past>,
     /// The reports that the commit stores for the application.
     pub reports: Reports,
@@ -138,8 +140,9 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // `knows`: if the peer's past is of a lower epoch, the peer was never in this epoch. If it is
-    // of a higher epoch, or the peer has a new store, the peer may have forgotten what it consumed.
+    // `knows`: whether the peer's past shows what the peer consumed in this epoch. A past of a
+    // lower epoch shows that the peer was never in this epoch. With a past of a higher epoch, or
+    // with a new store, the peer may have forgotten what it consumed.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {

@@ -21,7 +21,8 @@
 
 use crate::identity::StreamId;
 
-/// An absolute position in one stream: bytes of ring footprint since the start of the stream.
+/// An absolute position in one stream: the number of bytes that the records before it take in the
+/// ring, headers and padding included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
@@ -280,7 +281,8 @@ impl Outgoing {
         self.tail
     }
 
-    /// Reserves `footprint` bytes for a record, and returns the record's position.
+    /// Reserves `footprint` bytes, which a record takes in the ring, and returns the record's
+    /// position.
     ///
     /// # Errors
     /// [`Full`], if the sender would then keep more than `window` bytes: acknowledged records have
@@ -334,7 +336,7 @@ pub struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAcked;
 
-/// Why a sender does not apply an acknowledgement: the error of [`Outgoing::acknowledge`].
+/// Reason why a sender does not apply an acknowledgement: the error of [`Outgoing::acknowledge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckUnfit {
     /// The acknowledgement names another stream, from before an epoch or a loss; the sender drops

@@ -23,7 +23,7 @@ pub enum Direction {
     Incoming,
 }
 
-/// Why a range of messages was skipped or dropped.
+/// Reason why a range of messages was skipped or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The epoch of the range ended before its messages were consumed.
@@ -50,7 +50,7 @@ pub enum Impossible {
     OtherRecord,
 }
 
-/// The range of positions that a [`Report`] is about, with what is unknown of it.
+/// The range of positions that a [`Report`] is about, and whether both its ends are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The first position of the reported range.
@@ -65,7 +65,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether the span is known to be empty.
+    /// Whether the range of this span is known to be empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| to <= self.from)
@@ -77,7 +77,7 @@ impl Span {
 pub struct Report {
     /// Whether the reporting side sent or received the range.
     pub direction: Direction,
-    /// Why the range was skipped or dropped.
+    /// Reason why the range was skipped or dropped.
     pub cause: Cause,
     /// The epoch in which the messages of the range were sent.
     pub epoch: Epoch,
@@ -113,7 +113,7 @@ impl Reports {
     /// epoch, and one spare.
     pub const MAX: usize = 6;
 
-    /// Adds `report`, unless its span is empty.
+    /// Adds `report`, unless its range is empty.
     pub(crate) fn add(&mut self, report: Option<Report>) {
         let Some(report) = report.filter(|report| !report.span.is_empty()) else { return };
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {

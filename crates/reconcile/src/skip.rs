@@ -37,7 +37,8 @@ pub struct Skip {
 }
 
 impl Skip {
-    /// The reports of this skip on the side for which the stream has `direction`.
+    /// The reports of this skip that a side stores; `direction` says whether that side sends or
+    /// receives the stream.
     #[must_use]
     pub fn reports(&self, direction: Direction) -> Reports {
         let mut reports = Reports::default();

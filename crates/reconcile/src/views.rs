@@ -43,7 +43,8 @@ impl SenderView {
         Ok(Self { epoch, stream, base, tail })
     }
 
-    /// The view of a sender in `epoch`, whose stream has the watermarks `outgoing`.
+    /// The view of a sender in `epoch`, whose stream has the watermarks `outgoing` (base, acked and
+    /// tail).
     #[must_use]
     pub const fn of(epoch: Epoch, outgoing: &Outgoing) -> Self {
         let (base, tail) = (outgoing.base(), outgoing.tail());
@@ -114,7 +115,7 @@ impl ReceiverView {
     }
 
     /// The view of a receiver that has consumed up to an acked offset, and has the watermarks
-    /// `incoming`.
+    /// `incoming` (consumed and received).
     #[must_use]
     pub fn of(
         epoch: Epoch,
@@ -160,8 +161,8 @@ impl ReceiverView {
     }
 }
 
-/// Why a view contradicts itself. The caller closes the connection because of a violation; no state
-/// was changed.
+/// Reason why a view is refused: it contradicts itself. The caller closes the connection because of
+/// a violation; no state was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// A sender's first record lies beyond its own tail.

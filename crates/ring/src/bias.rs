@@ -69,7 +69,8 @@ impl Inside {
     }
 }
 
-/// Which thread owns which slot. The mutex of the lock's user protects this table.
+/// The owner of each slot: the number of a thread that was favoured, or 0. The mutex of the lock's
+/// user protects this table.
 #[derive(Debug, Default)]
 pub struct Slots {
     threads: [u64; FAVOURED_MAX],

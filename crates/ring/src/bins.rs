@@ -46,7 +46,7 @@ struct Link {
 }
 
 impl Bins {
-    /// An index without chunks. Inserting a chunk whose number is below `chunks` allocates no
+    /// An empty index of free chunks. Inserting a chunk whose number is below `chunks` allocates no
     /// memory.
     pub fn new(chunks: usize) -> Self {
         Self {
@@ -57,7 +57,8 @@ impl Bins {
         }
     }
 
-    /// Adds `chunk`, which is `units` long and must not be in the index.
+    /// Adds the free `chunk` of `units` units of 64 bytes to the index, which must not contain it
+    /// yet.
     pub fn insert(&mut self, chunk: u32, units: u64) {
         let (first, second) = bin_of(units);
         let next = self.heads[first][second];
@@ -73,7 +74,7 @@ impl Bins {
         self.first |= 1 << first;
     }
 
-    /// Removes `chunk`, which must be in the index.
+    /// Removes `chunk` from the index of free chunks, which must contain it.
     pub fn remove(&mut self, chunk: u32) {
         let Link { units, previous, next } = self.links[chunk as usize];
         let (first, second) = bin_of(units);
@@ -93,7 +94,8 @@ impl Bins {
         }
     }
 
-    /// A chunk of at least `units`, if one is found in constant time. The chunk stays in the index.
+    /// A free chunk of at least `units` units of 64 bytes, if one is found in constant time. The
+    /// chunk stays in the index.
     ///
     /// Every chunk of a list above that of `units` fits. In the list of `units` itself the first
     /// [`TRIES_MAX`] chunks are tried, so that an exact fit is usually found.
@@ -113,8 +115,8 @@ impl Bins {
     }
 
     fn find_above(&self, first: usize, second: usize) -> Option<u32> {
-        // The non-empty lists of the same first level that hold larger chunks than the list of
-        // `units`.
+        // `same` has one bit for each non-empty list of the same first level whose chunks are
+        // larger than those of the list of `units`.
         let same = u32::from(self.second[first]) & (u32::MAX << (second + 1));
         if same != 0 {
             return Some(self.heads[first][same.trailing_zeros() as usize]);

@@ -33,7 +33,8 @@ const EPOCH_MAX: u64 = QUIET - 2;
 /// this process's own region.
 #[derive(Debug)]
 pub struct Sleeper {
-    /// Memory that begins with the sleeper word in this process's control page.
+    /// Memory that begins with the sleeper word of this process's control page. The word says
+    /// whether this side sleeps, and in which epoch.
     word: OwnMem,
     epoch: u64,
 }

@@ -37,7 +37,7 @@ use partywall_layout::record_ring::{
 use partywall_layout::seeded_fault;
 use partywall_layout::{Violation, segment};
 
-/// Why a [`Producer`] did not append a record to its ring.
+/// Reason why a [`Producer`] did not append a record to its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// The ring has no room for the record now; nothing changed.
@@ -528,12 +528,13 @@ impl Producer {
             self.ring.store(offset, word);
             return;
         }
-        // A former stream in the same memory may have left this very word here.
+        // A former stream in the same memory may have left this very word here, and the record of a
+        // dropped batch would then be whole. So the word is zeroed.
         self.ring.store(offset, 0);
         self.held_words.push((offset, word));
     }
 
-    /// Stores the words that `put_further` has held back.
+    /// Stores the first words of the batch's further records, which `put_further` has held back.
     #[cold]
     fn store_held_words(&mut self) {
         for (offset, word) in self.held_words.drain(..) {

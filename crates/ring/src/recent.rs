@@ -24,7 +24,7 @@ const CHUNKS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Recent {
     buckets: [Bucket; BUCKETS],
-    /// Number of chunks in all buckets together.
+    /// Number of chunks in all buckets of the cache together.
     count: usize,
 }
 
@@ -39,14 +39,15 @@ impl Recent {
         Self { buckets: Default::default(), count: 0 }
     }
 
-    /// Whether the cache has a chunk of exactly `units`.
+    /// Whether the cache of returned chunks has one of exactly `units` units of 64 bytes.
     #[inline]
     pub(crate) fn has(&self, units: u64) -> bool {
         let bucket = &self.buckets[index(units)];
         bucket.units == units && !bucket.chunks.is_empty()
     }
 
-    /// Takes the newest chunk of exactly `units` out of the cache.
+    /// Takes the newest chunk of exactly `units` units of 64 bytes out of the cache of returned
+    /// chunks.
     #[inline]
     pub(crate) fn take(&mut self, units: u64) -> Option<u32> {
         let bucket = &mut self.buckets[index(units)];
@@ -58,8 +59,8 @@ impl Recent {
         Some(chunk)
     }
 
-    /// Adds `chunk`, of size `units`. Returns the chunks that the caller must free: an evicted one,
-    /// and `chunk` itself if the bucket has no place for it.
+    /// Adds the returned `chunk` of `units` units of 64 bytes to the cache. Returns the chunks that
+    /// the caller must free: an evicted one, and `chunk` itself if the bucket has no place for it.
     #[inline]
     pub(crate) fn insert(&mut self, units: u64, chunk: u32) -> [Option<u32>; 2] {
         let bucket = &mut self.buckets[index(units)];
@@ -81,7 +82,7 @@ impl Recent {
         [evicted, None]
     }
 
-    /// Takes any chunk out of the cache, whatever its size.
+    /// Takes any chunk, whatever its size, out of the cache of returned chunks.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;

@@ -113,7 +113,8 @@ impl Reclaimer {
         Ok(Some(id))
     }
 
-    /// The peer's current count of entries, unchecked: a waiter compares it with an earlier count.
+    /// The peer's current count of entries in its release ring, unchecked: a waiter compares it
+    /// with an earlier count.
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> u64 {

@@ -55,7 +55,8 @@ struct Segment {
     used: u64,
 }
 
-/// The entry to which a block id refers; there is one ticket per block that may be in flight.
+/// An entry of the slab's table `tickets`, to which a block id refers. There is one ticket for each
+/// block that may be in flight.
 #[derive(Debug)]
 struct Ticket {
     generation: u32,

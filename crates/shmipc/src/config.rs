@@ -94,13 +94,13 @@ pub struct SizePercentPair {
 /// How a client shares its regions of memory with the server: as memfds or as files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
-    /// As files, in version 2 of the protocol. The server opens the files by path, and does not
-    /// report whether it could open them. Either side removes them when its last session with these
-    /// files ends. If both processes are killed, the files remain until a client of this crate with
-    /// the same prefix creates its own files.
+    /// Shares the regions as files, in version 2 of the protocol. The server opens the files by
+    /// path, and does not report whether it could open them. Either side removes them when its last
+    /// session with these files ends. If both processes are killed, the files remain until a client
+    /// of this crate with the same prefix creates its own files.
     DevShmFile,
-    /// As descriptors of memfds, in version 3 of the protocol. Only a Unix socket carries
-    /// descriptors.
+    /// Shares the regions as descriptors of memfds, in version 3 of the protocol. Only a Unix
+    /// socket carries descriptors.
     #[default]
     MemFd,
 }

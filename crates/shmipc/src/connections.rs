@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connections {
     table: Mutex<Table>,
     numbers: AtomicU64,
-    /// Wakes the callers of `over` when the handover may have progressed.
+    /// Wakes the callers of `over`, which wait for the end of a handover, when it may have
+    /// progressed.
     #[cfg(feature = "tokio")]
     changed: tokio::sync::Notify,
 }
@@ -309,8 +310,8 @@ mod tests {
         pair.server.connections().poll(now);
         assert_eq!(pair.server.connections().lock().pending.len(), 1);
         pair.exchange().await;
-        // The peer may take the message from the ring before it reads the wake-up that announced
-        // the message.
+        // The server may take the message from the ring before it reads the Polling message that
+        // announces it. The connection settles only then, so the test waits.
         let deadline = Instant::now() + std::time::Duration::from_secs(20);
         while !pair.server.connections().lock().pending.is_empty() {
             assert!(Instant::now() < deadline, "it has woken us");

@@ -67,19 +67,20 @@ pub enum HandoverState {
     Never,
     /// Some notified sessions have neither moved nor ended, and the time-out has not elapsed.
     Pending {
-        /// Epoch of the pending handover.
+        /// Epoch of the pending handover: the number that the application chose.
         epoch: u64,
-        /// Number of notified sessions that have moved so far.
+        /// Number of notified sessions that have moved to the new process so far.
         moved: usize,
-        /// Number of notified sessions that have ended so far, instead of moving.
+        /// Number of notified sessions that have ended so far, instead of moving to the new
+        /// process.
         left: usize,
     },
     /// All notified sessions have moved or ended. Clients of Partywall's own protocol at the same
     /// address are neither notified nor counted.
     Done {
-        /// Epoch of the finished handover.
+        /// Epoch of the finished handover: the number that the application chose.
         epoch: u64,
-        /// Number of notified sessions that have moved.
+        /// Number of notified sessions that have moved to the new process.
         moved: usize,
         /// Number of notified sessions that ended instead of moving.
         left: usize,
@@ -87,9 +88,9 @@ pub enum HandoverState {
     /// Some notified sessions neither moved nor ended in time. A handover with another epoch can
     /// notify them again.
     TimedOut {
-        /// Epoch of the handover that timed out.
+        /// Epoch of the handover that timed out: the number that the application chose.
         epoch: u64,
-        /// Number of notified sessions that have moved.
+        /// Number of notified sessions that have moved to the new process.
         moved: usize,
         /// Number of notified sessions that ended instead of moving.
         left: usize,
@@ -105,7 +106,7 @@ pub enum HandoverError {
     /// Another handover is pending; only one runs at a time.
     #[error("hot restart {epoch} is not over yet: wait until it is, {} ms at most", HANDOVER_TIMEOUT.as_millis())]
     Pending {
-        /// Epoch of the handover that is pending.
+        /// Epoch of the pending handover: the number that the application chose.
         epoch: u64,
     },
     /// The epoch is 0: clients would use the same names of regions as before, which are in use.

@@ -97,8 +97,9 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Whether another session may use the region. Each session holds the backing until its end, so
-    /// the backing has more than one holder while sessions use the region.
+    /// Whether another session may use the region. Each session holds the backing, the region's
+    /// memfd or file, until its end. So the backing has more than one holder while sessions use the
+    /// region.
     fn is_usable(&self) -> bool {
         // A server may have removed the region's file: existing sessions continue, but a new server
         // would not find the file.

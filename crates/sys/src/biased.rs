@@ -76,7 +76,7 @@ unsafe impl<T: Send> Sync for Biased<T> {}
 impl<T> UnwindSafe for Biased<T> {}
 impl<T> RefUnwindSafe for Biased<T> {}
 
-/// Which thread acquired the mutex last, and how often in a row it did.
+/// The thread that acquired the mutex last, and the number of its acquisitions in a row.
 #[derive(Debug)]
 struct Habits {
     slots: Slots,
@@ -84,8 +84,8 @@ struct Habits {
     in_a_row: u32,
     /// Number of acquisitions in a row after which the thread becomes favoured.
     needed: u32,
-    /// Set while a revocation runs. The flag stays set if the barrier panics, because the favoured
-    /// thread may then still use the value.
+    /// Set while a thread revokes the bias. The flag stays set if the barrier panics, because the
+    /// favoured thread may then still use the value.
     is_in_doubt: bool,
 }
 
@@ -234,8 +234,9 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the calling thread waits for the favoured thread to leave. The favoured thread
-/// does not know that another thread waits. `polls` counts the checks of the waiting thread so far.
+/// Backs off while the calling thread waits for the favoured thread to unlock the value. The
+/// favoured thread does not know that another thread waits. `polls` counts the checks of the
+/// waiting thread so far.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),

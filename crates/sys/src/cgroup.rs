@@ -58,14 +58,15 @@ pub fn memory_shared() -> Option<u64> {
     })
 }
 
-/// The texts of the two files that say in which control groups this process is, and where they are.
+/// The texts of `/proc/self/cgroup`, which names the control groups of this process, and of
+/// `/proc/self/mountinfo`, which says where their directories are.
 struct Groups {
     groups: String,
     mounts: String,
 }
 
 impl Groups {
-    /// Reads both files; `None` if one cannot be read.
+    /// Reads `/proc/self/cgroup` and `/proc/self/mountinfo`; `None` if one of them cannot be read.
     fn read() -> Option<Self> {
         let groups = read_text("/proc/self/cgroup").ok()?;
         Some(Self { groups, mounts: read_text("/proc/self/mountinfo").ok()? })

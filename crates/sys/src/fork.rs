@@ -78,7 +78,7 @@ impl ForkGuard {
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
-    /// True in the process that took this guard.
+    /// True in the process that took this fork guard.
     #[inline]
     pub fn is_owner(&self) -> bool {
         !self.is_child()
@@ -108,7 +108,7 @@ impl ForkGuard {
     }
 }
 
-/// The id of the calling process. It takes no system call once the process has taken a guard.
+/// The id of the calling process. It takes no system call once the process has taken a fork guard.
 pub fn own_pid() -> u32 {
     let guard = ForkGuard::current();
     if ptr::eq(guard.word, &NEVER_WIPED) {

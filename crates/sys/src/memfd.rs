@@ -200,7 +200,7 @@ pub enum MemfdError {
     /// The requested size is not a nonzero multiple of [`SIZE_GRANULE`].
     #[error("{size} bytes is not a valid size for shared memory: use a nonzero multiple of 65536")]
     BadSize {
-        /// Requested size in bytes.
+        /// The requested size of the region, in bytes.
         size: usize,
     },
     /// The kernel or a sandbox does not allow shared memory that can be sealed.
@@ -209,7 +209,7 @@ pub enum MemfdError {
          sandbox that allows memfd_create and file seals. The socket transport works without"
     )]
     Unsupported {
-        /// The step of the creation that failed.
+        /// The step that failed while the region was created, such as a system call.
         what: &'static str,
         /// The error that the kernel returned.
         source: io::Error,
@@ -220,7 +220,7 @@ pub enum MemfdError {
          the memory limit of the control group"
     )]
     OutOfMemory {
-        /// Requested size in bytes.
+        /// The requested size of the region, in bytes.
         size: usize,
         /// The error that the kernel returned.
         source: io::Error,
@@ -230,7 +230,7 @@ pub enum MemfdError {
         "{size} bytes of shared memory exceed the limit for files: raise RLIMIT_FSIZE (ulimit -f)"
     )]
     FileSizeLimit {
-        /// Requested size in bytes.
+        /// The requested size of the region, in bytes.
         size: usize,
     },
     /// No file descriptor is left, in this process or in the system.

@@ -306,8 +306,8 @@ pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// A file that this process has mapped for reading, and that another process may write.
 pub struct FileView {
-    // Fields are dropped in the order of their declaration: the guard is unregistered before the
-    // memory is unmapped.
+    // Fields are dropped in the order of their declaration: the SIGBUS guard is unregistered before
+    // the memory is unmapped.
     guard: Option<Guarded>,
     mapping: Mapping,
 }

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::procfs::{field, read_text};
 
-/// The process to inspect.
+/// The process that a function of this file inspects: its descriptors, mappings or resident memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     /// The calling process.
@@ -26,9 +26,9 @@ pub enum Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappedRange {
-    /// Address of the first byte of the range.
+    /// Address of the first byte of the mapping.
     pub start: u64,
-    /// Length of the range in bytes.
+    /// Length of the mapping in bytes.
     pub len: u64,
     /// Major and minor number of the file system of the mapped file; 0 and 0 if there is no file.
     pub device: (u32, u32),

@@ -44,10 +44,10 @@ use crate::sigbus::{Guarded, TableFull};
 /// Each access panics beyond the end, at an unaligned offset, and in a forked child: the caller
 /// checks offsets first.
 pub struct SharedMap {
-    // Fields are dropped in the order of their declaration: the guard is unregistered before the
-    // range is unmapped.
+    // Fields are dropped in the order of their declaration: the SIGBUS guard is unregistered before
+    // the range is unmapped.
     guard: OnceLock<Guarded>,
-    /// Serialises the registration of the guard: two guards for one range would each see the
+    /// Serialises the registration of the SIGBUS guard: two guards for one range would each see the
     /// other's faults.
     guarding: Mutex<()>,
     mapping: Mapping,
@@ -105,7 +105,7 @@ impl SharedMap {
         self.mapping.len()
     }
 
-    /// Loads the word at byte `offset`.
+    /// Loads the word at byte `offset` of the mapping.
     #[inline]
     pub fn load(&self, offset: usize) -> u32 {
         // ORDER: Acquire pairs with the other process's store of the same word: the other process's
@@ -113,7 +113,7 @@ impl SharedMap {
         self.word(offset).load(Ordering::Acquire)
     }
 
-    /// Stores the word at byte `offset`.
+    /// Stores the word at byte `offset` of the mapping.
     #[inline]
     pub fn store(&self, offset: usize, value: u32) {
         // ORDER: Release pairs with the Acquire of `load` in the other process: a process that sees
@@ -150,14 +150,14 @@ impl SharedMap {
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
-    /// Loads the byte at `offset`.
+    /// Loads the byte at `offset` in the mapping.
     #[inline]
     pub fn load_byte(&self, offset: usize) -> u8 {
         // ORDER: Acquire, as in `load`: the load pairs with the other process's store of the byte.
         self.byte(offset).load(Ordering::Acquire)
     }
 
-    /// Stores the byte at `offset`.
+    /// Stores the byte at `offset` in the mapping.
     #[inline]
     pub fn store_byte(&self, offset: usize, value: u8) {
         // ORDER: Release, as in `store`: the store pairs with the Acquire of `load_byte` in the
@@ -252,7 +252,7 @@ pub struct Area {
     pub stride: usize,
     /// Size of a piece in bytes; at most the stride.
     pub size: usize,
-    /// The number of pieces.
+    /// Number of pieces in the area.
     pub count: usize,
 }
 
@@ -278,7 +278,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The index of the piece, from 0.
+    /// The index of the piece in its area, from 0.
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
@@ -302,8 +302,8 @@ impl Pieces {
         Some(Pieces { map, area, number, claimed })
     }
 
-    /// Claims part `index` of the memory: no other caller in this process gets a reference to that
-    /// part. `None` if the part does not exist, or is claimed at present.
+    /// Claims piece `index`: until it is released, no other caller in this process gets that piece.
+    /// `None` if the piece does not exist, or is claimed at present.
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;

@@ -100,10 +100,10 @@ pub struct TableFull {
 struct Entry {
     is_taken: AtomicBool,
     is_damaged: AtomicBool,
-    /// The process that registered the range.
+    /// Id of the process that registered this range of guarded addresses.
     process: AtomicU32,
     start: AtomicUsize,
-    /// Length of the range in bytes; 0 if the table entry is free.
+    /// Length in bytes of the range of guarded addresses; 0 if this entry of the table is free.
     len: AtomicUsize,
 }
 

@@ -155,11 +155,11 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
 
 /// The result of locking the directory of the socket file.
 enum Lock {
-    /// This process holds the lock until the value is dropped.
+    /// This process holds the lock of the directory until the value is dropped.
     Held(#[expect(dead_code, reason = "closing it unlocks")] OwnedFd),
     /// The directory is not readable, so no process with the same rights can lock it either.
     Impossible,
-    /// Another process has held the lock for longer than this process waits.
+    /// Another process has held the lock of the directory for longer than this process waits.
     Busy,
 }
 

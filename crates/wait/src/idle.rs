@@ -26,14 +26,15 @@ pub struct IdlePolicy {
     spin_until: Option<Instant>,
 }
 
-/// What a driver does after a poll that found nothing.
+/// The next step of a driver after a poll that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleStep {
     /// The driver lets other tasks run and then polls again.
     Poll,
     /// The driver blocks until another thread wakes it.
     Block,
-    /// The driver blocks for this time, or until a caller that cannot wait wakes it.
+    /// The driver blocks for this time, or until it is woken. It is armed quietly: an ordinary
+    /// commit of the peer does not wake it.
     BlockFor(Duration),
 }
 

@@ -28,7 +28,7 @@ pub enum Wait {
     /// zero, from the third wait of the process that polled in vain.
     #[default]
     Adaptive,
-    /// Arm, poll once and block, without spinning first.
+    /// Arm (ask the peer to wake this thread), poll once and block, without spinning first.
     Park,
     /// Poll once per period, and ask the peer for no notifications. This strategy suits receivers
     /// for which latency does not matter, such as a log agent.
@@ -53,8 +53,8 @@ pub struct Spinner {
     budget: SpinBudget,
 }
 
-/// How long a waiting thread polls before it blocks: longer after hits, shorter and finally not at
-/// all after misses.
+/// The time for which a waiting thread polls before it blocks: longer after hits, shorter and
+/// finally zero after misses.
 #[derive(Debug)]
 pub struct SpinBudget {
     time: Duration,
@@ -63,7 +63,8 @@ pub struct SpinBudget {
     skip: u32,
     /// Value from which `skip` last counted down; it doubles with each failure of polling.
     skipped: u32,
-    /// Whether spinning may be futile, which a miss decides.
+    /// Whether it is still unknown if spinning keeps the peer from running, as on a single CPU. The
+    /// function `miss` finds it out.
     is_unchecked: bool,
 }
 
@@ -253,14 +254,15 @@ fn futile_after_misses() -> Option<bool> {
     }))
 }
 
-/// Whether spinning is futile for this process, once it was found out.
+/// Whether spinning keeps the peers of this process from running, as on a single CPU. It is empty
+/// until it was determined.
 static FUTILE: OnceLock<bool> = OnceLock::new();
 
 /// Number of waits of this process that polled in vain before `FUTILE` was set.
 static MISSES: Mutex<u32> = Mutex::new(0);
 
-/// Number of the wait that has polled in vain and then finds out whether spinning is futile. The
-/// earlier ones spin for at most two budgets together.
+/// Number of waits that poll in vain until the last of them determines whether spinning is futile.
+/// The waits before it spin for at most two budgets together.
 const MISSES_UNCHECKED: u32 = 3;
 
 #[cfg(test)]

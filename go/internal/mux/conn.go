@@ -9,9 +9,8 @@ import (
 
 // A Conn is a connection after its handshake, in which both sides agreed on a session.
 //
-// The methods that write are called one at a time, under the lock of the session; so are those of
-// the owner of a message. ReadRecord and WaitRoom wait, and are called each by one goroutine at a
-// time, without the lock.
+// The methods that write are called one at a time, under the lock of the session. ReadRecord, and
+// what Room returns, wait without the lock, each in one goroutine at a time.
 type Conn interface {
 	session.Writer
 
@@ -20,9 +19,13 @@ type Conn interface {
 	// ended.
 	WriteMessage(m *Outgoing) (bool, error)
 
-	// WaitRoom waits until there may be more room than the last write found that failed. The error
-	// says why there will be none.
-	WaitRoom() error
+	// Room returns a wait until there may be more room than the last write found, which failed.
+	// The error of the wait says why there will be none.
+	Room() func() error
+
+	// Unwritten returns a wait until everything that was written has left this process, or nil if
+	// it has. CloseWrite does not wait then.
+	Unwritten() func() error
 
 	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
 	// valid until the next call. A whole message comes with the record: DATA, or a BLOB, whose
@@ -34,8 +37,11 @@ type Conn interface {
 	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
 	CloseWrite() error
 
-	// Close ends the connection. ReadRecord and WaitRoom return with an error.
-	Close() error
+	// Interrupt makes ReadRecord and the waits for room return with an error, now and later.
+	Interrupt()
+
+	// Close gives up the connection. No call is under way, and none follows.
+	Close()
 }
 
 // An Outgoing is a message that is being sent.

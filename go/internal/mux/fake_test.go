@@ -123,7 +123,11 @@ func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
 	return true, nil
 }
 
-func (w *fakeConn) WaitRoom() error {
+func (w *fakeConn) Unwritten() func() error { return nil }
+
+func (w *fakeConn) Room() func() error { return w.waitRoom }
+
+func (w *fakeConn) waitRoom() error {
 	for {
 		w.out.mu.Lock()
 		changed, isFull, isOver := w.out.changed, w.out.isFull, w.out.isClosed || w.out.isHungUp
@@ -189,11 +193,12 @@ func (w *fakeConn) CloseWrite() error {
 	return nil
 }
 
-func (w *fakeConn) Close() error {
+func (w *fakeConn) Interrupt() {
 	w.out.change(func() { w.out.isHungUp = true })
 	w.in.change(func() { w.in.isClosed = true })
-	return nil
 }
+
+func (w *fakeConn) Close() { w.Interrupt() }
 
 // testDeadline is how long a test waits for what must happen.
 const testDeadline = 30 * time.Second
@@ -201,10 +206,9 @@ const testDeadline = 30 * time.Second
 // testWindow is the stream window of both sides.
 const testWindow = 8 << 10
 
-// newPair returns two sessions over a connection, which end with the test.
-func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
+// start returns two sessions over fakes, which end with the test.
+func start(t *testing.T, conns [2]*fakeConn) [2]*Session {
 	t.Helper()
-	conns := newFakes()
 	var sessions [2]*Session
 	for i, conn := range conns {
 		limits := layout.Limits{MapMax: 1 << 40, MessageMax: 1 << 30, SegmentsMax: 1}
@@ -219,13 +223,40 @@ func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 		}, layout.NewSegments(limits, 1<<39, math.MaxInt32))
 		sessions[i] = Start(conn, state, 5*time.Second)
 	}
+	closeAtEnd(t, sessions)
+	return sessions
+}
+
+func closeAtEnd(t *testing.T, sessions [2]*Session) {
 	t.Cleanup(func() {
-		for i, s := range sessions {
+		for _, s := range sessions {
 			s.Close(0, "")
-			if *conns[i].borrowed != 0 {
-				t.Errorf("side %d has not given back %d messages", i, *conns[i].borrowed)
+		}
+	})
+}
+
+// newPair returns two sessions over fakes. All messages must be given back.
+func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
+	t.Helper()
+	conns := newFakes()
+	t.Cleanup(func() {
+		for i, conn := range conns {
+			if *conn.borrowed != 0 {
+				t.Errorf("side %d has not given back %d messages", i, *conn.borrowed)
 			}
 		}
 	})
-	return sessions, conns
+	return start(t, conns), conns
+}
+
+// overEach runs a test with a pair of sessions over each connection that there is.
+func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
+	t.Helper()
+	t.Run("fake", func(t *testing.T) {
+		sessions, _ := newPair(t)
+		test(t, sessions)
+	})
+	for _, transport := range transports {
+		t.Run(transport.name, func(t *testing.T) { test(t, transport.connect(t)) })
+	}
 }

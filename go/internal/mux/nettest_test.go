@@ -22,16 +22,26 @@ func (fakeAddr) Network() string { return "conn" }
 func (fakeAddr) String() string  { return "conn" }
 
 func TestStreamIsAConnection(t *testing.T) {
-	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-		sessions, _ := newPair(t)
-		opened, accepted := mustOpen(t, sessions)
-		stop := func() {
-			_, _ = opened.Close(), accepted.Close()
-			sessions[0].Close(0, "")
-			sessions[1].Close(0, "")
-		}
-		return streamConn{opened}, streamConn{accepted}, stop, nil
-	})
+	connects := map[string]func(*testing.T) [2]*Session{
+		"fake": func(t *testing.T) [2]*Session { return start(t, newFakes()) },
+	}
+	for _, transport := range transports {
+		connects[transport.name] = transport.connect
+	}
+	for name, connect := range connects {
+		t.Run(name, func(t *testing.T) {
+			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+				sessions := connect(t)
+				opened, accepted := mustOpen(t, sessions)
+				stop := func() {
+					_, _ = opened.Close(), accepted.Close()
+					sessions[0].Close(0, "")
+					sessions[1].Close(0, "")
+				}
+				return streamConn{opened}, streamConn{accepted}, stop, nil
+			})
+		})
+	}
 }
 
 // mustOpen returns both sides of a new stream.

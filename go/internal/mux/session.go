@@ -23,9 +23,11 @@ type Session struct {
 	changed       broadcast // something has changed for callers of the session's own methods
 	room          broadcast // there may be room
 	isRoomAwaited bool      // a goroutine waits for room
+	isLeaving     bool      // the driver has ended: nothing waits for room any more
 
-	driven chan struct{} // closed when the driver has ended
-	once   sync.Once     // of Close
+	waits  sync.WaitGroup // the goroutine that waits for room
+	driven chan struct{}  // closed when the connection is closed
+	once   sync.Once      // of Close
 }
 
 // Start returns the session over a connection, and starts its driver. Close ends it. The session
@@ -162,24 +164,50 @@ func (s *Session) close(code uint32, reason string) {
 	s.wakeAll()
 	var lingering deadline
 	lingering.set(time.Now().Add(s.linger))
-	for !s.flush() {
+	for !s.isWritten() {
 		if s.wait(limit{deadline: &lingering}, &s.room) != nil {
 			break
 		}
 	}
-	// An error of the last record changes nothing: the connection is closed in any case.
-	_ = s.conn.CloseWrite()
+	s.closeWrite()
 	s.mu.Unlock()
 	lingering.set(time.Time{})
-	_ = s.conn.Close()
+	s.conn.Interrupt()
 }
 
-// drive reads the records of the peer until the connection ends.
+// isWritten reports whether everything was written and has left this process. If not, the session
+// waits for that from now on. The lock is held.
+func (s *Session) isWritten() bool {
+	if !s.flush() {
+		return false
+	}
+	wait := s.conn.Unwritten()
+	if wait == nil || s.isLeaving {
+		return true
+	}
+	s.requestRoom(wait)
+	return false
+}
+
+// closeWrite writes the last record, unless the connection is closed already. Its error changes
+// nothing: the connection is closed in any case. The lock is held.
+func (s *Session) closeWrite() {
+	if !s.isLeaving {
+		_ = s.conn.CloseWrite()
+	}
+}
+
+// drive reads the records of the peer until the connection ends, and closes the connection.
 func (s *Session) drive() {
 	defer close(s.driven)
 	for s.readNext() {
 	}
-	_ = s.conn.Close()
+	s.mu.Lock()
+	s.isLeaving = true
+	s.mu.Unlock()
+	s.conn.Interrupt()
+	s.waits.Wait()
+	s.conn.Close()
 }
 
 // readNext reads one record, and returns whether another can follow.
@@ -201,7 +229,7 @@ func (s *Session) readNext() bool {
 	// The peer has closed in good order, or broken a rule: no more is read (SPEC 11.6).
 	s.wakeAll()
 	if err == nil {
-		_ = s.conn.CloseWrite()
+		s.closeWrite()
 	}
 	return false
 }
@@ -227,34 +255,47 @@ func (s *Session) flush() bool {
 		s.changed.wake()
 	}
 	if err != nil {
-		s.end(err)
+		s.cutOff(err)
 		return true // nothing more can be written
 	}
 	if !isDone {
-		s.requestRoom()
+		s.requestRoom(s.conn.Room())
 	}
 	return isDone
 }
 
+// cutOff notes that nothing more can be written. The driver reads on until the connection ends,
+// unless the peer has broken a rule. The lock is held.
+func (s *Session) cutOff(err error) {
+	var violation layout.Violation
+	if errors.As(err, &violation) {
+		s.end(err)
+		s.conn.Interrupt()
+		return
+	}
+	s.state.CutOff()
+	s.wakeAll()
+}
+
 // requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those
 // that wait to send. The lock is held.
-func (s *Session) requestRoom() {
-	if s.isRoomAwaited {
+func (s *Session) requestRoom(wait func() error) {
+	if s.isRoomAwaited || s.isLeaving {
 		return
 	}
 	s.isRoomAwaited = true
-	go func() {
-		err := s.conn.WaitRoom()
+	s.waits.Go(func() {
+		err := wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.isRoomAwaited = false
 		if err != nil {
-			s.end(err)
+			s.cutOff(err)
 		} else {
 			s.flush()
 		}
 		s.room.wake()
-	}()
+	})
 }
 
 // wait waits for an event without the lock, which is held before and after.

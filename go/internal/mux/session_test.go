@@ -46,8 +46,9 @@ func within(t *testing.T) context.Context {
 }
 
 // Messages of every shape arrive whole and in order, in both directions at once.
-func TestMessagesArriveInOrder(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestMessagesArriveInOrder(t *testing.T) { overEach(t, messagesArriveInOrder) }
+
+func messagesArriveInOrder(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	lengths := []int{0, 1, 48, fakeDataMax, fakeDataMax + 1, fakeBlobMax, fakeBlobMax + 1, 100_000}
@@ -81,8 +82,9 @@ func TestMessagesArriveInOrder(t *testing.T) {
 }
 
 // Many streams at once, opened by both sides, carry their own bytes and leave nothing.
-func TestManyStreamsAtOnce(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestManyStreamsAtOnce(t *testing.T) { overEach(t, manyStreamsAtOnce) }
+
+func manyStreamsAtOnce(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	const streams = 199
 	var group sync.WaitGroup
@@ -138,8 +140,9 @@ func echo(ctx context.Context, t *testing.T, s *Session, seed int) {
 }
 
 // A stream that nobody reads holds up no other (SPEC 11.4).
-func TestUnreadStreamHoldsUpNoOther(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestUnreadStreamHoldsUpNoOther(t *testing.T) { overEach(t, unreadStreamHoldsUpNoOther) }
+
+func unreadStreamHoldsUpNoOther(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	unread, _ := mustOpen(t, sessions)
 	filled := make(chan error)
@@ -169,8 +172,9 @@ func TestUnreadStreamHoldsUpNoOther(t *testing.T) {
 
 // SPEC 11.4: two applications that each wait to send while they take nothing more do not wait for
 // each other's credit for ever, once they have taken what came.
-func TestTwoWaitingSendersGetCredit(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestTwoWaitingSendersGetCredit(t *testing.T) { overEach(t, twoWaitingSendersGetCredit) }
+
+func twoWaitingSendersGetCredit(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	var group sync.WaitGroup
@@ -228,18 +232,19 @@ func TestEndsOfStreams(t *testing.T) {
 			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			sessions, _ := newPair(t)
-			ctx := within(t)
-			opened, accepted := mustOpen(t, sessions)
-			test.act(opened)
-			if test.recv != nil {
-				_, err := accepted.Recv(ctx)
-				test.recv(t, err)
-			}
-			if test.send != nil {
-				test.send(t, accepted.Stopped(ctx))
-				test.send(t, accepted.Send(ctx, nil))
-			}
+			overEach(t, func(t *testing.T, sessions [2]*Session) {
+				ctx := within(t)
+				opened, accepted := mustOpen(t, sessions)
+				test.act(opened)
+				if test.recv != nil {
+					_, err := accepted.Recv(ctx)
+					test.recv(t, err)
+				}
+				if test.send != nil {
+					test.send(t, accepted.Stopped(ctx))
+					test.send(t, accepted.Send(ctx, nil))
+				}
+			})
 		})
 	}
 }
@@ -271,8 +276,9 @@ func TestMessageGivenUpInFragments(t *testing.T) {
 	}
 }
 
-func TestPingGoAwayAndDrain(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestPingGoAwayAndDrain(t *testing.T) { overEach(t, pingGoAwayAndDrain) }
+
+func pingGoAwayAndDrain(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	if err := sessions[0].Ping(ctx); err != nil {
 		t.Fatal(err)
@@ -294,8 +300,9 @@ func TestPingGoAwayAndDrain(t *testing.T) {
 }
 
 // Open waits while as many streams are open as the peer allows.
-func TestOpenWaitsForANumber(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestOpenWaitsForANumber(t *testing.T) { overEach(t, openWaitsForANumber) }
+
+func openWaitsForANumber(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	var last [2]*Stream
 	for range 8 {
@@ -317,8 +324,9 @@ func TestOpenWaitsForANumber(t *testing.T) {
 	}
 }
 
-func TestCloseOfSessionReachesThePeer(t *testing.T) {
-	sessions, _ := newPair(t)
+func TestCloseOfSessionReachesThePeer(t *testing.T) { overEach(t, closeOfSessionReachesThePeer) }
+
+func closeOfSessionReachesThePeer(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	if err := opened.Send(ctx, []byte("before")); err != nil {
@@ -337,14 +345,15 @@ func TestCloseOfSessionReachesThePeer(t *testing.T) {
 }
 
 // A peer that hangs up without closing is disconnected, which no reader takes for the end.
-func TestDisconnectionIsNoEnd(t *testing.T) {
-	sessions, conns := newPair(t)
+func TestDisconnectionIsNoEnd(t *testing.T) { overEach(t, disconnectionIsNoEnd) }
+
+func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	if err := opened.Send(ctx, []byte("committed")); err != nil {
 		t.Fatal(err)
 	}
-	_ = conns[0].Close()
+	hangUp(sessions[0])
 	if m, err := accepted.Recv(ctx); err != nil || string(m.Bytes) != "committed" {
 		t.Errorf("%q, %v", m.Bytes, err)
 	}
@@ -440,7 +449,10 @@ func TestCloseOfStreamWakesUsers(t *testing.T) {
 
 // A million streams would take long here: the state has a test of its own.
 func TestStreamsOneAfterAnotherLeaveNothing(t *testing.T) {
-	sessions, _ := newPair(t)
+	overEach(t, streamsOneAfterAnotherLeaveNothing)
+}
+
+func streamsOneAfterAnotherLeaveNothing(t *testing.T, sessions [2]*Session) {
 	ctx := within(t)
 	for i := range 2000 {
 		opened, accepted := mustOpen(t, sessions)

@@ -188,11 +188,11 @@ func (s *Stream) trySend(m *Outgoing) (bool, *broadcast, error) {
 		m.HasCredit = false
 	}
 	if err != nil {
-		s.session.end(err)
+		s.session.cutOff(err)
 		return false, nil, s.state.SendErr()
 	}
 	if !isDone {
-		s.session.requestRoom()
+		s.session.requestRoom(s.session.conn.Room())
 	}
 	return isDone, &s.session.room, nil
 }
@@ -279,12 +279,23 @@ func (s *Stream) CloseWrite() {
 // Reset ends the sending, and gives up what is under way. The peer gets the code.
 func (s *Stream) Reset(code uint32) { s.change(func() { s.state.Reset(code) }) }
 
+// Refuse ends both directions of a stream that the application has not seen.
+func (s *Stream) Refuse() {
+	s.change(func() {
+		s.state.Reset(layout.ResetRefused)
+		s.state.Stop(layout.ResetRefused)
+	})
+}
+
 // Stop ends the receiving, and drops what is unread. The peer gets the code.
 func (s *Stream) Stop(code uint32) { s.change(func() { s.state.Stop(code) }) }
 
 // Close ends both directions: everything that was sent is delivered, and what is unread is dropped.
-// Calls that wait return with [net.ErrClosed].
+// Calls that wait return with [net.ErrClosed], as a second Close does.
 func (s *Stream) Close() error {
+	if s.isClosed.Load() {
+		return net.ErrClosed
+	}
 	s.change(func() {
 		s.giveUp()
 		s.state.CloseWrite()

@@ -102,6 +102,8 @@ func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	switch {
 	case s.err != nil:
 		return nil, s.err
+	case s.isOutboxClosed:
+		return nil, &Error{Number: layout.ErrorDisconnected}
 	case len(metadata) > layout.MetadataBytesMax:
 		return nil, &Error{Number: layout.ErrorMetadataTooLong}
 	case s.peerGoAway != nil:
@@ -192,6 +194,10 @@ func (s *Session) End(err error) {
 		stream.parts = nil
 	}
 }
+
+// CutOff notes that nothing more can be written, because the peer has hung up. Sending fails from
+// now on. What the peer had written before can still be received, until [Session.End].
+func (s *Session) CutOff() { s.isOutboxClosed = true }
 
 // Receive applies the next record of the peer, whose header was checked. The payload is memory that
 // the peer cannot write. A message that is whole comes as m, which belongs to the session from now

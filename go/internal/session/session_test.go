@@ -357,6 +357,23 @@ func TestMessagesBeforeTheEndAreDelivered(t *testing.T) {
 	}
 }
 
+// SPEC 7.2: a side that can write no more still receives what came before.
+func TestCutOffSideReceivesTheRest(t *testing.T) {
+	s := testSession()
+	stream := mustAccept(t, s, 1)
+	stream.CloseWrite()
+	other := mustAccept(t, s, 3)
+	s.CutOff()
+	mustFlush(t, s)
+	mustFail(t, other.MayBegin(1), layout.ErrorDisconnected, 0)
+	_, err := s.Open(0, nil)
+	mustFail(t, err, layout.ErrorDisconnected, 0)
+	receive(t, s, 1, layout.KindData, []byte("committed"))
+	if m, err := stream.Recv(); err != nil || string(m.Bytes) != "committed" {
+		t.Errorf("%q, %v", m.Bytes, err)
+	}
+}
+
 func TestReasonIsCutBeforeACharacter(t *testing.T) {
 	s := testSession()
 	s.Close(1, strings.Repeat("x", 254)+"ä and more")

@@ -90,6 +90,8 @@ func (s *Stream) SendErr() error {
 		return &Error{Number: layout.ErrorStreamFinishedHere}
 	case s.session.err != nil:
 		return s.session.streamErr()
+	case s.session.isOutboxClosed:
+		return &Error{Number: layout.ErrorDisconnected}
 	}
 	return nil
 }

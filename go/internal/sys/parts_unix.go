@@ -15,7 +15,14 @@ import (
 // the peer is gone.
 func SendParts(socket int, parts ...[]byte) (int, error) {
 	for {
-		sent, err := unix.SendmsgBuffers(socket, parts, nil, nil, unix.MSG_DONTWAIT)
+		var sent int
+		var err error
+		if len(parts) == 1 {
+			// This call allocates nothing.
+			sent, err = unix.SendmsgN(socket, parts[0], nil, nil, unix.MSG_DONTWAIT)
+		} else {
+			sent, err = unix.SendmsgBuffers(socket, parts, nil, nil, unix.MSG_DONTWAIT)
+		}
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

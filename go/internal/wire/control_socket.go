@@ -31,6 +31,7 @@ type controlSocket struct {
 	isClosed    bool
 
 	doorbell func(uintptr) // sends a doorbell byte; made once, so that it allocates nothing
+	notified func()        // is called when bytes came, by whoever has read them
 }
 
 // arrivedSegment is the descriptor of a segment whose record has not come yet.
@@ -44,7 +45,7 @@ func newControlSocket(conn *net.UnixConn, segmentsMax uint32) (*controlSocket, e
 	if err != nil {
 		return nil, err
 	}
-	c := &controlSocket{conn: conn, raw: raw, segmentsMax: int(segmentsMax)}
+	c := &controlSocket{conn: conn, raw: raw, segmentsMax: int(segmentsMax), notified: func() {}}
 	one := []byte{layout.ControlDoorbell}
 	c.doorbell = func(fd uintptr) {
 		// A full socket has a notification pending, and a peer that is gone needs none.
@@ -53,16 +54,13 @@ func newControlSocket(conn *net.UnixConn, segmentsMax uint32) (*controlSocket, e
 	return c, nil
 }
 
-// watch reads until the peer hangs up or this side closes the socket. It calls notified when bytes
-// came. The error is a violation, or nil.
-func (c *controlSocket) watch(notified func()) error {
+// watch reads until the peer hangs up or this side closes the socket. The error is a violation, or
+// nil.
+func (c *controlSocket) watch() error {
 	var failure error
 	err := c.raw.Read(func(fd uintptr) bool {
 		for {
-			isAny, err := c.read(int(fd))
-			if isAny {
-				notified()
-			}
+			err := c.read(int(fd))
 			switch {
 			case errors.Is(err, sys.ErrWouldBlock):
 				return false
@@ -79,8 +77,18 @@ func (c *controlSocket) watch(notified func()) error {
 	return nil
 }
 
-// read reads once. It returns whether bytes came.
-func (c *controlSocket) read(fd int) (bool, error) {
+// read reads once. If bytes came, both sleepers of this side look again, whoever reads: a doorbell
+// does not say which of them it means (SPEC 6.6).
+func (c *controlSocket) read(fd int) error {
+	isAny, err := c.readLocked(fd)
+	if isAny {
+		c.notified()
+	}
+	return err
+}
+
+// readLocked returns whether bytes came.
+func (c *controlSocket) readLocked(fd int) (bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.isClosed {
@@ -166,7 +174,7 @@ func (c *controlSocket) takeSegment(number uint32) (int, error) {
 	// The descriptor was sent before the record, so it is there now.
 	var failure error
 	for range readsMax {
-		if err := c.raw.Control(func(fd uintptr) { _, failure = c.read(int(fd)) }); err != nil {
+		if err := c.raw.Control(func(fd uintptr) { failure = c.read(int(fd)) }); err != nil {
 			failure = err
 		}
 		if failure != nil {

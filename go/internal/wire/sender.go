@@ -31,12 +31,21 @@ type Sender interface {
 	// Free gives back a reservation that was not sent.
 	Free(r *Reservation)
 
-	// Commit makes what was appended visible to the peer.
+	// Commit makes what was appended visible to the peer. It does not wait.
 	Commit() error
+	// CommitAll is Commit, and waits until nothing of the caller's memory is needed any more. If
+	// the deadline passes before anything was sent, the error is [ErrTimedOut].
+	CommitAll() error
 	// Close appends CLOSE_WRITE and commits. Nothing may follow.
 	Close(stream uint32) error
 	// WaitRoom waits until an attempt that returned ErrFull may succeed.
 	WaitRoom() error
+	// Room returns WaitRoom for the attempt that has just returned ErrFull, without its deadline,
+	// for a goroutine that does not use the sender otherwise. The sender may be used meanwhile.
+	Room() func() error
+	// Unwritten returns a wait, as Room does, until everything that was committed has left this
+	// process; or nil if it has. Close does not wait then.
+	Unwritten() func() error
 	// SetDeadline sets the time at which WaitRoom fails.
 	SetDeadline(t time.Time) error
 	// IsLate reports whether the deadline has passed.

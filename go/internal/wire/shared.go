@@ -39,12 +39,11 @@ type sharedMemory struct {
 // start begins to watch the control socket and the process of the peer, in a goroutine each.
 func (m *sharedMemory) start(process *sys.Pidfd) {
 	m.own.setState(layout.IdentityStateOpen, m.isTrusted)
-	notified := m.wakeAll
-	if m.peersRecords != nil {
-		notified = func() {} // a byte is no doorbell here
+	if m.peersRecords == nil { // else a byte is no doorbell
+		m.socket.notified = m.wakeAll
 	}
 	m.watchers.Go(func() {
-		if err := m.socket.watch(notified); err != nil {
+		if err := m.socket.watch(); err != nil {
 			m.fail(err)
 		}
 		m.setGone()

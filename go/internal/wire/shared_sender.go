@@ -282,6 +282,9 @@ func (p *sharedSender) Commit() error {
 	return nil
 }
 
+// CommitAll is Commit: the ring has all.
+func (p *sharedSender) CommitAll() error { return p.Commit() }
+
 // storeCounts stores the counters that seldom change.
 func (p *sharedSender) storeCounts() {
 	store := func(counter, value uint64) {

@@ -32,6 +32,7 @@ type socketReceiver struct {
 	hasBlob bool          // current is a BLOB; its message is in blob
 	blob    []byte        // message bytes that have come
 	missing uint64        // message bytes that have not come
+	spare   []byte        // memory of an earlier message that was not taken
 
 	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
 }
@@ -91,7 +92,8 @@ func (r *socketReceiver) parse() (Record, bool, error) {
 		return Record{}, false, err
 	}
 	r.start += size
-	r.hasBlob, r.blob, r.missing = true, nil, blob.Length
+	r.hasBlob, r.blob, r.missing = true, r.spare[:0], blob.Length
+	r.spare = nil
 	r.fill()
 	return r.blobRecord(), r.missing == 0, nil
 }
@@ -159,7 +161,9 @@ func (r *socketReceiver) CopyTo(into []byte) int { return copy(into, r.message()
 // Take returns the message of the current record.
 func (r *socketReceiver) Take() *Message {
 	if r.hasBlob {
-		return NewMessage(r.blob)
+		taken := r.blob
+		r.blob = nil
+		return NewMessage(taken)
 	}
 	return NewMessage(append([]byte(nil), r.message()...))
 }
@@ -178,6 +182,9 @@ func (r *socketReceiver) message() []byte {
 // Done moves behind the current record.
 func (r *socketReceiver) Done() {
 	if r.hasBlob {
+		if cap(r.blob) <= spareBytes {
+			r.spare = r.blob
+		}
 		r.hasBlob, r.blob = false, nil
 		return
 	}
@@ -246,4 +253,6 @@ const (
 	bufferBytes = 32 << 10
 	// blobBytes is the first memory of a message in bytes; it doubles as bytes arrive.
 	blobBytes = 64 << 10
+	// spareBytes is the most memory that is kept for the next message, in bytes.
+	spareBytes = 4 << 20
 )

@@ -5,6 +5,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -18,14 +19,25 @@ import (
 //	appended records ─▶ parts ── Commit ──▶ the socket takes all
 //	                                   └──▶ rest: a goroutine writes it, until then no room
 //
-// So at most what one Commit published waits in this process, and no call of the sender blocks but
-// WaitRoom.
+// So at most what one Commit published waits in this process. No call of the sender blocks but
+// CommitAll and WaitRoom.
 type socketSender struct {
 	carrier    *socketCarrier
 	messageMax uint64
 	position   uint64
 	head       []byte   // headers and short payloads of the open batch
 	parts      [][]byte // of the open batch; slices of head, and payloads of the caller
+
+	memory    [][]byte // that of parts
+	committed uint64   // position behind the last batch that was sent
+	isPartial bool     // a part of the open batch was sent
+
+	// write and writable send the parts: now, or as soon as the socket takes any. They are made
+	// once, so that they allocate nothing.
+	write    func(uintptr)
+	writable func(uintptr) bool
+	sent     int // bytes that they have sent
+	failure  error
 
 	writing  chan struct{} // closed when the rest is written; nil if there is none
 	failed   atomic.Bool   // the socket takes nothing any more
@@ -38,7 +50,13 @@ type socketSender struct {
 var _ Sender = (*socketSender)(nil)
 
 func newSocketSender(k *socketCarrier, messageMax uint64) *socketSender {
-	return &socketSender{carrier: k, messageMax: messageMax, over: make(chan struct{})}
+	s := &socketSender{carrier: k, messageMax: messageMax, over: make(chan struct{})}
+	s.write = func(fd uintptr) { s.sent, s.failure = sys.SendParts(int(fd), s.parts...) }
+	s.writable = func(fd uintptr) bool {
+		s.write(fd)
+		return !errors.Is(s.failure, sys.ErrWouldBlock)
+	}
+	return s
 }
 
 // begin checks that the connection can send, and that the last Commit is written.
@@ -76,7 +94,7 @@ func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error
 	}
 	var body [layout.BlobBytes]byte
 	s.add(layout.KindBlob, stream, layout.Blob{Length: n}.Append(body[:0]))
-	s.parts = append(s.parts, payload)
+	s.addPart(payload)
 	return nil
 }
 
@@ -102,7 +120,16 @@ func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
 	for _, part := range parts {
 		s.head = append(s.head, part...)
 	}
-	s.parts = append(s.parts, s.head[start:])
+	s.addPart(s.head[start:])
+}
+
+// addPart adds bytes that Commit sends.
+func (s *socketSender) addPart(part []byte) {
+	if len(part) == 0 {
+		return
+	}
+	s.parts = append(s.parts, part)
+	s.memory = s.parts
 }
 
 // RecordMax returns the longest payload of a record in bytes.
@@ -135,53 +162,145 @@ func (s *socketSender) Commit() error {
 	if len(s.parts) == 0 {
 		return nil
 	}
-	total := 0
-	for _, part := range s.parts {
-		total += len(part)
+	if err := s.attempt(); err != nil {
+		return err
 	}
-	var sent int
-	var failure error
-	err := s.carrier.raw.Control(func(fd uintptr) {
-		sent, failure = sys.SendParts(int(fd), s.parts...)
-	})
-	if err != nil || failure != nil && !errors.Is(failure, sys.ErrWouldBlock) {
-		s.forget()
-		s.failed.Store(true)
-		if err != nil || errors.Is(failure, sys.ErrHungUp) {
-			return ErrDisconnected
+	if len(s.parts) > 0 {
+		s.writeLater()
+	}
+	s.finish()
+	return nil
+}
+
+// CommitAll writes what was appended, and waits until the socket has taken it all. If the deadline
+// passes after a part, a goroutine writes the rest; if nothing went, nothing ever will.
+func (s *socketSender) CommitAll() error {
+	if len(s.parts) == 0 {
+		return nil
+	}
+	if err := s.attempt(); err != nil {
+		return err
+	}
+	if len(s.parts) > 0 {
+		if err := s.writeNow(); err != nil {
+			return err
 		}
-		return s.carrier.fail(&SystemError{fmt.Errorf("sendmsg: %w", failure)})
 	}
-	if sent < total {
-		s.writeLater(sent, total)
-	} else if s.isClosed {
+	s.finish()
+	return nil
+}
+
+// attempt sends what the socket takes now, and removes it from the parts.
+func (s *socketSender) attempt() error {
+	err := s.carrier.raw.Control(s.write)
+	switch {
+	case err == nil && s.failure == nil:
+		s.skip(s.sent)
+		return nil
+	case err == nil && errors.Is(s.failure, sys.ErrWouldBlock):
+		return nil
+	}
+	return s.lost(err)
+}
+
+// writeNow waits until the socket takes the parts.
+func (s *socketSender) writeNow() error {
+	for len(s.parts) > 0 {
+		if err := s.applyDeadline(); err != nil {
+			return s.lost(err)
+		}
+		err := s.carrier.raw.Write(s.writable)
+		switch {
+		case err == nil && s.failure == nil:
+			s.skip(s.sent)
+		case errors.Is(err, os.ErrDeadlineExceeded) && !s.isPartial:
+			s.forget()
+			s.position = s.committed
+			if s.isOver.Load() {
+				return ErrClosed
+			}
+			return ErrTimedOut
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.writeLater()
+			return nil
+		default:
+			return s.lost(err)
+		}
+	}
+	return nil
+}
+
+// applyDeadline sets the deadline of the socket to that of the sender, which may change meanwhile.
+func (s *socketSender) applyDeadline() error {
+	for {
+		limit := s.late.limit.Load()
+		var t time.Time
+		switch {
+		case s.isOver.Load():
+			limit, t = 1, time.Unix(1, 0)
+		case limit != 0:
+			t = time.Unix(0, limit)
+		}
+		if err := s.carrier.conn.SetWriteDeadline(t); err != nil {
+			return err
+		}
+		if limit == s.late.limit.Load() || s.isOver.Load() && limit == 1 {
+			return nil
+		}
+	}
+}
+
+// skip removes the first n bytes of the parts, which were sent.
+func (s *socketSender) skip(n int) {
+	s.isPartial = s.isPartial || n > 0
+	for len(s.parts) > 0 && n >= len(s.parts[0]) {
+		n -= len(s.parts[0])
+		s.parts = s.parts[1:]
+	}
+	if n > 0 {
+		s.parts[0] = s.parts[0][n:]
+	}
+}
+
+// lost ends the direction, because the socket takes nothing any more.
+func (s *socketSender) lost(err error) error {
+	s.forget()
+	s.failed.Store(true)
+	if err != nil || errors.Is(s.failure, sys.ErrHungUp) {
+		return ErrDisconnected
+	}
+	return s.carrier.fail(&SystemError{fmt.Errorf("sendmsg: %w", s.failure)})
+}
+
+// finish ends the batch, all of which was sent or will be.
+func (s *socketSender) finish() {
+	s.committed = s.position
+	if s.isClosed && s.writing == nil {
 		_ = s.carrier.conn.CloseWrite()
 	}
 	s.forget()
-	return nil
 }
 
 // forget drops the open batch, and keeps its memory.
 func (s *socketSender) forget() {
 	s.head = s.head[:0]
-	clear(s.parts)
-	s.parts = s.parts[:0]
+	s.isPartial = false
+	clear(s.memory)
+	s.parts = s.memory[:0]
 }
 
 // writeLater copies what the socket did not take and starts a goroutine that writes it.
-func (s *socketSender) writeLater(sent, total int) {
-	rest := make([]byte, 0, total-sent)
+func (s *socketSender) writeLater() {
+	var rest []byte
 	for _, part := range s.parts {
-		skipped := min(sent, len(part))
-		sent -= skipped
-		rest = append(rest, part[skipped:]...)
+		rest = append(rest, part...)
 	}
 	written := make(chan struct{})
 	s.writing = written
 	isLast := s.isClosed
 	go func() {
 		defer close(written)
-		if _, err := s.carrier.conn.Write(rest); err != nil {
+		if err := s.writeAll(rest); err != nil {
 			// After a part of a message nothing can follow (SPEC 8.2).
 			s.failed.Store(true)
 			_ = s.carrier.conn.CloseWrite()
@@ -191,6 +310,20 @@ func (s *socketSender) writeLater(sent, total int) {
 			_ = s.carrier.conn.CloseWrite()
 		}
 	}()
+}
+
+// writeAll writes whatever the deadline is: the message was accepted before it passed.
+func (s *socketSender) writeAll(rest []byte) error {
+	for {
+		n, err := s.carrier.conn.Write(rest)
+		rest = rest[n:]
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		if err := s.carrier.conn.SetWriteDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
 }
 
 // Close appends CLOSE_WRITE, also after an interrupt. The direction is shut down behind it.
@@ -227,10 +360,13 @@ func (s *socketSender) WaitRoom() error {
 	return nil
 }
 
-// SetDeadline sets the time at which WaitRoom fails.
+// SetDeadline sets the time at which CommitAll and WaitRoom fail.
 func (s *socketSender) SetDeadline(t time.Time) error {
 	s.late.set(t)
-	return nil
+	if s.carrier.isClosed.Load() {
+		return ErrClosed
+	}
+	return s.carrier.conn.SetWriteDeadline(t)
 }
 
 // IsLate reports whether the deadline has passed.
@@ -240,6 +376,7 @@ func (s *socketSender) IsLate() bool { return hasPassed(&s.late.limit) }
 func (s *socketSender) interrupt() {
 	if s.isOver.CompareAndSwap(false, true) {
 		close(s.over)
+		_ = s.carrier.conn.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 

@@ -33,8 +33,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
             findings.push(Finding::at(TABLE, index, "constants", advice));
         };
         let cells: Vec<&str> = line.split('\t').collect();
-        let [kind, name, value, size, section, place] = cells[..] else {
-            report("write six cells, with tabs between them".to_owned());
+        let [kind, name, of, value, size, section, place] = cells[..] else {
+            report("write seven cells, with tabs between them".to_owned());
             continue;
         };
         if !seen.insert((kind, name)) {
@@ -45,14 +45,20 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         }
         if place != "-" {
             met.insert(place);
-            match code.value_of(place) {
-                Some((found, bytes)) if found == value && bytes == size => {}
-                Some((found, bytes)) => report(format!(
-                    "`{place}` is {found} (size {bytes}) in {LAYOUT}: correct the row or the code"
+            match code.meaning_of(place) {
+                Some(found) if (&*found.of, &*found.value, &*found.size) == (of, value, size) => {}
+                Some(Meaning { of, value, size }) => report(format!(
+                    "`{place}` is {value} ({of}, size {size}) in {LAYOUT}: correct the row or the code"
                 )),
                 None => report(format!("{LAYOUT} has no `{place}`: correct the last cell")),
             }
-        } else if let Some(rows) = numbers.get_mut(section) {
+            continue;
+        }
+        let is_constant = kind == "constant";
+        if !(of == "u32" || (is_constant && of == "u64")) {
+            report(format!("`{kind} {name}` cannot have the type {of}: numbers of lists are u32"));
+        }
+        if let Some(rows) = numbers.get_mut(section) {
             let title = name.replace('_', " ");
             if rows.remove(&title).as_deref() != Some(value) {
                 report(format!("{SPEC} {section} does not list {value} as `{title}`"));
@@ -68,10 +74,19 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         }
     }
     for place in code.places().filter(|place| !met.contains(place.as_str())) {
-        let (value, size) = code.value_of(&place).unwrap_or_default();
-        let advice = format!("add a row for `{place}` of {LAYOUT}: value {value}, size {size:?}");
+        let Meaning { of, value, size } = code.meaning_of(&place).unwrap_or_default();
+        let advice =
+            format!("add a row for `{place}` of {LAYOUT}: type {of}, value {value}, size {size:?}");
         findings.push(Finding::at(TABLE, 0, "constants", advice));
     }
+}
+
+/// The cells of a row that the code decides.
+#[derive(Default)]
+struct Meaning {
+    of: String,
+    value: String,
+    size: String,
 }
 
 /// The constants, structures and kinds of the layout crate, each by a path such as
@@ -153,29 +168,53 @@ impl Code {
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
-    /// Returns what the row of `place` in `spec/constants.tsv` must contain: the value and an empty
-    /// text if `place` is a constant, the offset and the size if it is a field.
-    fn value_of(&self, place: &str) -> Option<(String, String)> {
+    /// Returns what the row of `place` in `spec/constants.tsv` must contain: the type, and the
+    /// value and an empty text if `place` is a constant, the offset and the size if it is a field.
+    fn meaning_of(&self, place: &str) -> Option<Meaning> {
         if let Some((path, field)) = place.split_once('.') {
             let mut offset = 0;
             for (name, of) in self.structs.get(path)? {
                 let size = self.size_of(of)?;
                 if name == field {
-                    return Some((offset.to_string(), size.to_string()));
+                    let of = if name == "text" { "text".to_owned() } else { self.type_of(of)? };
+                    let (value, size) = (offset.to_string(), size.to_string());
+                    return Some(Meaning { of, value, size });
                 }
                 offset += size;
             }
             return None;
         }
         if let Some(value) = self.kinds.get(place) {
-            return Some((value.clone(), String::new()));
+            // The kinds of the table are enums of `repr(u8)`.
+            let (of, value) = ("u8".to_owned(), value.clone());
+            return Some(Meaning { of, value, size: String::new() });
         }
-        let (_, text) = self.constants.get(place)?;
+        let (of, text) = self.constants.get(place)?;
         let value = match text.strip_prefix("*b\"") {
             Some(bytes) => hex(bytes.strip_suffix('"')?)?,
             None => Expression { code: self, place, rest: text }.whole()?.to_string(),
         };
-        Some((value, String::new()))
+        Some(Meaning { of: self.type_of(of)?, value, size: String::new() })
+    }
+
+    /// The name that the table has for a type of the code.
+    fn type_of(&self, of: &str) -> Option<String> {
+        let name = match of {
+            "u8" | "u16" | "u32" | "u64" => of,
+            "U16" => "u16",
+            "U32" => "u32",
+            "U64" | "usize" => "u64",
+            _ if of.starts_with("[u8; ") => "bytes",
+            _ => match of.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+                None => "struct",
+                Some(array) => {
+                    let (of, count) = array.rsplit_once("; ")?;
+                    let count = count.parse().ok().or_else(|| self.number(count, ""))?;
+                    return Some(format!("{}[{count}]", self.type_of(of)?));
+                }
+            },
+        };
+        Some(name.to_owned())
     }
 
     fn size_of(&self, of: &str) -> Option<u64> {
@@ -397,6 +436,7 @@ pub struct Head {
     pub tag: [u8; 4],
     pub zero: [U32; 3],
     pub size: U64,
+    pub text: [u8; 6],
 }
 #[repr(u8)]
 pub enum Kind {
@@ -405,15 +445,16 @@ pub enum Kind {
 ";
     const TEXT: &str = "## 3 Region\n### 9.3 Violations\n| 2 | word | 4.2 |\n";
     const GOOD: &str = "\
-# kind\tname\tvalue\tsize\tsection\tplace
-constant\tline\t128\t\t3\ta::LINE
-constant\tflag\t4\t\t3\ta::FLAG
-constant\ttag\t50570001\t\t3\ta::TAG
-field\thead.tag\t0\t4\t3\ta::Head.tag
-field\thead.zero\t4\t12\t3\ta::Head.zero
-field\thead.size\t16\t8\t3\ta::Head.size
-kind\tdata\t1\t\t3\ta::Kind::Data
-violation\tword\t2\t\t9.3\t-
+# kind\tname\ttype\tvalue\tsize\tsection\tplace
+constant\tline\tu64\t128\t\t3\ta::LINE
+constant\tflag\tu64\t4\t\t3\ta::FLAG
+constant\ttag\tbytes\t50570001\t\t3\ta::TAG
+field\thead.tag\tbytes\t0\t4\t3\ta::Head.tag
+field\thead.zero\tu32[3]\t4\t12\t3\ta::Head.zero
+field\thead.size\tu64\t16\t8\t3\ta::Head.size
+field\thead.text\ttext\t24\t6\t3\ta::Head.text
+kind\tdata\tu8\t1\t\t3\ta::Kind::Data
+violation\tword\tu32\t2\t\t9.3\t-
 ";
 
     fn findings(table: &str) -> Vec<String> {
@@ -429,19 +470,24 @@ violation\tword\t2\t\t9.3\t-
     #[test]
     fn each_difference_is_reported() {
         for (from, to, words) in [
-            ("line\t128", "line\t64", "is 128"),
-            ("flag\t4", "flag\t2", "is 4"),
+            ("line\tu64\t128", "line\tu64\t64", "is 128"),
+            ("flag\tu64\t4", "flag\tu64\t2", "is 4"),
             ("50570001", "50570002", "is 50570001"),
-            ("head.size\t16\t8", "head.size\t20\t8", "is 16"),
-            ("head.zero\t4\t12", "head.zero\t4\t8", "(size 12)"),
-            ("data\t1", "data\t2", "is 1"),
-            ("word\t2", "word\t3", "does not list 3"),
+            ("head.size\tu64\t16\t8", "head.size\tu64\t20\t8", "is 16"),
+            ("zero\tu32[3]\t4\t12", "zero\tu32[3]\t4\t8", "size 12)"),
+            ("head.zero\tu32[3]", "head.zero\tu32", "(u32[3]"),
+            ("head.text\ttext", "head.text\tbytes", "(text"),
+            ("tag\tbytes\t5057", "tag\tu32\t5057", "(bytes"),
+            ("data\tu8", "data\tu32", "(u8"),
+            ("word\tu32", "word\tu8", "cannot have the type u8"),
+            ("data\tu8\t1", "data\tu8\t2", "is 1"),
+            ("word\tu32\t2", "word\tu32\t3", "does not list 3"),
             ("\t3\ta::LINE", "\t5\ta::LINE", "no section 5"),
             ("a::LINE", "a::GONE", "has no `a::GONE`"),
             ("head.tag", "head.size", "two rows"),
-            ("field\thead.size\t16\t8\t3\ta::Head.size\n", "", "add a row for `a::Head.size`"),
-            ("violation\tword\t2\t\t9.3\t-\n", "", "add a row for 2, `word`"),
-            ("kind\tdata\t1", "kind data 1", "six cells"),
+            ("field\thead.size\tu64\t16\t8\t3\ta::Head.size\n", "", "add a row for `a::Head.size`"),
+            ("violation\tword\tu32\t2\t\t9.3\t-\n", "", "add a row for 2, `word`"),
+            ("kind\tdata\tu8\t1", "kind data u8 1", "seven cells"),
         ] {
             let found = findings(&GOOD.replacen(from, to, 1)).join("\n");
             assert!(found.contains(words), "{from:?} → {to:?}: {found}");

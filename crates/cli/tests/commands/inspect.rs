@@ -175,6 +175,10 @@ fn target_without_a_connection_is_refused() {
     let (code, whole) = json("4294967295");
     assert_eq!(code, UNREADABLE);
     assert!(whole["error"].as_str().unwrap().contains("no process 4294967295"), "{whole}");
+    let output = run(&["inspect", "--json"]);
+    assert_eq!(output.status.code(), Some(UNREADABLE), "wrong usage");
+    let whole: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(whole["error"].as_str().unwrap().contains("required"), "{whole}");
     refused("/no/such/file", "No such file");
     refused(directory.path().to_str().unwrap(), "is no file");
     refused(env!("CARGO_BIN_EXE_partywall"), "is no region");

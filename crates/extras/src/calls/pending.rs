@@ -33,8 +33,8 @@ struct Waiting<W> {
 /// The consequence of a dropped call: the step that the client has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
-    /// The server has received the call: send CANCEL, and keep the waiter's slot until CANCEL is
-    /// sent.
+    /// The call was sent and has no answer yet: send CANCEL, and keep the call's slot in the
+    /// client's limit of calls in flight until CANCEL is sent.
     Cancel(W),
     /// The client has nothing to send: the call was answered, or never sent.
     Nothing,

@@ -198,7 +198,7 @@ where
     F: Future<Output = Result<R, Failure>> + Send + 'static,
     R: AsRef<[u8]> + Send + 'static,
 {
-    /// Waits for a message or for the end of a task.
+    /// Waits for the client's next message or for the end of a handler's task.
     async fn next(&mut self, recv: &mut RecvStream, is_finished: bool) -> Event {
         poll_fn(|context| {
             if let Poll::Ready(Some(done)) = self.tasks.poll_join_next_with_id(context) {

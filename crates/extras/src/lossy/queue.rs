@@ -81,8 +81,8 @@ pub(super) struct LossyQueue {
     bytes_max: usize,
     queue: VecDeque<Entry>,
     queue_bytes: usize,
-    /// Number of records that were taken out of the queue to be sent without the lock, and are
-    /// neither sent nor dropped yet.
+    /// Number of records that were taken out of the queue to be sent without the sender's lock, and
+    /// are neither sent nor dropped yet.
     out: u64,
     /// Number of records lost after the last record of the queue.
     lost: u64,
@@ -178,7 +178,8 @@ impl LossyQueue {
         }
     }
 
-    /// Takes the oldest queued record out, so that the caller can send it without the lock.
+    /// Takes the oldest queued record out, so that the caller can send it without the sender's
+    /// lock.
     pub(super) fn take_front(&mut self) -> Option<Entry> {
         let entry = self.queue.pop_front()?;
         self.queue_bytes -= entry.bytes.len();
@@ -218,7 +219,8 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Takes the number of unreported losses, for a message that the caller sends without the lock.
+    /// Takes the number of unreported losses, for a message that the caller sends without the
+    /// sender's lock.
     pub(super) const fn take_lost(&mut self) -> u64 {
         std::mem::replace(&mut self.lost, 0)
     }
@@ -229,8 +231,8 @@ impl LossyQueue {
         self.lost += lost;
     }
 
-    /// Counts as sent a new record that the caller sent without the lock. The caller took the
-    /// losses for its header with `take_lost`.
+    /// Counts as sent a new record that the caller sent without the sender's lock. The caller took
+    /// the losses for its header with `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
@@ -257,8 +259,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the agent for the test below: it receives records by number, and checks that each
-    /// loss is reported exactly once.
+    /// A model of the receiver, a log agent, for the test below: it receives records by number, and
+    /// checks that each loss is reported exactly once.
     #[derive(Default)]
     struct Agent {
         received: Vec<u64>,
@@ -280,7 +282,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rule: for any order of steps, the agent learns of each loss at its position.
+        /// Rule: in whatever order records are queued, sent, dropped and put back, the receiver
+        /// learns of each loss at its position.
         #[test]
         fn every_record_is_received_or_reported_lost(
             records_max in 1usize..6,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The agent's end of a lossy channel: receives records, each with the number of records lost
-//! before it.
+//! The receiving end of a lossy channel, in the log agent: receives records, each with the number
+//! of records lost before it.
 
 use super::header::{HEADER_BYTES, Meaning, meaning};
 use bytes::Buf;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application's end of a lossy channel: logs from any thread without waiting for the agent.
+//! The sending end of a lossy channel: the application logs from any thread, without waiting for
+//! the log agent that receives the records.
 
 use super::header::{HEADER_BYTES, Header};
 use super::queue::{Entry, LossyQueue, LossyStats, OnFull};
@@ -57,7 +58,7 @@ impl LossyConfig {
 /// The outcome of logging one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// The record is in the channel. A living agent receives it even if this process dies.
+    /// The record is in the channel. The receiver, if it lives, gets it even if this process dies.
     Sent,
     /// The record is in the queue of this process. To make room, the queue may have dropped its
     /// oldest record.
@@ -103,8 +104,8 @@ struct State {
     queue: LossyQueue,
     /// Buffer for header and payload of the record that is being sent.
     scratch: Vec<u8>,
-    /// Whether a thread flushes the queue without the lock. Other threads then only append to the
-    /// queue.
+    /// Whether a thread flushes the queue without holding the lock of this state. Other threads
+    /// then only append to the queue.
     is_flushing: bool,
     /// Whether the receiver is gone, so that every record is dropped.
     is_over: bool,
@@ -252,8 +253,8 @@ impl Shared {
         sent
     }
 
-    /// Sends the records that were queued before this call, one at a time and without the lock;
-    /// waits for room until `deadline`.
+    /// Sends the records that were queued before this call, one at a time and without holding the
+    /// lock of `state`; waits for room until `deadline`.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
         let mut state = self.await_other_flush(deadline)?;
         let count = state.queue.queued();

@@ -165,7 +165,8 @@ async fn waiting_call_that_is_cancelled_never_runs() {
     assert_eq!(soon(events.recv()).await, Some("began"));
     let second = client.call_deadline(b"second", Instant::now() + Duration::from_millis(1)).await;
     assert!(matches!(second, Err(CallError::DeadlineExceeded)), "{second:?}");
-    // The third call is sent on the same stream after the CANCEL of the second call.
+    // The third call is sent on the same stream after the CANCEL of the second call. So the event
+    // "one way" shows that the server has received that CANCEL.
     client.call_one_way(b"third").await.unwrap();
     first.abort();
     assert_eq!(soon(events.recv()).await, Some("dropped"));
@@ -279,8 +280,8 @@ async fn dropped_server_ends_every_call() {
 
 #[tokio::test]
 async fn violation_resets_stream_but_not_session() {
-    // Inputs: in each case a raw peer sends these messages, the first time to a server, later to a
-    // client. The receiver must report a violation.
+    // The first loop sends invalid messages to a `Server`, the second loop to a `Client` with a
+    // call in flight. Each must report a violation and keep the session.
     let call = [1_u8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     let answer = [4_u8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     for messages in [vec![&call[..], &call[..]], vec![&answer[..]], vec![&[1, 2, 3][..]]] {

@@ -21,8 +21,8 @@ fn config() -> Config {
     Config::default().ring_bytes(4096).inline_max(512)
 }
 
-/// The role of the second process, which a test starts: an agent, or an application that logs until
-/// it is killed.
+/// The role of the second process, which a test starts: an agent that receives log records, or an
+/// application that logs until it is killed.
 #[test]
 fn child() {
     match role().as_deref() {
@@ -33,8 +33,8 @@ fn child() {
     }
 }
 
-/// Role of the agent: receives all records, then sends the number of received and the number of
-/// lost records.
+/// Role of the agent: receives all records, then sends the numbers of received and of lost records
+/// to the test.
 fn agent(address: &str) {
     let (mut counter_sender, receiver) =
         partywall::connect_with(address, &config()).unwrap().split();
@@ -58,8 +58,8 @@ fn application(address: &str) {
     }
 }
 
-/// Role of the application: logs until there is no room, sends the number of sent records, and
-/// waits to be killed.
+/// Role of an application that fills the ring: logs until there is no room, sends the number of
+/// sent records to the test, and waits to be killed.
 fn filler(address: &str) {
     let (sender, _receiver) = partywall::connect_with(address, &config()).unwrap().split();
     let mut aside = partywall::connect_with(address, &config()).unwrap();

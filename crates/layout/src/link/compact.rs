@@ -22,8 +22,8 @@ use super::checksum::{crc32c, crc32c_of};
 use super::record::may_be_compact;
 use crate::record_ring::{HEADER_BYTES, Kind, Position, RingSize, footprint, word0, word1};
 
-/// The header of the record at `position` in the form that the crc covers: with `tag` in the place
-/// of the crc.
+/// The header of the compact record at `position`, in the form that its crc covers: with `tag` in
+/// the place of the crc.
 #[inline]
 #[must_use]
 pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
@@ -63,16 +63,16 @@ pub fn short_header(
     (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
-/// The crc of a record. `sealed` holds the record's [`sealed_header`] and then its message.
+/// The crc of a compact record. `sealed` holds the record's [`sealed_header`] and then its message.
 #[inline]
 #[must_use]
 pub fn crc_of(sealed: &[u8]) -> u32 {
     crc32c(sealed)
 }
 
-/// The crc of the record at `position` of the stream with this `tag`; `parts` are the message. The
-/// stored header has this crc in place of the tag. The crc is also the record digest at the
-/// position where the record ends.
+/// The crc of the compact record at `position` of the stream with this `tag`; `parts` are the
+/// message. The stored header has this crc in place of the tag. The crc is also the record digest
+/// at the position where the record ends.
 ///
 /// # Panics
 ///

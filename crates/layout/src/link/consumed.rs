@@ -38,7 +38,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConsumedRecord {
-    /// Number of this record, from 1. Each later record of the file has a higher number.
+    /// Sequence number of this consumed record, from 1. Each later one of the file has a higher
+    /// number.
     pub sequence: U64,
     /// Id of the stream that the owner consumes; 0 until it has consumed the first message.
     pub stream: U64,
@@ -72,7 +73,7 @@ const _: () = {
 pub const SINCE: u64 = 40;
 
 impl ConsumedRecord {
-    /// Makes a sealed record with this sequence number.
+    /// Makes a sealed consumed record with this sequence number.
     #[must_use]
     pub fn new(sequence: u64, stream: u64, consumed: u64, digest: u32) -> Self {
         let mut words = [sequence, stream, consumed, u64::from(digest), 0].map(U64::new);
@@ -126,7 +127,7 @@ pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 /// with the record's `since` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
-    /// The record of the newest slot, with its seal.
+    /// The consumed record in the newest slot, with its seal.
     pub record: ConsumedRecord,
     /// The position up to which the owner has consumed its peer's stream.
     pub position: u64,

@@ -80,7 +80,7 @@ impl FileFault {
     /// Their consumed record is longer.
     pub const FORMER_LAYOUT: u64 = 0xd6f2_33fa_42a3_cc3d;
 
-    /// The stable number of the fault, for logs and for other languages.
+    /// The number of the fault, the same in every release and in every language's implementation.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -47,8 +47,8 @@ pub struct OwnerRecord {
     /// The contents of the file when this owner closed it; all fields are 0 if the owner has not
     /// closed the file.
     pub closing: Closing,
-    /// 1 if this owner, or one before it, went on with only a part of the file after another boot,
-    /// and no application has been told of it; otherwise 0.
+    /// 1 if this owner, or one before it, continued after another boot with a file that had lost a
+    /// part, and no application has been notified of that; otherwise 0.
     pub adopted: U32,
     /// A reserved field, always 0.
     pub zero: U32,

@@ -28,7 +28,7 @@ pub struct Previous {
     /// 0 if there is no previous epoch; in that case all other fields are 0 as well. Otherwise
     /// [`PREVIOUS_THERE`], possibly with [`PREVIOUS_SETTLED`].
     pub flags: U64,
-    /// The number of the previous epoch.
+    /// The number of the previous epoch, lower than that of the current epoch.
     pub epoch: U64,
     /// Id of the stream that this side sent in the previous epoch; 0 if there was none.
     pub sending_stream: U64,
@@ -69,7 +69,8 @@ impl Previous {
         self.flags.get() & PREVIOUS_THERE != 0
     }
 
-    /// Whether this side has stored its reports about the previous epoch.
+    /// Whether this side has stored its reports of the messages that the previous epoch left
+    /// undelivered.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.flags.get() & PREVIOUS_SETTLED != 0

@@ -401,7 +401,7 @@ pub enum RecordFault {
 }
 
 impl RecordFault {
-    /// The number of the fault, which never changes, for logs and for other languages.
+    /// The number of the fault, the same in every release and in every language's implementation.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

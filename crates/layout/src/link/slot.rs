@@ -72,7 +72,7 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
 /// compares the states of both slots to find the newest image.
 struct SlotState {
     /// The sequence number of the slot's image, if its seal is right and its number belongs in this
-    /// slot.
+    /// slot (odd numbers in the first slot, even ones in the second).
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,

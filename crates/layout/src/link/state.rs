@@ -15,9 +15,10 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Maximum number of unacknowledged reports that a state holds.
+/// Maximum number of reports for the application that a state image holds until they are
+/// acknowledged.
 pub const REPORTS_MAX: usize = 16;
-/// Maximum number of earlier owners of the file whose delivered position a state holds.
+/// Maximum number of earlier owners of the file whose delivered positions a state image holds.
 pub const DELIVERED_MAX: usize = 16;
 
 /// The state image: one of the two slots of the state page in a link's file.
@@ -103,7 +104,8 @@ pub struct StateImage {
 )]
 #[repr(C)]
 pub struct Report {
-    /// The kind of event that happened to the range: 1 gap, 2 lost, 3 undelivered. A range in
+    /// The kind of event that happened to the range. 1 gap: the sender no longer had the range. 2
+    /// lost: the sender no longer had the stream. 3 undelivered: the epoch ended before. A range in
     /// quarantine has 4, 5 or 6 for the reason 1, 2 or 3 (see [`IMPOSSIBLE_MAX`]).
     pub kind: U32,
     /// A union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and [`REPORT_OPEN`].

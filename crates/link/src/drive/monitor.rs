@@ -23,8 +23,8 @@ pub(crate) struct Monitor<T> {
     changed: Condvar,
 }
 
-/// The value that a monitor protects, and the numbers and states of the threads that wait for it to
-/// change.
+/// The value that a monitor protects, the number of followers (threads that wait for it to change
+/// while another thread leads), and whether the leader waits for it, too.
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
@@ -33,8 +33,8 @@ pub(crate) struct Monitored<T> {
     is_leader_asleep: bool,
 }
 
-/// A value that a monitor can protect. The monitor calls the value's method whenever it locks the
-/// value.
+/// A value that a monitor can protect. The monitor calls [`entered`](Self::entered) whenever it
+/// locks the value. The state of a link then closes its fast path.
 pub(crate) trait Entered {
     /// Called whenever a monitor has locked the value, except through [`Monitor::biased`].
     #[inline]

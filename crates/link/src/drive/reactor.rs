@@ -92,10 +92,10 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// Whether a leader handles events at the moment. If so, the leader will check the timers
-    /// before it sleeps, and need not be notified of a new timer.
+    /// Whether the leader, the thread that polls for the whole group, handles events at the moment.
+    /// If so, it will check the timers before it sleeps, and need not be notified of a new timer.
     is_turning: bool,
-    /// Whether a leader sleeps in `epoll_wait`.
+    /// Whether the leader, the thread that polls for the whole group, sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
     /// Whether the turn in progress was made by an external event loop. That loop checks for events
@@ -232,8 +232,8 @@ impl Reactor {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
-            // Perhaps only a turn of the external event loop will settle the source, so the loop is
-            // woken to make one.
+            // If no thread blocks on the group, only a turn of the application's event loop settles
+            // the source. So that loop is woken.
             self.notify_external_loop();
         }
         registry.is_asleep
@@ -249,8 +249,8 @@ impl Reactor {
         }
         registry.unarmed.push(source);
         if self.has_external_loop() {
-            // Perhaps only a turn of the external event loop will arm the source, so the loop is
-            // woken to make one.
+            // If no thread blocks on the group, only a turn of the application's event loop arms
+            // the source. So that loop is woken.
             self.notify_external_loop();
         }
         false
@@ -290,8 +290,9 @@ impl Reactor {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // The doorbell is drained before the turn, not after it. So this turn, or the thread
-            // that leads now, finds the event for which the doorbell was notified.
+            // The doorbell that wakes the external event loop is drained before the turn, not after
+            // it. So this turn, or the thread that leads now, finds the event for which the
+            // doorbell was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
@@ -311,7 +312,7 @@ impl Reactor {
         Ok(External { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
-    /// Wakes the leader if it sleeps in `epoll_wait`.
+    /// Wakes the leader, the thread that polls for the whole group, if it sleeps in `epoll_wait`.
     pub(super) fn notify(&self) {
         // Notifying the reactor's own eventfd does not fail.
         let _ = self.doorbell.notify();

@@ -34,7 +34,7 @@ use crate::protocol::frame::Attach;
 /// All connections of one end of a link, and the dialer that makes a client's next connection.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
-    /// The dialer of a client; `None` at a server.
+    /// The dialer, which makes a client's next connection; `None` at a server.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
     /// Whether a connection was attached of which the server has not been notified yet.
@@ -160,8 +160,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // When the connection ends, all waiting threads are woken, and then find all earlier
-        // changes, too.
+        // The effects in `received` need no notification of their own: when the connection ends,
+        // all waiting threads are woken, and find them.
         state
             .connections
             .index(token)

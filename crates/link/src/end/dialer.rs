@@ -119,7 +119,8 @@ impl Dialer {
         (self.failures, self.at_once, self.expected) = (0, 0, 0);
     }
 
-    /// Records that the client's connection was attached.
+    /// Records that the client's connection was attached. The next attempt resolves the host name
+    /// again.
     pub(super) fn succeeded(&mut self) {
         self.last_success = Some(Instant::now());
         self.resolved.clear();

@@ -80,7 +80,8 @@ pub(super) struct Endpoint {
     group: Arc<GroupInner>,
     config: Config,
     guard: ForkGuard,
-    /// The word of `guard`, which the kernel sets to 0 in a forked child.
+    /// The word of the fork guard `guard`, which the kernel sets to 0 in a forked child. Each check
+    /// for a fork loads this word.
     fork_word: &'static AtomicU64,
     /// The value that `fork_word` has in this process; a forked child finds 0 instead.
     fork_value: u64,
@@ -127,8 +128,8 @@ struct Claim {
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The guard of the state's lock, taken without the monitor. The fast path, the short code for one
-/// message, stays open.
+/// The guard of the state's lock, taken without the monitor, so that the fast path (the short code
+/// for one message) stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
 /// A message that the fast path could not send, and the locked state with which the slow path goes
@@ -353,8 +354,8 @@ impl Endpoint {
         state
     }
 
-    /// Closes the fast path, and then reports to the peer that the application acknowledged a
-    /// message there.
+    /// Closes the fast path, after the application acknowledged a message on it, and then reports
+    /// this acknowledgement to the peer.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);

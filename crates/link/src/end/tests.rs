@@ -201,8 +201,8 @@ fn fill_that_panics_on_the_fast_path_sends_nothing() {
 fn message_kept_before_the_fast_path_is_acked_with_its_successors() {
     let (_server, link, served) = shared_pair("once");
     until_fast(&link, &served);
-    // The application keeps this message unacknowledged, so it is not the message that a later
-    // reader acknowledges on the fast path.
+    // The application does not acknowledge this message. The acknowledgements of later messages on
+    // the fast path include it, so its own `ack` at the end of the test fails.
     link.send(b"kept").unwrap();
     let kept = served.recv().unwrap().unwrap();
     for _ in 0..40 {

@@ -30,8 +30,9 @@ pub(super) enum Waits {
     ForRoom,
 }
 
-/// State for polling before a thread sleeps: the spinner bounds the time that a thread spins, and
-/// the pacer lets a receiver stay behind its sender.
+/// State for polling before a thread sleeps: the spinner bounds the time that a thread spins. The
+/// pacer pauses a receiver that is faster than its sender, so that both contend less for cache
+/// lines.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
     /// The spinner of this end; `None` while a thread uses it to spin.

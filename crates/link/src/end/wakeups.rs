@@ -46,11 +46,11 @@ pub(super) struct Wakeups {
     /// Whether this end is on the reactor's list of sources with postponed work, because it has to
     /// report an acknowledgement to the peer.
     pub(super) is_unsettled: bool,
-    /// Whether the thread that polls for the group already slept when this end was added to that
-    /// list, so the postponed report is not made soon.
+    /// Whether the thread that polls for the group already slept when this end became unsettled
+    /// (was added to the list of `is_unsettled`). The postponed report is then not made soon.
     pub(super) is_late: bool,
     /// Number of threads whose reply waits for room. Such a wait also ends when another thread
-    /// acknowledges the reply's request.
+    /// acknowledges the message to which the reply answers.
     pub(super) replying: u32,
     /// Number of threads that wait until sent bytes are in the system's buffers. Each write to the
     /// socket wakes all of them.
@@ -217,8 +217,8 @@ impl WakeupDriver<'_> {
 }
 
 impl Wakeups {
-    /// Whether the reactor will let this end notify the peer of acknowledgements before any thread
-    /// sleeps.
+    /// Whether this end is on the reactor's list of postponed work, so that it notifies the peer of
+    /// acknowledgements before any thread sleeps.
     #[inline]
     pub(super) fn is_settled_in_time(&self) -> bool {
         self.is_unsettled && !self.is_late

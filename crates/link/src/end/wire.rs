@@ -14,7 +14,7 @@
 //!
 //! - The reactor watches the socket for EPOLLOUT only while a write would block.
 //! - The socket is read whether or not the application receives, so that acknowledgements get
-//!   through. The window bounds the bytes that accumulate.
+//!   through. The window (the size of the peer's ring and slab) bounds the bytes that accumulate.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -307,6 +307,7 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Maximum number of slices handed to the kernel in one write.
 const WRITE_SLICES: usize = 64;
 /// Number of unsent bytes up to which a write uses only `FEW_SLICES` slices, enough for a few
-/// records. If there are more slices, as BLOBs have, the next write takes the others.
+/// records. If there are more slices, as for a message in the slab, the next write takes the
+/// others.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

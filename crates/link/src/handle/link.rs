@@ -573,8 +573,9 @@ impl Link {
     /// link file is written to the disk as [`close`](Self::close) does it. If it was adopted after
     /// a reboot, the next owner gets those events again, whether this one has taken them or not.
     ///
-    /// # Errors [`Stopped::System`]: the file could not be written to the disk. The link is closed
-    /// even then.
+    /// # Errors
+    /// [`Stopped::System`]: the file could not be written to the disk. The link is closed even
+    /// then.
     pub fn detach(self) -> Result<(), Stopped> {
         self.end().shutdown().detach()
     }

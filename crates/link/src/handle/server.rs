@@ -322,8 +322,9 @@ impl ServerShared {
             return Err(AcceptError::Forked);
         }
         let found = self.monitor.wait_for(deadline, |state| {
-            // If the application has opened an offered link meanwhile, that link already has a
-            // handle. So it is not returned a second time.
+            // The queue `offered` has attached links without a handle. The application may have
+            // opened one of them by `Server::open` meanwhile, so only a link that can be claimed is
+            // returned.
             std::iter::from_fn(|| state.offered.pop_front()).find(|link| link.claim())
         })?;
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))

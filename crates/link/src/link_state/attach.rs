@@ -109,8 +109,8 @@ impl Attachment {
 pub(crate) enum Answer {
     /// The ATTACH was accepted: ATTACHED is queued on the connection.
     Attached(Conn),
-    /// The ATTACH was refused: REFUSE is queued on the connection, and the driver then has to close
-    /// the connection.
+    /// The ATTACH was refused: REFUSE is queued on the connection, and the driver, which has the
+    /// socket, then has to close the connection.
     Refused(Conn, End),
 }
 
@@ -119,7 +119,8 @@ pub(crate) enum Answer {
 pub(super) enum Handled {
     /// The frame was handled, and has not made its connection the present one.
     Unchanged,
-    /// The connection has become the present one. The driver has to close any other connection.
+    /// The connection has become the present one. The driver, which has the sockets, must close any
+    /// other connection.
     Activated,
 }
 
@@ -635,8 +636,9 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// Draws a random id for a new stream, whose tag differs from that of the present one: no
-    /// record that is still in the ring passes for one of the new stream.
+    /// Draws a random id for a new stream, whose tag, by which records show their stream, differs
+    /// from that of the present one. So no record that is still in the ring passes for one of the
+    /// new stream.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();

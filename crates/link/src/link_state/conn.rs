@@ -146,7 +146,7 @@ impl Conn {
         self.is_shared
     }
 
-    /// Whether control frames still have to be written.
+    /// Whether control frames still have to be written to the connection's socket.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         self.control_sent < self.control.len()
@@ -223,8 +223,8 @@ impl Conn {
         self.has_control() || (writes_records && has_record())
     }
 
-    /// Number of bytes of the ring that still have to be written. A BLOB counts only with its ring
-    /// record, however long its message is.
+    /// Number of bytes of the ring that still have to be written. A BLOB (a message in the slab)
+    /// counts only with its ring record, however long its message is.
     #[inline]
     pub(super) fn unsent_bytes(&self, retained: &Retained) -> u64 {
         self.cursor(retained).map_or(0, |at| retained.tail().since(at.next()))

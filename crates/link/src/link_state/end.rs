@@ -31,7 +31,7 @@ pub(crate) enum End {
     Left,
     /// The peer broke the protocol, as the contained violation says.
     Violation(Violation),
-    /// The network failed, for the reason given.
+    /// The network failed, for the reason in the field, as text.
     Broken(String),
 }
 
@@ -72,8 +72,8 @@ pub enum Violation {
     /// A record of the peer contradicts its own header, prefix or checksum, as the error says.
     #[error("a record is invalid: {0}")]
     Record(#[from] RecordFault),
-    /// The bytes of a BLOB differ from those that were sent. The BLOB's record begins at this
-    /// position.
+    /// The bytes of a BLOB, a message in the slab, differ from those that were sent. The BLOB's
+    /// record begins at this position.
     #[error("the BLOB of the record at position {0} has another checksum")]
     BlobCrc(u64),
     /// The record at this position does not begin where the record before it ends.

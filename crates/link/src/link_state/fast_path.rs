@@ -59,7 +59,7 @@ struct Reader {
     /// covers.
     tag: u32,
     next: Position,
-    /// The digest of the peer's record that ends at `next`.
+    /// The digest of the peer's record before the next one, which ends at `next`.
     digest: RecordDigest,
     /// When the consumed position reaches this position, the peer must be notified, because it may
     /// wait for room.
@@ -232,8 +232,8 @@ impl FastPath {
 }
 
 impl Reader {
-    /// Returns a reader at the position up to which the link has received; `None` if the link's
-    /// next message must take the slow path.
+    /// Returns a reader (the place of the peer's next record) at the position up to which the link
+    /// has received; `None` if the link's next message must take the slow path.
     fn of(link: &LinkState, is_behind: bool) -> Option<Self> {
         let (memory, next) = link.next_pulled()?;
         let AckedOffset { stream, digest, .. } = link.acked_offset()?;

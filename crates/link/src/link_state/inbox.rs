@@ -52,7 +52,7 @@ pub(super) struct Arrived {
     pub(super) digest: RecordDigest,
     pub(super) bytes: Stored,
     /// Whether the bytes of the message lay in the peer's slab, so that they count against its
-    /// window.
+    /// window, the size of its ring and slab.
     pub(super) in_slab: bool,
 }
 
@@ -73,12 +73,13 @@ struct Queued {
     end: Position,
     digest: RecordDigest,
     in_slab: bool,
-    /// The place of the message's bytes in the log, unless `own` contains the bytes.
+    /// The place of the message's bytes in the log of short messages, unless `own` contains the
+    /// bytes.
     entry: Entry,
     own: Option<Bytes>,
 }
 
-/// A delivered message whose bytes are in the log, while the queue is empty.
+/// A delivered message whose bytes are in the log of short messages, while the queue is empty.
 ///
 /// A receiver that acknowledges each message before it reads the next thus never uses the queue.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +128,8 @@ pub(super) struct Next<'a> {
 pub(super) enum Taken {
     /// The record is incomplete: it has this length in bytes once it has arrived.
     Incomplete(usize),
-    /// The record has no message to keep: it is a PAD, or had arrived before.
+    /// The record has no message to keep: it is a PAD (filler at the end of the ring), or had
+    /// arrived before.
     Dropped,
     /// The record's message is now in the inbox. The record begins at this position, and carries
     /// this acknowledgement.
@@ -315,8 +317,8 @@ impl Inbox {
         Ok(Taken::Message(start, ack))
     }
 
-    /// Takes a record of `record` bytes and its `slab` bytes out of `input`, and stores the bytes
-    /// of its message.
+    /// Takes a record of `record` bytes, and the `slab` bytes of its message that follow it, out of
+    /// `input`, and stores the bytes of its message.
     fn store(&mut self, input: &mut BytesMut, kind: Kind, record: usize, slab: usize) -> Stored {
         let whole = record + slab;
         let before = if slab > 0 { record } else { as_usize(record::body_offset(kind)) };
@@ -341,8 +343,8 @@ impl Inbox {
         self.messages.is_empty() && self.in_flight.is_none()
     }
 
-    /// Delivers a message whose bytes are in the log, without the queue; the inbox is empty. The
-    /// caller has counted the message's record as received with `arrive`.
+    /// Delivers a message whose bytes are in the log of short messages, without the queue; the
+    /// inbox is empty. The caller has counted the message's record as received with `arrive`.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
@@ -403,7 +405,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a message to the queue like [`keep`](Self::keep); its bytes are in the log.
+    /// Adds a message to the queue like [`keep`](Self::keep); its bytes are in the log of short
+    /// messages.
     ///
     /// # Errors
     /// The errors of [`keep`](Self::keep).
@@ -629,7 +632,7 @@ impl Entry {
         self.len
     }
 
-    /// The entry for the rest of the message after its first `bytes` bytes.
+    /// The place in the log of the rest of the message, after its first `bytes` bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -637,8 +640,8 @@ impl Entry {
 }
 
 impl Log {
-    /// Calls `write` to append bytes to the log, and returns the entry of these bytes. `write` must
-    /// only append.
+    /// Calls `write` to append bytes to the log of short messages, and returns the entry (the
+    /// place) of these bytes. `write` must only append.
     #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let start = self.bytes.len();
@@ -646,15 +649,15 @@ impl Log {
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
     }
 
-    /// The memory of the log, to which the caller may append a message. [`since`](Self::since) then
-    /// returns the entry of that message.
+    /// The memory of the log of short messages, to which the caller may append a message.
+    /// [`since`](Self::since) then returns the entry of that message.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The entry of the bytes that were appended to the log after it [ended](Self::end) at the
-    /// offset `end`.
+    /// The entry (the place) of the bytes that were appended to the log of short messages after it
+    /// [ended](Self::end) at the offset `end`.
     #[inline(always)]
     pub(super) fn since(&self, end: u64) -> Entry {
         Entry { at: end, len: as_usize(self.end() - end) }
@@ -666,20 +669,20 @@ impl Log {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// The offset in the log at which the next message will lie.
+    /// The offset at which the log of short messages ends, and the next message will lie.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.begin + self.bytes.len() as u64
     }
 
-    /// Drops the bytes that were appended to the log after it [ended](Self::end) at the offset
-    /// `end`.
+    /// Drops the bytes that were appended to the log of short messages after it [ended](Self::end)
+    /// at the offset `end`.
     pub(super) fn cut(&mut self, end: u64) {
         let kept = end.saturating_sub(self.begin);
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases the bytes of `entry` and of all earlier entries in the log.
+    /// Releases the bytes of `entry` and of all earlier messages in the log of short messages.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -690,7 +693,7 @@ impl Log {
         }
     }
 
-    /// Releases the bytes of all entries of the log.
+    /// Releases all bytes of the log of short messages.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -727,7 +730,7 @@ struct Queue<T> {
 
 /// An item of the queue that can be blank, so that it may stand in an unused place.
 trait Blank {
-    /// Makes a blank item.
+    /// Makes a blank item, for an unused place of the queue.
     fn blank() -> Self;
 
     /// Makes the item blank, and frees the memory that the item owns.
@@ -827,17 +830,17 @@ const POSITION_LOW: u64 = 63;
 /// Maximum length in bytes of a record that is copied into the log. A longer one gets an allocation
 /// of its own, which can be shared with the application without a copy.
 pub(super) const LOGGED_MAX: u32 = 1 << 10;
-/// The log moves its messages to the front of its memory only if at least this number of bytes
-/// there is unused, so that it moves rarely.
+/// The log of short messages moves them to the front of its memory only if at least this number of
+/// bytes there is unused, so that it moves rarely.
 const UNUSED_MIN: usize = 16 << 10;
-/// Number of bytes of memory that an empty log keeps for later messages; memory beyond that is
-/// freed, so that an idle link stays small.
+/// Number of bytes of memory that the empty log of short messages keeps for later ones; memory
+/// beyond that is freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
-/// The queue moves its items to the front only if at least this number of places there is blank, so
-/// that it moves rarely.
+/// The inbox's queue moves its items to the front only if at least this number of places there is
+/// blank, so that it moves rarely.
 const BLANK_MIN: usize = 64;
-/// Number of places for which an empty queue keeps memory for later messages; memory beyond that is
-/// freed.
+/// Number of places for which the inbox's empty queue keeps memory for later messages; memory
+/// beyond that is freed.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]
@@ -862,8 +865,8 @@ mod tests {
             } else {
                 kept.push_back((number, entry));
             }
-            // The log keeps at least one message in this test, so it is never cleared. It gives
-            // bytes back only when unused bytes are the larger part.
+            // The log of short messages keeps at least one message in this test, so it is never
+            // cleared. It gives bytes back only when unused bytes are the larger part.
             while kept.len() > 1 + number as usize % 90 {
                 let (number, entry) = kept.pop_front().unwrap();
                 assert_eq!(log.get(entry), bytes(number), "message {number}");

@@ -8,7 +8,7 @@
 //!               ─ ack ───▶ store ────▶ consumed slots       │               (one a connection)
 //!               ◀─ events  store ────▶ state page           ┘
 //!
-//!   mod.rs          LinkState: messages out and in, and the two sleeps
+//!   mod.rs          LinkState: messages out and in, sleeping for records or room
 //!   attach.rs       what two ends agree on: connections, epochs, skips, quarantine
 //!   fast_path.rs    short messages over shared memory, while no other work is pending
 //!   conn.rs         one connection: its handshake, and the bytes to be written
@@ -331,7 +331,7 @@ impl LinkState {
         self.retained.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch.
+    /// Discards all messages of the open batch, which is not published yet.
     pub(crate) fn abort(&mut self) {
         self.attachment.acked_by_batch = None;
         self.retained.abort();
@@ -454,7 +454,8 @@ impl LinkState {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
         // The delivery is recorded in the store before `take` runs, because the message may crash
-        // its receiver. The seeded fault records it too late.
+        // its receiver. The seeded fault, which a build for fault tests can enable, records it too
+        // late.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -867,8 +868,8 @@ impl LinkState {
         Ok(true)
     }
 
-    /// Ends a connection that broke, or that the driver closes. Returns the reason why the
-    /// connection has ended.
+    /// Ends a connection that broke, or that the driver (the code that has the socket) closes.
+    /// Returns the reason why the connection has ended.
     ///
     /// The reason differs from `end` if the peer's memory breaks the protocol. In that case the
     /// peer may have sent more than was received, and has not finished in good order.
@@ -936,7 +937,8 @@ impl LinkState {
     }
 
     /// Begins to close the connection in good order: queues LEAVE. Both ends keep their
-    /// unacknowledged messages. Once everything is written, the driver can close the connection.
+    /// unacknowledged messages. Once everything is written, the driver, which has the socket, can
+    /// close the connection.
     ///
     /// LEAVE says that all records were sent. While some records are unsent, LEAVE is not queued.
     /// If the connection is then closed, the peer waits for this end to return.
@@ -959,14 +961,16 @@ impl LinkState {
     /// Whether the connection is no longer the present one, because another connection replaced it
     /// or an epoch ended it.
     ///
-    /// The driver must then end the connection, because nothing more may be sent on it.
+    /// The driver, which has the socket, must then end the connection, because nothing more may be
+    /// sent on it.
     #[inline]
     pub(crate) fn is_replaced(&self, conn: &Conn) -> bool {
         conn.cursor.is_some() && self.attachment.active != Some(conn.id())
     }
 
     /// Number of bytes of this end's ring that still have to be written to the connection's socket.
-    /// A BLOB counts only with its ring record, however long its message is.
+    /// A BLOB (a message in the slab) counts only with its ring record, however long its message
+    /// is.
     #[inline]
     pub(crate) fn unsent_bytes(&self, conn: &Conn) -> u64 {
         conn.unsent_bytes(&self.retained)
@@ -1068,8 +1072,8 @@ impl LinkState {
         event
     }
 
-    /// Records whether the application has been told that the file was adopted after another boot.
-    /// If not, the next owner tells it.
+    /// Records whether the application has taken the events about the adoption of the file after
+    /// another boot. If not, the next owner gets these events again.
     pub(crate) fn set_notified(&mut self, is_notified: bool) {
         self.store.file().into_iter().for_each(|file| file.set_notified(is_notified));
     }
@@ -1157,7 +1161,7 @@ pub(crate) struct DeliveryId {
 /// The effect of the bytes that arrived on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Whether the connection became the present one by these bytes.
+    /// Whether the bytes that arrived made their connection the present one.
     pub(crate) activated: bool,
     /// Whether the bytes brought new messages, or a control frame that was handled.
     pub(crate) has_progress: bool,

@@ -75,7 +75,7 @@ pub(crate) enum PeerMappingError {
     /// Another user owns the memory, and could change it.
     #[error("the peer's memory belongs to user {owner}, this process runs as {user}")]
     NotOurs {
-        /// The user id of the memory's owner.
+        /// The user id of the owner of the peer's memory.
         owner: u32,
         /// The effective user id of this process.
         user: u32,
@@ -186,7 +186,8 @@ pub(super) struct PeerMemory {
     pub(super) notified_consumed: Position,
     records: Waker,
     room: Waker,
-    /// The peer's word `consumed`, as it was when the two consumed slots were last read.
+    /// The value of the peer's word `consumed` when this end last read the two slots with the
+    /// peer's acked offset.
     consumed_seen: Option<u64>,
     control: PeerMem,
     ring: PeerMem,
@@ -221,7 +222,8 @@ pub(crate) struct Sealed {
 /// The result of one attempt to take a record out of the peer's ring.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// No message was taken: the peer has not published its next record, or the record was a PAD.
+    /// No message was taken: the peer has not published its next record, or the record was a PAD
+    /// (filler at the end of the ring).
     Nothing,
     /// A message was taken, and is now in the inbox. Its record carries no acknowledgement.
     Message,
@@ -235,7 +237,7 @@ pub(super) enum Pulled {
 struct Copied {
     ack: Ack,
     footprint: u64,
-    /// The message of the record; `None` if the record is a PAD.
+    /// The message of the record; `None` if the record is a PAD (filler at the end of the ring).
     message: Option<Arrived>,
 }
 
@@ -261,8 +263,8 @@ impl PeerMemory {
     #[inline(always)]
     fn pull_next(&self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         let tag = record::tag(stream.0.get());
-        // At most two records are read. If the first record is a PAD, the second record is at the
-        // beginning of the ring, where no PAD can be.
+        // At most two records are read. If the first record is a PAD (filler up to the end of the
+        // ring), the second record is at the beginning of the ring, where no PAD can be.
         for _ in 0..2 {
             let at = inbox.received();
             let Some(words) = self.words(at) else {
@@ -283,7 +285,7 @@ impl PeerMemory {
     }
 
     /// Takes the next record, which [`take_short_compact`](Self::take_short_compact) did not take.
-    /// Returns `Nothing` if the record was a PAD.
+    /// Returns `Nothing` if the record was a PAD (filler at the end of the ring).
     #[inline(never)]
     fn pull_other(
         &self,
@@ -576,7 +578,7 @@ enum Place {
         length: u64,
         crc: u32,
     },
-    /// The record has no message: it is a PAD.
+    /// The record has no message: it is a PAD, the filler at the end of the ring.
     Nowhere,
 }
 
@@ -607,6 +609,6 @@ static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 /// Distance in bytes from the next record to the cache line that is prefetched: 8 slots. Channels
 /// use the same distance.
 const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
-/// Maximum number of reads of the consumed slots while the peer is writing them. More are not
-/// needed, because the peer notifies this end afterwards.
+/// Maximum number of reads of the two slots with the peer's acked offset while the peer is writing
+/// them. More are not needed, because the peer notifies this end afterwards.
 const CONSUMED_READS_MAX: u32 = 4;

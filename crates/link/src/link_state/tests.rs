@@ -14,7 +14,8 @@ pub(in crate::link_state) struct Delivery {
     pub(in crate::link_state) attempt: u32,
 }
 
-/// Methods with simpler results than those of the driver, for the tests of this folder.
+/// Methods for the tests of this folder, with simpler results than those that the code in `end/`
+/// calls.
 impl LinkState {
     /// Delivers the next message that has arrived, if there is one.
     pub(in crate::link_state) fn next(&mut self) -> Option<Delivery> {

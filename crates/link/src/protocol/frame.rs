@@ -53,7 +53,7 @@ pub enum Frame {
         /// The random number (nonce) of the peer's last frame, repeated to prove that this frame
         /// answers it.
         echo: Nonce,
-        /// The reason of the refusal.
+        /// The reason why the sender of this frame refuses to attach.
         refusal: Refusal,
     },
     /// CONFIRM: the client has applied the server's decision, at which position the server's stream
@@ -80,9 +80,9 @@ pub enum Frame {
     },
     /// ACK: the application at the sender of this frame has acknowledged messages that it received.
     Ack {
-        /// The id of the received stream.
+        /// The id of the stream that the sender of this frame receives.
         stream: StreamId,
-        /// The position up to which the stream is acknowledged.
+        /// The position up to which the sender of this frame has acknowledged that stream.
         consumed: Position,
     },
     /// LEAVE: the sender of this frame closes the connection in good order, after all its records.
@@ -150,7 +150,8 @@ pub enum Refusal {
     Unknown(String),
     /// The server's application refused the login; the text gives its reason.
     Rejected(String),
-    /// The peer's window exceeds what the side accepts; the text gives the sizes.
+    /// The peer's window (the size of its ring and slab) exceeds what the side accepts; the text
+    /// gives the sizes.
     TooLarge(String),
     /// The server is shutting down, or accepts no further connections; the text says which.
     Busy(String),

@@ -35,9 +35,10 @@ use std::fmt;
 /// Damage in the memory of a stream, found when its records were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The position of the damage: where the damaged record begins, or the base.
+    /// The position where the damaged record begins. If the base itself is wrong: the base, the
+    /// position of the first kept record.
     pub position: Position,
-    /// The kind of the damage.
+    /// The kind of the damage at that position.
     pub what: Flaw,
 }
 
@@ -142,7 +143,8 @@ pub(crate) fn proven(
     Ok(Proven { tail: walk.boundaries.tail(), messages: walk.messages, damage })
 }
 
-/// Upper bound of a base in a file, so that the sum of a position and a length does not overflow.
+/// Upper bound of the base (the position of the first kept record) in a file, so that the sum of a
+/// position and a length does not overflow.
 const BASE_MAX: u64 = u64::MAX / 2;
 
 struct Walk<'a> {

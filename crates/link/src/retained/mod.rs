@@ -444,7 +444,7 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch.
+    /// Discards all messages of the open batch, which is not published yet.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
@@ -488,8 +488,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// Returns the record digest at `position`. Returns `None` unless `position` is the base or the
-    /// end of a kept record.
+    /// Returns the record digest at `position`. Returns `None` unless `position` is the base, where
+    /// the first kept record begins, or the end of a kept record.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -506,7 +506,7 @@ impl Retained {
     }
 
     /// Returns a cursor that starts sending at `from`. Returns `None` unless `from` is the base,
-    /// the tail, or the end of a record between them.
+    /// where the first kept record begins, or the end of a published record after the base.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))
@@ -609,7 +609,7 @@ pub enum Place {
     CompactRecord,
     /// The message is in the slab, and a BLOB record in the ring gives its offset.
     Slab {
-        /// The offset in the slab, in bytes.
+        /// The offset of the message in the slab, in bytes.
         offset: u64,
     },
 }
@@ -689,13 +689,14 @@ impl Reservation<'_> {
     }
 }
 
-/// The total length of all parts in bytes.
+/// The total length in bytes of all parts of a message.
 #[inline(always)]
 pub fn len_of(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// Copies all parts, one after the other, into `room`, whose length is their total length.
+/// Copies all parts of a message, one after the other, into `room`, whose length is their total
+/// length.
 #[inline(always)]
 pub fn join(parts: &[&[u8]], mut room: &mut [u8]) {
     for part in parts {
@@ -728,7 +729,7 @@ impl Default for Gathered {
 /// A boundary: the position where a record ends or a stream starts, with the digest of that record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// The position of the boundary.
+    /// The position where the record ends or the stream starts.
     pub position: Position,
     /// The digest of the record that ends at the position.
     pub digest: RecordDigest,
@@ -759,7 +760,8 @@ struct Boundaries {
     tail: Boundary,
     open: Boundary,
     inner: VecDeque<Boundary>,
-    /// The minimum distance in bytes between two inner boundaries: a sixteenth of the ring.
+    /// The minimum distance in bytes between two inner boundaries (ends of kept records): a
+    /// sixteenth of the ring.
     apart: u64,
 }
 
@@ -794,7 +796,7 @@ impl Boundaries {
         self.tail = self.open;
     }
 
-    /// Drops the boundaries of the open batch.
+    /// Drops the boundaries (the ends of the records) of the open batch.
     fn abort(&mut self) {
         self.open = self.tail;
         while self.inner.back().is_some_and(|boundary| boundary.position > self.tail.position) {
@@ -836,7 +838,8 @@ impl Boundaries {
     }
 }
 
-/// Returns the digest of a record, which the caller must have checked; `None` for a PAD.
+/// Returns the digest of a record, which the caller must have checked; `None` for a PAD, the filler
+/// at the end of the ring.
 fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
         Kind::CompactRecord => Some(RecordDigest(header.stream)),
@@ -881,6 +884,6 @@ const HEADER: usize = as_usize(HEADER_BYTES);
 
 const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
 
-/// The number of boundaries in a full ring without BLOBs: acknowledged records are freed in steps
-/// of a sixteenth of the ring.
+/// The number of boundaries (noted ends of records) in a full ring without BLOBs: acknowledged
+/// records are freed in steps of a sixteenth of the ring.
 const APART: u64 = 16;

@@ -106,7 +106,7 @@ pub enum StorageError {
     OtherBoot {
         /// The path of the link file.
         path: PathBuf,
-        /// What the file itself proves about its messages, such as how many are whole.
+        /// Facts that the file itself proves about its messages, such as how many are whole.
         evidence: Box<Evidence>,
     },
     /// The directory lists a link file that was there before this boot, and is not there now.
@@ -170,7 +170,7 @@ pub enum StorageError {
     Unsupported {
         /// The path of the directory.
         path: PathBuf,
-        /// The name of the missing feature.
+        /// The name of the feature that the file system lacks.
         what: &'static str,
         /// The error of the system call.
         cause: io::Error,
@@ -221,7 +221,8 @@ fn advice(fault: &FileFault) -> &'static str {
     }
 }
 
-/// Advice for the operator of a link file of another boot, after the text of its evidence.
+/// Advice for the operator, printed after the evidence of a link file that was last owned in
+/// another boot.
 struct Advice<'a> {
     path: &'a Path,
     evidence: &'a Evidence,

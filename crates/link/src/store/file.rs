@@ -98,7 +98,7 @@ pub struct OwnFile {
 #[derive(Debug)]
 pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
-    /// The 128 bytes of the control page that hold `consumed`.
+    /// The 128 bytes of the control page with the two slots of `consumed`, the acked offset.
     pub(crate) line: OwnMem,
     /// The rest of the control page, from `asleep_records` on.
     pub(crate) control: OwnMem,
@@ -237,7 +237,7 @@ impl FileHandle {
         Ok(ownership.file().metadata()?.dev())
     }
 
-    /// Records whether the application has been told that the file was adopted.
+    /// Records whether the application has taken the events about the file's adoption.
     pub(crate) fn set_notified(&self, is_notified: bool) {
         self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
     }

@@ -122,7 +122,7 @@ pub struct PreviousStream {
     pub epoch: u64,
     /// The position up to which the peer is known to have acknowledged what this end sent.
     pub acked: u64,
-    /// The position after the last sent record.
+    /// The position after the last record that this end sent in that epoch.
     pub tail: u64,
     /// The position up to which this end had acknowledged what the peer sent.
     pub consumed: u64,
@@ -161,7 +161,7 @@ pub struct ReportSnapshot {
     /// The first position of the range, in the units of
     /// [`Message::position`](crate::Message::position).
     pub from: u64,
-    /// The position after the range.
+    /// The position after the last byte of the range.
     pub to: u64,
 }
 

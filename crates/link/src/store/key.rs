@@ -101,7 +101,7 @@ pub enum KeyError {
     TooLong {
         /// The name that is too long: `local`, `remote` or `link`.
         which: &'static str,
-        /// The length of the name in bytes.
+        /// The length in bytes of the name that is too long.
         len: usize,
     },
 }

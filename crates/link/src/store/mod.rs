@@ -88,7 +88,7 @@ pub(crate) struct StoreParts {
     /// mapped.
     pub export: Option<Export>,
     /// Whether the store was adopted after another boot with only what it proves, and no
-    /// application has been told.
+    /// application has taken the events about that.
     pub is_adopted: bool,
     /// Whether this process made the store's file, although the link had a file before in this
     /// boot.
@@ -325,7 +325,8 @@ impl Store {
     /// The position up to which an earlier owner delivered messages of `stream`, if it recorded
     /// one.
     pub(crate) fn delivered(&self, stream: StreamId) -> Option<Position> {
-        // The word has no checksum. A value that no position can have is corrupt, and ignored.
+        // The word with the delivered position has no checksum. A value that no position can have
+        // is corrupt, and ignored.
         let delivered = self.consumed.delivered(stream.0.get());
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
@@ -365,7 +366,7 @@ fn heap(bytes: u64) -> Option<OwnMem> {
 /// The alignment in bytes that `OwnMem` requires.
 const LINE_ALIGN: usize = 64;
 
-/// [`LINE_BYTES`] as a size in memory.
+/// The length in bytes of a line of the control page as `usize`; it equals [`LINE_BYTES`].
 const LINE: usize = 128;
 
 const _: () = assert!(LINE as u64 == LINE_BYTES);

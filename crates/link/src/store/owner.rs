@@ -68,8 +68,8 @@ pub(super) struct Ownership {
 struct Leaving {
     /// Whether this owner has begun to write the record that says that it has left.
     has_left: bool,
-    /// Whether the application knows that the file was adopted, so that the next owner need not
-    /// notify it.
+    /// Whether the application has taken the events about the file's adoption, so that the next
+    /// owner need not report them again.
     is_notified: bool,
 }
 
@@ -80,13 +80,13 @@ impl Ownership {
     }
 
     /// Whether this owner, or one before it, adopted the file with only what it proves, and no
-    /// application knows it.
+    /// application has taken the events about that.
     pub(super) fn is_adopted(&self) -> bool {
         self.record.adopted.get() == 1
     }
 
-    /// Records whether the application knows that the file was adopted. The record of an owner that
-    /// leaves says so.
+    /// Records whether the application has taken the events about the file's adoption. The owner
+    /// writes this into its record when it leaves the file.
     pub(super) fn set_notified(&self, is_notified: bool) {
         self.leaving().is_notified = is_notified;
     }
@@ -261,7 +261,8 @@ fn following(seen: &OwnerRecord, own: &Instance, is_adopted: bool) -> OwnerRecor
     .sealed()
 }
 
-/// Reads the owner record in force; `None` while another process writes it, or if it is damaged.
+/// Reads the owner record in force, the newest complete one; `None` while another process writes
+/// it, or if it is damaged.
 fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
     let mut page = [0; OWNER_PAGE_BYTES];
     file.read_exact_at(&mut page, OWNER_OFFSET)

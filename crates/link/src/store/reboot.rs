@@ -11,12 +11,13 @@
 //! ```
 //!
 //! A page that was never written holds zeros, and a slot that begins with 0 is the end of the
-//! stream. So unless the owner has closed the file, no reader can tell a hole from the end.
+//! stream. So unless the owner has closed the file, no reader can distinguish a hole (a lost page)
+//! from the end.
 //!
 //! # Invariants
 //!
 //! - A file that is refused is not changed.
-//! - No record behind a hole is kept in an adopted file: its slot behind the last whole record
+//! - No record behind a hole is kept in an adopted file: the slot behind the last whole record
 //!   holds 0 afterwards.
 
 use std::fs::File;
@@ -45,7 +46,7 @@ pub enum AfterReboot {
     Refuse,
     /// Continue with the messages that the file proves whole, from the first kept one on; give up
     /// the messages after them. The events [`LossPossible`](crate::Event::LossPossible) and
-    /// [`RepeatPossible`](crate::Event::RepeatPossible) tell the application of this.
+    /// [`RepeatPossible`](crate::Event::RepeatPossible) report this to the application.
     AdoptProven,
 }
 

@@ -95,7 +95,7 @@ pub struct Adopted {
     pub path: PathBuf,
     /// What the file proved, if it was refused after a reboot; `None` if it was not refused.
     pub evidence: Option<Evidence>,
-    /// Why the link was in quarantine before the repair; `None` if it was not in quarantine.
+    /// Reason why the link was in quarantine before the repair; `None` if it was not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
@@ -127,7 +127,7 @@ pub enum RepairError {
     Damaged {
         /// The path of the damaged file.
         path: PathBuf,
-        /// The contradiction, in words.
+        /// The contradiction between the records and the state, as text.
         words: String,
     },
     /// The link is not in quarantine, and its file is not refused.

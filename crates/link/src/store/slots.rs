@@ -109,7 +109,7 @@ impl<W: Words> ConsumedSlots<W> {
     /// position to the peer, which may free everything before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // If `position` is below `start`, the subtraction wraps to a large value, and so a new
+        // If `position` is below `start`, the subtraction wraps to a value above `NEAR`. So a new
         // record is begun.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
@@ -196,7 +196,7 @@ impl ConsumedSlots {
 pub trait Words {
     /// Loads the word at `offset`, like the method `load` of [`OwnMem`].
     fn load(&self, offset: usize) -> u64;
-    /// Stores consecutive words, from `offset` on.
+    /// Stores consecutive words in the memory of the slots, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
     /// Stores a word with Release: earlier stores become visible before it.
     fn publish(&mut self, offset: usize, value: u64);

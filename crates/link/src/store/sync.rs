@@ -9,7 +9,7 @@ use std::io;
 
 use partywall_sys::persistent_file::sync_file_system;
 
-/// Which changed pages one sync writes to the disk.
+/// The changed pages that one sync writes to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncScope {
     /// The pages of one file.

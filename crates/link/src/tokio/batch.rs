@@ -21,7 +21,7 @@ impl<'a> Batch<'a> {
         Self { batch, notices }
     }
 
-    /// Appends a message.
+    /// Appends a message to the batch.
     pub fn send(&mut self, message: &[u8]) -> &mut Self {
         self.batch.send(message);
         self

@@ -85,7 +85,8 @@ impl Drop for Over {
 }
 
 impl Drive {
-    /// Drives the group until its last hold is dropped.
+    /// Drives the group until the last `Hold` is dropped; a hold is a reference that keeps this
+    /// task running.
     async fn run(&mut self) -> io::Result<()> {
         let mut is_nudged = false;
         loop {

@@ -14,7 +14,7 @@
 //! - Only the driver task, and threads that close links (`shutdown.rs`), poll the group or block on
 //!   its links. If another thread polled the group, the descriptor would not report to the task
 //!   what that thread found ready.
-//! - The task ends when the last hold is dropped.
+//! - The task ends when the last hold (a reference that keeps it running) is dropped.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,8 +53,8 @@ pub struct Group {
     pub(super) hold: Hold,
 }
 
-/// Keeps the driver task running as long as it lives. When a hold is dropped, the task first
-/// handles what the holder did before.
+/// A reference to a group that keeps the group's driver task running. When the reference is
+/// dropped, the task first handles what its holder, such as a link, did before.
 pub(super) struct Hold {
     pub(super) shared: Arc<GroupShared>,
 }
@@ -167,8 +167,8 @@ impl GroupShared {
         self.is_driven().map_err(Stopped::System)
     }
 
-    /// Returns the notices of a link, which all handles of the link share; makes them if there are
-    /// none.
+    /// Returns the notices of a link, by which all futures of the link are woken, and which all its
+    /// handles share. Makes them if there are none.
     pub(super) fn notices_of(self: &Arc<Self>, link: Observer) -> Arc<Notices> {
         let mut registry = self.registry();
         if let Some(notices) = registry.links.get(&link.id()).and_then(Weak::upgrade) {
@@ -188,8 +188,8 @@ impl GroupShared {
         }
     }
 
-    /// Delivers a notice to each link that the group lists. If `is_nudged`, servers may have new
-    /// links that the list does not show.
+    /// Notifies the futures of each link that the group lists as one with events. If `is_nudged`,
+    /// servers may have new links that the list does not show.
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
@@ -237,7 +237,7 @@ impl GroupShared {
         self.nudge.notify_one();
     }
 
-    /// Records why the driver task has ended, and wakes all futures.
+    /// Records why the group's driver task has ended, and wakes all futures of the group's links.
     pub(super) fn over(&self, fault: io::Error) {
         let links: Vec<_> = {
             let mut registry = self.registry();

@@ -415,8 +415,9 @@ impl Link {
     /// [`Link::detach`](crate::Link::detach), on a blocking thread of the runtime. If the future is
     /// dropped, the thread goes on.
     ///
-    /// # Errors [`Stopped::System`]: the file could not be written to the disk. The link is closed
-    /// even then.
+    /// # Errors
+    /// [`Stopped::System`]: the file could not be written to the disk. The link is closed even
+    /// then.
     ///
     /// # Panics
     /// If the caller is outside a tokio runtime.
@@ -519,7 +520,7 @@ impl Handle {
     }
 
     /// Returns `Ok` if a receiving call can return a message, or the end of the peer's stream,
-    /// without a turn of the group.
+    /// without a turn of the group, which would handle the events of all its links.
     fn check_for_next(&self) -> Result<(), TryRecvError> {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());

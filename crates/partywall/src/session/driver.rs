@@ -325,7 +325,8 @@ mod tests {
     use crate::handshake::Listener;
     use crate::handshake::establish;
     use crate::session::outbox::Outbox;
-    use crate::session::{Handle, Opening};
+    use crate::session::stream::StreamShared;
+    use crate::session::{Handle, Opening, RecvHalf};
     use partywall_layout::Kind;
     use partywall_layout::hello::SERVICE_SESSION;
     use partywall_layout::stream::{GoAwayBody, ResetBody, SESSION};
@@ -459,6 +460,68 @@ mod tests {
         ours.trim();
         assert!(stats.memory_bytes > 1 << 20, "{stats:?}");
         assert_eq!(shared.outbox().stats(), stats);
+    }
+
+    /// Opens a stream, and returns it with the accepting side's receiving half. The sending
+    /// direction of the accepting side is finished.
+    fn opened(
+        ours: &Arc<SessionShared>,
+        their_shared: &Arc<SessionShared>,
+        theirs: &mut Driver,
+    ) -> (Arc<StreamShared>, RecvHalf) {
+        let context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(stream)) = ours.poll_number(&context) else { panic!("no number") };
+        assert!(ours.poll_open(&context, &stream, b"", &mut None).is_ready());
+        while theirs.turn() == Turn::Busy {}
+        let accepting = Handle::new(Arc::clone(their_shared));
+        let Poll::Ready(Ok(Some((send, recv)))) = accepting.poll_accept(&context) else {
+            panic!("nothing was opened")
+        };
+        send.finish();
+        (stream, recv)
+    }
+
+    /// Input: a RESET with a body of a wrong length (SPEC 11.5). Expected: it is a violation on an
+    /// open stream, and dropped on a stream that has ended.
+    #[test]
+    fn record_of_an_ended_stream_is_dropped_without_a_look_at_its_body() {
+        for has_ended in [false, true] {
+            let [(shared, _driver), (their_shared, mut theirs)] =
+                pair(TransportPolicy::SharedMemory);
+            let (stream, _recv) = opened(&shared, &their_shared, &mut theirs);
+            let mut outbox = shared.outbox();
+            if has_ended {
+                outbox.control(Kind::CloseWrite, stream.number, &[]).unwrap();
+            }
+            drop(outbox);
+            while theirs.turn() == Turn::Busy {}
+            shared.outbox().control(Kind::Reset, stream.number, &[0; 3]).unwrap();
+            while theirs.turn() == Turn::Busy {}
+            assert_eq!(their_shared.check().is_ok(), has_ended);
+        }
+    }
+
+    /// Input: messages that exceed the stream's window (SPEC 11.4). Expected: that is a violation,
+    /// unless the receiver has reset the direction, and so drops them.
+    #[test]
+    fn message_that_is_dropped_after_a_reset_needs_no_credit() {
+        for is_stopped in [false, true] {
+            let [(shared, _driver), (their_shared, mut theirs)] =
+                pair(TransportPolicy::SharedMemory);
+            let (stream, recv) = opened(&shared, &their_shared, &mut theirs);
+            if is_stopped {
+                recv.stop(1);
+            }
+            let window = usize::try_from(Config::default().stream_window).unwrap();
+            for _ in 0..2 {
+                let message = vec![1; window / 4 * 3];
+                let sent =
+                    shared.outbox().send(stream.number, None, |wire| wire.try_send(&message));
+                assert!(sent.is_ok(), "{sent:?}");
+                while theirs.turn() == Turn::Busy {}
+            }
+            assert_eq!(their_shared.check().is_ok(), is_stopped);
+        }
     }
 
     /// Input: a user that waits for room unlocks the outbox and has not yet woken the driver; the

@@ -134,7 +134,8 @@ fn each_policy_at_the_end_of_memory_and_back() {
                 _ => assert!(matches!(error, SendError::Full), "{error}"),
             }
             // The sender's memory of 1 MiB consists of segments of 256, 256 and 512 KiB, which hold
-            // 2, 2 and 5 messages of 100,000 bytes.
+            // 2, 2 and 5 messages of 100,000 bytes. The first slab of 48 KiB comes on top, and is
+            // too small for one. One of 112 KiB would hold a tenth, but costs each region 64 KiB.
             assert!(held.len() >= 9, "a mebibyte holds more than {} messages", held.len());
             assert!(matches!(client.try_send(&[0; LEN]), Err(TrySendError::Full)));
             assert!(matches!(client.sender().try_reserve(LEN), Err(TrySendError::Full)));
@@ -148,6 +149,16 @@ fn each_policy_at_the_end_of_memory_and_back() {
             assert!(message.is_zero_copy() && is_pattern(&message, 3));
         }
     }
+}
+
+#[test]
+fn tenth_message_of_a_mebibyte_fits_with_128_kib_more() {
+    let _alone = alone();
+    let (mut client, mut server) =
+        Kind::SharedMemory.pair(|config| config.memory_max(MIB + (128 << 10)));
+    let (held, error) = exhaust(&mut client, &mut server, 100_000);
+    assert!(matches!(error, SendError::TimedOut), "{error}");
+    assert!(held.len() >= 10, "it holds {} messages", held.len());
 }
 
 #[test]

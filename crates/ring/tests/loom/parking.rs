@@ -65,13 +65,15 @@ impl Doorbell {
     }
 }
 
-/// The waiting side's part of a sleeper: its sleeper word and its doorbell.
+/// The part of a sleeper that the waiting side has: the word by which this side declares that it
+/// sleeps, and its doorbell.
 struct Waiting {
     sleeper: Sleeper,
     doorbell: Arc<Doorbell>,
 }
 
-/// The waking side's part of a sleeper: the peer's sleeper word and the peer's doorbell.
+/// The part of a sleeper that the waking side has: its view of the peer's sleeper word, and the
+/// peer's doorbell.
 struct Waking {
     waker: Waker,
     doorbell: Arc<Doorbell>,
@@ -86,8 +88,9 @@ fn sleeper() -> (Waiting, Waking) {
 }
 
 impl Waiting {
-    /// Arms the sleeper word, and then waits for the doorbell, unless `found` returns that there is
-    /// something to do. If `quiet`, the peer need not notify of each record.
+    /// Declares in the sleeper word that this side sleeps, and then waits for the doorbell, unless
+    /// `found` returns that there is something to do. If `quiet`, the peer need not notify of each
+    /// record.
     fn sleep(&mut self, quiet: bool, found: impl FnOnce() -> bool) {
         self.doorbell.drain();
         self.sleeper.arm(quiet);

@@ -87,8 +87,8 @@ fn batch_is_visible_as_a_whole() {
     });
 }
 
-/// Rule: a batch that begins with a PAD becomes visible as a whole. The word that the producer
-/// stores last belongs to the PAD.
+/// Rule: a batch that begins with a PAD (filler at the end of the ring) becomes visible as a whole.
+/// The word that the producer stores last belongs to the PAD.
 #[test]
 fn batch_after_pad_is_visible_as_a_whole() {
     explore("batch_after_pad_is_visible_as_a_whole", 5, || {
@@ -111,8 +111,8 @@ fn aborted_batch_is_never_visible() {
                 append_when_free(&mut producer, number, 2);
             }
             producer.abort();
-            // Record 6 ends exactly where the second record of the aborted batch began. That record
-            // must not become visible.
+            // Record 6 ends exactly where the second record of the aborted batch began. The aborted
+            // record must not become visible.
             append_when_free(&mut producer, 6, 1);
             producer.publish();
             append_when_free(&mut producer, 7, 2);

@@ -146,8 +146,9 @@ fn old_payload_never_becomes_a_record() {
     }
 }
 
-/// Sends one large record of forged headers per lap, then small records, each of which ends at a
-/// forged slot.
+/// Rule: the reader takes no forged header in old payload for a record. Input: one lap of the ring
+/// with large records of forged headers, then a lap of small records, each of which ends where such
+/// a header lies.
 #[test]
 fn no_slot_of_old_payload_becomes_a_record() {
     let mut run = Run::new(4096);

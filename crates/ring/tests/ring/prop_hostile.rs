@@ -226,9 +226,9 @@ fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
 #[derive(Clone, Debug)]
 enum Progress {
     Honest,
-    /// The highest valid value that the peer has claimed so far, plus this offset.
+    /// The peer claims the highest valid value that it has claimed so far, plus this offset.
     Near(i64),
-    /// The position that the producer has published, plus this offset.
+    /// The peer claims the position up to which the producer has published, plus this offset.
     Beyond(i64),
     Any(u64),
 }

@@ -45,7 +45,7 @@ struct Run {
     next_segment: u32,
     reserved: Vec<Reserved>,
     out: Vec<Out>,
-    /// Ids of the blocks that the peer has returned.
+    /// Ids of the slab's blocks that the peer has returned; returning one of them again must fail.
     past: Vec<u64>,
     made: u8,
 }

@@ -63,8 +63,8 @@ fn room_of_resumed_ring_follows_set_consumed() {
     assert_eq!(producer.append(Kind::Data, 0, b""), Err(AppendError::Full));
 }
 
-/// The producer writes a payload into the ring before it appends the record, and then never appends
-/// it. The consumer must not read a record header at a word of that payload.
+/// Input: the producer writes a payload into the ring before it appends the record, and then never
+/// appends it. Rule: the consumer reads no word of that payload as a record header.
 #[test]
 fn abandoned_payload_ahead_is_no_record() {
     let (ring, seen) = mem::pair(1024);

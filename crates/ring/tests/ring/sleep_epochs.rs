@@ -36,9 +36,9 @@ fn each_sleep_is_notified_once() {
     }
 }
 
-/// Each arming of the sleeper begins an epoch. If the waker notifies before it publishes, its check
-/// after publishing does not notify again in the same epoch. The check notifies again if the
-/// sleeper woke and armed again between the two calls.
+/// Rule: if the waker notifies before it publishes, its check after publishing does not notify
+/// again in the same epoch. Each arming of the sleeper begins an epoch. So the check notifies again
+/// if the sleeper woke and armed again between the two calls.
 #[test]
 fn early_notification_counts_for_its_epoch() {
     let (mut sleeper, waker) = sides();
@@ -52,8 +52,8 @@ fn early_notification_counts_for_its_epoch() {
     assert_ne!(waker.check_early(), Wake::Notify);
 }
 
-/// Each arming begins an epoch, even if the sleeper does not disarm in between. The waker notifies
-/// in each epoch.
+/// Rule: each arming begins an epoch, and the waker notifies in each epoch. The sleeper of this
+/// test does not disarm in between.
 #[test]
 fn armed_twice_is_notified_twice() {
     let (mut sleeper, waker) = sides();
@@ -94,8 +94,8 @@ fn left_sleeper_stays_gone() {
     }
 }
 
-/// A hostile peer may write any sleeper word. That peer gets needless notifications, and the waker
-/// does not panic.
+/// Rule: whatever value a hostile peer writes into its sleeper word, the waker does not panic. The
+/// peer only gets needless notifications.
 #[test]
 fn any_sleeper_word_is_checked_without_panic() {
     let (mut word, seen) = mem::pair(64);

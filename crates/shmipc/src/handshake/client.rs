@@ -82,8 +82,8 @@ impl ClientHandshake {
         Self { awaited, intake: Intake::new(expected), steps, names }
     }
 
-    /// The next step for the owner. `None` if the owner must first read bytes, or if the handshake
-    /// is done.
+    /// The next step that the owner of this state machine performs. `None` if the owner must first
+    /// read bytes, or if the handshake is done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()

@@ -43,22 +43,22 @@ pub struct ServerHandshake {
 
 #[derive(Debug)]
 enum State {
-    /// The machine awaits the first header of the client.
+    /// The handshake awaits the first header of the client.
     First,
-    /// Version 3 is agreed. The machine awaits the message that says how the client shares its
+    /// Version 3 is agreed. The handshake awaits the message that says how the client shares its
     /// memory.
     Names,
-    /// The machine awaits the rest of the message that names the client's memory files.
+    /// The handshake awaits the rest of the message that names the client's regions of memory.
     Body {
         kind: Kind,
         version: u8,
     },
-    /// The machine awaits the byte that comes with the descriptors.
+    /// The handshake awaits the byte that comes with the descriptors.
     Descriptors {
         queue_name: String,
         buffer_name: String,
     },
-    /// The machine waits until its owner has mapped the memory.
+    /// The handshake waits until its owner has mapped the memory.
     Mapping {
         version: u8,
     },
@@ -73,8 +73,8 @@ impl ServerHandshake {
         Self { limits, state: State::First, intake, steps: VecDeque::new() }
     }
 
-    /// The next step for the owner; `None` if the owner must first read bytes or map memory, or the
-    /// handshake is done.
+    /// The next step that the owner of this state machine performs. `None` if the owner must first
+    /// read bytes or map memory, or if the handshake is done.
     #[expect(clippy::should_implement_trait, reason = "it goes on after a None")]
     pub fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
@@ -141,7 +141,7 @@ impl ServerHandshake {
     /// the last steps.
     ///
     /// # Panics
-    /// If the machine did not request a mapping.
+    /// If the handshake did not request a mapping.
     pub fn mapped(&mut self) {
         let State::Mapping { version } = self.state else { panic!("nothing was to be mapped") };
         self.state = State::Done;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the client's and the server's machine against each other, and against bytes written by
-//! hand: exact messages, and refusals.
+//! Tests of the client's and the server's handshake state machines against each other, and against
+//! bytes written by hand: exact messages, and refusals.
 
 use super::*;
 use crate::frame::{Header, encode};

@@ -341,7 +341,7 @@ pub enum BackingError {
     /// The peer named a file of another user.
     #[error("{} belongs to user {owner}, but the peer is user {expected}", path.display())]
     Owner {
-        /// The path of that file, as the peer sent it.
+        /// Path of the other user's file, as the peer sent it.
         path: PathBuf,
         /// User id of the owner of the file that the peer named.
         owner: u32,

@@ -268,7 +268,8 @@ impl Producer {
         // the flag and then loads the tail, so at least one of producer and consumer sees the
         // other's store.
         full_fence();
-        // The flag is loaded before it is written, so that a consumer at work keeps the cache line.
+        // The flag is loaded before the exchange: an exchange takes the flag's cache line away from
+        // a working consumer, and is needed only if the flag is clear.
         self.ring.map.load(self.ring.flag()) == 0
             && self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
@@ -338,7 +339,7 @@ impl RoomWatch {
 pub struct Consumer {
     ring: Ring,
     head: u64,
-    /// The head that was last stored for the peer to see.
+    /// The value of this consumer's head that was last stored in the ring, where the peer reads it.
     published: u64,
     /// The low word of the peer's counter, the tail, as last loaded.
     tail: u32,

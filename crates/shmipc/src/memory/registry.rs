@@ -59,8 +59,8 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();
-    // No `Backing` is dropped while the lock is held, because its drop would remove a file under
-    // the lock, and a file system call may block.
+    // No `Backing` is dropped while the lock of `adopted` is held, because its drop would remove a
+    // file under the lock, and a file system call may block.
     if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
         return Some(backing);
     }
@@ -71,7 +71,7 @@ pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
 }
 
 /// Returns the region registered for the memory `given`, or a new one that `map` maps. `map` runs
-/// without the lock, because mapping and reading headers may block on the file system.
+/// without the registry's lock, because mapping and reading headers may block on the file system.
 fn open_or(
     given: &PeerMemory,
     map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,

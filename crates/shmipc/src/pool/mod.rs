@@ -85,7 +85,8 @@ struct Inner {
     /// Number of calls of `get_stream` so far, from which the pool calculates the session whose
     /// turn it is.
     asked: AtomicUsize,
-    /// The supervisor's task, which ends when the last manager is dropped.
+    /// The task that connects and replaces the pool's sessions. It ends when the last clone of the
+    /// manager is dropped.
     _supervisor: JoinSet<()>,
 }
 
@@ -191,7 +192,8 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // The wait cannot fail, because `self` holds the sender of the watched view.
+                // The wait fails only if the channel of the view has no sender, and `self` holds
+                // the sender.
                 let _ = changes.changed().await;
                 continue;
             };
@@ -249,7 +251,8 @@ impl SessionManager {
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // The wait cannot fail, because `self` holds the sender of the watched view.
+        // The wait fails only if the channel of the view has no sender, and `self` holds the
+        // sender.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }

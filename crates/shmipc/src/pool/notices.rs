@@ -22,10 +22,11 @@ pub(super) struct Notices {
     came: Notify,
 }
 
-/// Entry of the table: the events of one connection that the supervisor has not taken yet.
+/// Entry of [`Notices`]: the events of one connection that the pool's supervisor has not taken yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Notice {
-    /// Epoch of a hot restart that the server announced.
+    /// Epoch (number) of a hot restart that the server announced on the connection; `None` if it
+    /// announced none.
     pub(super) restart_epoch: Option<u64>,
     pub(super) is_ended: bool,
 }

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Place {
     pub(super) session: Session,
     pub(super) control: Arc<Control>,
-    /// Index of the place in the pool.
+    /// Index of this place among the pool's places, of which each holds one session.
     pub(super) index: usize,
     /// Epoch of the hot restart after which the session was connected; 0 before the first hot
     /// restart.
@@ -89,7 +89,8 @@ impl Place {
         true
     }
 
-    /// Marks the place as replaced: closes its idle streams, and keeps no stream idle from now on.
+    /// Marks the session of this place as replaced by another: closes its idle streams, and keeps
+    /// no stream idle from now on.
     pub(super) fn replace(&self) {
         let mut idle = self.lock();
         idle.is_replaced = true;

@@ -29,12 +29,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// [`get_stream`](super::SessionManager::get_stream).
 #[derive(Debug)]
 pub struct PooledStream {
-    // Field order: the stream is dropped before the place, whose session may end with the place.
+    // Field order: the stream is dropped before the place (in `use_`), with whose last reference
+    // the stream's session may end.
     stream: Stream,
     use_: Use,
 }
 
-/// The place from which a stream came, and whether the stream may be reused.
+/// The place (session of the pool) from which a stream came, and whether the stream may be reused.
 #[derive(Debug)]
 struct Use {
     place: Arc<Place>,
@@ -200,7 +201,8 @@ impl Use {
 /// stream.
 #[derive(Debug)]
 pub struct PooledIo {
-    // Field order: the stream is dropped before the place, whose session may end with the place.
+    // Field order: the stream is dropped before the place (in `use_`), with whose last reference
+    // the stream's session may end.
     io: StreamIo,
     use_: Use,
 }

@@ -68,7 +68,7 @@ pub(super) struct View {
     /// connects without waiting for `rebuild_interval`.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
-    /// Whether the supervisor has ended.
+    /// Whether the supervisor, the task that connects the sessions, has ended.
     pub(super) is_over: bool,
 }
 
@@ -105,7 +105,8 @@ type Connected = (Session, Arc<Control>);
 struct Attempt {
     index: usize,
     epoch: u64,
-    /// Number of the session that this attempt to connect replaces; `None` if the place is empty.
+    /// Number of the session that this attempt to connect replaces; `None` if it fills an empty
+    /// place of the pool.
     replaces: Option<u64>,
 }
 
@@ -158,7 +159,7 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// The time of the next call of `poll` if no notice comes before.
+    /// The time of the next call of `poll` if no connection leaves a notice in [`Notices`] before.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self
@@ -205,7 +206,8 @@ impl Supervisor {
         connections.iter().for_each(|connection| connection.tell_monitor());
     }
 
-    /// Processes the notices that connections have left.
+    /// Processes the notices that connections have left: announced hot restarts, and ended
+    /// connections.
     fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
@@ -282,7 +284,7 @@ impl Supervisor {
         self.sweep();
     }
 
-    /// Removes the sessions that accept no more streams from their places.
+    /// Empties the places of the pool whose sessions can open no more streams.
     fn sweep(&mut self) {
         let mut gone = Vec::new();
         self.shared.view.send_if_modified(|view| {
@@ -377,7 +379,7 @@ impl Supervisor {
                 });
             }
         }
-        // Notices that came before the connection was known can be processed now.
+        // Notices of this connection that came before its place was filled can be processed now.
         self.shared.notices.call();
     }
 
@@ -391,7 +393,8 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // Once callers see the new place in the view, no new stream is opened on the old session.
+        // Callers choose a session in the view, which holds the new place from now on. So no new
+        // stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

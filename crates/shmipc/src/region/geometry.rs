@@ -33,14 +33,14 @@ pub struct Class {
     pub percent: u32,
 }
 
-/// Default classes of the other implementations.
+/// Default classes of slices in the other implementations of shmipc.
 pub const CLASSES_DEFAULT: [Class; 3] = [
     Class { size: 8192 - SLICE_HEADER_BYTES, percent: 50 },
     Class { size: 32_768 - SLICE_HEADER_BYTES, percent: 30 },
     Class { size: 131_072 - SLICE_HEADER_BYTES, percent: 20 },
 ];
 
-/// Position and shape of one list.
+/// Position of one list of slices in the region, and number and capacity of its slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListGeometry {
     /// Offset in the region of the list's header.

@@ -47,7 +47,7 @@ pub(crate) struct Control {
 
 /// An observer of connections, which acts on hot restarts and ends.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
-    /// Returns a number for the next connection.
+    /// Returns a number for the next connection, which no other connection of the observer gets.
     fn number(&self) -> u64;
 
     /// Called when a connection is established, before anything is read from its socket.
@@ -94,7 +94,7 @@ impl Control {
         }
     }
 
-    /// The number of this connection in the reports to the application's observer (a callback).
+    /// The number that the observer gave this connection, by which the observer finds it again.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }

@@ -24,15 +24,16 @@ pub(super) struct ConnectionCounters {
     monitor: Option<Monitoring>,
 }
 
-/// The monitor of a connection, and the time of its next report.
+/// The application's metrics monitor for a connection, and the time of the next report to it.
 struct Monitoring {
     monitor: Arc<dyn Monitor>,
     interval: Duration,
     due: Mutex<Instant>,
 }
 
-/// The counters of one direction of a connection. One thread at a time counts every message, so
-/// these counters have cache lines of their own and need no locked instructions.
+/// The counters of one direction of a connection. They change with every message, so they have
+/// cache lines of their own. Only one thread at a time adds to them, so they need no locked
+/// instructions.
 #[derive(Default)]
 #[repr(align(128))]
 struct Flow {

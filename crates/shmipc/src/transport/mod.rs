@@ -73,11 +73,12 @@ pub(crate) struct ConnectionParts {
     pub description: &'static str,
     /// Upper bound of the streams that this side may have open.
     pub streams_max: u32,
-    /// Memory that lives as long as the connection. Dropping a backing removes its file.
+    /// Memory that lives as long as the connection. Dropping such a value removes the file of its
+    /// region.
     pub backing: Vec<Arc<crate::memory::Backing>>,
 }
 
-/// Limits of fallback data on this process's heap.
+/// Limits of fallback data (messages received over the socket) on this process's heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FallbackLimits {
     pub fallback_unread_max: u64,

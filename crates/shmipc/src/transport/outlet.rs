@@ -29,17 +29,17 @@ impl SharedOutlet {
     pub(super) fn with<T>(&self, write: impl FnOnce(&mut Outlet) -> T) -> T {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
-        // ORDER: Relaxed: whether or not another thread has seen this store, the holder of the lock
-        // writes the buffered bytes in order.
+        // ORDER: Relaxed: whether or not another thread has seen this store, the holder of the
+        // outlet's lock writes the buffered bytes in order.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
 
     /// Whether bytes are buffered for the socket. A sender that has no bytes for the socket calls
-    /// only this function, without the lock.
+    /// only this function, without the outlet's lock.
     pub(super) fn keeps(&self) -> bool {
-        // ORDER: Relaxed: whether or not this load is stale, the holder of the lock writes the
-        // buffered bytes in order.
+        // ORDER: Relaxed: whether or not this load is stale, the holder of the outlet's lock writes
+        // the buffered bytes in order.
         self.keeps.load(Ordering::Relaxed)
     }
 }

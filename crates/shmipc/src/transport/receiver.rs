@@ -38,7 +38,8 @@ pub(super) struct Receiver {
     consumer: Consumer,
     streams: Arc<Streams>,
     heap: Heap,
-    /// Whether the receiver copies messages before the application reads them.
+    /// Whether the receiver copies messages out of the shared memory, because the peer is
+    /// untrusted.
     copies: bool,
     counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
@@ -178,8 +179,8 @@ impl Receiver {
             }
             status => {
                 let chain = self.region.receive(offset).map_err(damaged)?;
-                // No implementation sends other statuses on purpose. An element with another status
-                // is data if its stream is open, but it opens no stream.
+                // No implementation sends a status other than data and close on purpose. An element
+                // with another status is data if its stream is open, but it opens no stream.
                 let is_data = status == DATA || self.streams.lock().falls_back(stream).is_some();
                 if !is_data || chain.is_empty() {
                     self.counters.note(RareCount::Discarded);

@@ -120,8 +120,8 @@ impl Named {
         if flock(fd, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Found::Locked;
         }
-        // The creator may have removed the file before this process took the lock. Another file may
-        // then have the name.
+        // The creator may have removed the file before this process took the lock of the file.
+        // Another file may then have the name.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
             // Another process may remove the file between the check and this removal; the result is

@@ -43,7 +43,8 @@ fn live_socket_with_full_backlog_is_not_replaced() {
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
     for _ in 0..3 {
-        // The probe of the first of these attempts fills the backlog of the live listener.
+        // Each attempt first connects to the path, to check whether the socket is stale. The first
+        // such connection fills the backlog of the live listener.
         let error = listen(&path).unwrap_err();
         assert!(matches!(error, BindError::AddressInUse { .. }), "{error}");
     }
@@ -120,8 +121,9 @@ fn one_of_many_listeners_replaces_stale_socket() {
         let listeners: Vec<Listener> = thread::scope(|scope| {
             let start_one = || {
                 start.wait();
-                // The backlog of the listener that claims the path has room for the probes of all
-                // later listeners.
+                // Each later listener connects to the path, to check whether the socket is stale.
+                // The backlog of the listener that claims the path has room for all these
+                // connections.
                 Listener::listen_unix_path(&path, 0o600, BACKLOG).ok()
             };
             let starters: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start_one)).collect();

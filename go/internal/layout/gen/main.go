@@ -32,7 +32,7 @@ const (
 
 // A row is one line of the table.
 type row struct {
-	kind, name, value, size, section string
+	kind, name, typ, value, size, section string
 }
 
 // A family is a kind of row whose numbers have a type of their own.
@@ -92,18 +92,18 @@ func parse(table []byte) ([]row, error) {
 			continue
 		}
 		cells := strings.Split(line, "\t")
-		if len(cells) != 6 {
-			return nil, fmt.Errorf("line %d has %d cells, not 6", i+1, len(cells))
+		if len(cells) != 7 {
+			return nil, fmt.Errorf("line %d has %d cells, not 7", i+1, len(cells))
 		}
-		chapter, _, _ := strings.Cut(cells[4], ".")
+		chapter, _, _ := strings.Cut(cells[5], ".")
 		number, err := strconv.Atoi(chapter)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: section %q", i+1, cells[4])
+			return nil, fmt.Errorf("line %d: section %q", i+1, cells[5])
 		}
 		if number >= firstLinkChapter && number <= lastLinkChapter {
 			continue
 		}
-		rows = append(rows, row{cells[0], cells[1], cells[2], cells[3], cells[4]})
+		rows = append(rows, row{cells[0], cells[1], cells[2], cells[3], cells[4], cells[5]})
 	}
 	return rows, nil
 }
@@ -115,16 +115,16 @@ func writeConstants(out *bytes.Buffer, rows []row) error {
 			continue
 		}
 		value := row.value
-		if isBytes(row.name) {
+		if row.typ == "bytes" {
 			text, err := hex.DecodeString(value)
 			if err != nil {
 				return fmt.Errorf("%s: %w", row.name, err)
 			}
 			value = strconv.QuoteToASCII(string(text))
-		} else if _, err := strconv.ParseUint(value, 0, 64); err != nil {
+		} else if err := checkNumber(row.typ, value); err != nil {
 			return fmt.Errorf("%s: %w", row.name, err)
 		}
-		fmt.Fprintf(out, "%s = %s // SPEC %s\n", camel(row.name), value, row.section)
+		fmt.Fprintf(out, "%s = %s // %s, SPEC %s\n", camel(row.name), value, row.typ, row.section)
 	}
 	out.WriteString(")\n")
 	return nil
@@ -134,8 +134,8 @@ func writeFields(out *bytes.Buffer, rows []row) {
 	out.WriteString("\n// Offsets of the fields in their structures.\nconst (\n")
 	for _, row := range rows {
 		if row.kind == "field" {
-			fmt.Fprintf(out, "%sOffset = %s // %s bytes, SPEC %s\n",
-				camel(row.name), row.value, row.size, row.section)
+			fmt.Fprintf(out, "%sOffset = %s // %s, %s bytes, SPEC %s\n",
+				camel(row.name), row.value, row.typ, row.size, row.section)
 		}
 	}
 	out.WriteString(")\n")
@@ -155,10 +155,14 @@ func writeFamily(out *bytes.Buffer, family family, rows []row) {
 	fmt.Fprintf(out, ")\n\nvar %s = map[%s]string{\n%s}\n", family.names, family.goType, &names)
 }
 
-// isBytes reports whether the value of a constant is bytes, not a number. Some of these values have
-// digits below 10 alone, so the value does not tell.
-func isBytes(name string) bool {
-	return strings.HasSuffix(name, "_tag") || strings.HasSuffix(name, "_magic")
+// checkNumber reports whether value is a number of the type typ.
+func checkNumber(typ, value string) error {
+	bits, err := strconv.Atoi(strings.TrimPrefix(typ, "u"))
+	if err != nil {
+		return fmt.Errorf("type %q", typ)
+	}
+	_, err = strconv.ParseUint(value, 0, bits)
+	return err
 }
 
 // camel returns the Go name for a name of the table.

@@ -30,10 +30,12 @@ func TestGeneratedFileIsThatOfTheTable(t *testing.T) {
 
 func TestGenerateRefusesBrokenRows(t *testing.T) {
 	for _, test := range []struct{ name, row, want string }{
-		{"missing cell", "constant\ta\t1\t\t2", "has 5 cells"},
-		{"section is no number", "constant\ta\t1\t\tx.1\t-", "section"},
-		{"value is no number", "constant\ta\tb\t\t2.1\t-", "a: "},
-		{"tag is no bytes", "constant\ta_tag\t123\t\t2.1\t-", "a_tag: "},
+		{"missing cell", "constant\ta\tu32\t1\t\t2", "has 6 cells"},
+		{"section is no number", "constant\ta\tu32\t1\t\tx.1\t-", "section"},
+		{"value is no number", "constant\ta\tu32\tb\t\t2.1\t-", "a: "},
+		{"value does not fit the type", "constant\ta\tu8\t256\t\t2.1\t-", "a: "},
+		{"type is no number's", "constant\ta\tstruct\t1\t\t2.1\t-", "type"},
+		{"bytes are no digits", "constant\ta\tbytes\t123\t\t2.1\t-", "a: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := generate([]byte(test.row + "\n"))

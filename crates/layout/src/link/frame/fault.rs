@@ -53,7 +53,7 @@ pub enum FrameFault {
 }
 
 impl FrameFault {
-    /// The stable number of the fault, for logs and for other languages.
+    /// The number of the fault, the same in every release and in every language's implementation.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -68,7 +68,7 @@ pub struct BeginFields {
 )]
 #[repr(C)]
 pub struct AckFields {
-    /// Id of the consumed stream; never 0.
+    /// Id of the stream that the sender of the ACK consumes; never 0.
     pub stream: U64,
     /// Position up to which the sender of the ACK has consumed the stream.
     pub consumed: U64,

@@ -41,8 +41,9 @@ fn changed_bytes_are_never_a_message() {
         server.core.poll_acked();
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
-        // Half of the rounds first try `offer_short`, which leaves all but short compact records to
-        // `pull`. The test checks the messages of both calls.
+        // Half of the rounds first try `offer_short`, which takes only short compact records from
+        // shared memory and leaves all others to `pull`. The test checks the messages of both
+        // calls.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {
@@ -75,7 +76,8 @@ fn changed_bytes_are_never_a_message() {
 }
 
 /// Chooses an offset in the client's file and a number of bytes, which the hostile client then
-/// changes. Mostly the server reads there next, or they are in the control page.
+/// changes. Mostly the server reads there next, or they are in the control page, which has the
+/// acknowledgements and the sleeper words.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -192,8 +194,9 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// Rule: a forged `since` word (bytes consumed since the slot was written) ends the connection if
-/// it claims more bytes than were sent (`is_left`). A word with an impossible value is ignored.
+/// Rule: the connection ends if the client forges the word `since` (bytes acknowledged after the
+/// consumed slot was written) so that it exceeds the sent bytes. In the table, `is_left` says so. A
+/// word with an impossible value is ignored.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
     for (word, is_left) in [
@@ -217,8 +220,9 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Forges the consumed slots in the client's `file`, so that they acknowledge `stream` up to the
-/// position `consumed`. Also changes the word `consumed`, so that the server reads the slots.
+/// Forges the consumed slots in the client's `file` (its record of what it has acknowledged), so
+/// that they acknowledge `stream` up to the position `consumed`. Also changes the word `consumed`,
+/// so that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);
@@ -251,7 +255,8 @@ fn truncated_peer_file_ends_the_connection_only() {
     }
 }
 
-/// Returns a pair of ends that share memory. The client has sent `count` messages.
+/// Returns a pair of ends that share memory, and their stores. The client has sent `count`
+/// messages, which the server has not received.
 fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
     let (mut pair, kept) = Pair::of_files();
     pair.attach(true);

@@ -57,7 +57,8 @@ impl Pair {
         Self { sides, socket_bytes: 0 }
     }
 
-    /// Makes a pair of ends whose memory is in unnamed files. Also returns the files.
+    /// Makes a pair of ends whose memory is in unnamed files. Also returns these files, whose bytes
+    /// the tests change.
     fn of_files() -> (Self, [TestStore; 2]) {
         let mut kept = [TestStore::new(1), TestStore::new(2)];
         let pair = Self::of(kept.each_mut().map(TestStore::open));

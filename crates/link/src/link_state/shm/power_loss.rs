@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of link files after a power loss, which takes any pages and sectors that were not synced.
-//! The file is refused, or adopted with two events, and nothing behind a hole is delivered (SPEC
-//! 13.8).
+//! The file is refused, or adopted with two events, and no message behind a hole (a part that was
+//! lost) is delivered (SPEC 13.8).
 //!
 //! ```text
 //!   disk      contents at the last sync of the file   ┐ image: each sector from one of the two;
@@ -36,8 +36,8 @@ struct Disk {
 
 impl Disk {
     fn new() -> Self {
-        // The directory is in memory if possible. No real disk is needed: `observed` records each
-        // sync, and so the contents that a disk would have.
+        // The directory is in memory if possible. No real disk is needed: the module `observed` of
+        // `sync.rs` records each sync, and so the contents that a disk would have.
         let memory = tempfile::tempdir_in("/dev/shm");
         let directory = memory.or_else(|_| tempfile::tempdir()).unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -62,8 +62,8 @@ impl Disk {
         fs::read(self.path()).unwrap()
     }
 
-    /// Replaces the contents of the link file by `image`, with owner records that name another
-    /// boot.
+    /// Replaces the contents of the link file by `image`, and changes the owner records in it, so
+    /// that the file seems last owned in another boot.
     fn put(&self, image: &[u8]) {
         let mut image = image.to_vec();
         set_other_boot(&mut image);
@@ -116,7 +116,7 @@ fn is_silent(events: &[Event]) -> bool {
     !events.contains(&Event::LossPossible) && !events.contains(&Event::RepeatPossible)
 }
 
-/// The way in which the last owner of the link file ended.
+/// The way in which the last owner of the link file ended in these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Closed,
@@ -186,8 +186,9 @@ fn file_of_another_boot_is_believed_only_if_it_was_closed_and_is_whole() {
             assert!(received.iter().copied().eq(0..count), "{about}: {received:?}");
             assert!(is_announced(&events), "{about}: {events:?}");
             assert_eq!(count == MESSAGES, what == "nothing", "{about}: {count}");
-            // The owner that adopted the file has cut off the messages behind the hole, so they are
-            // lost. The adopter is of this boot, so the next owner opens the file without events.
+            // The owner that adopted the file has cut off the messages behind the damaged place, so
+            // they are lost. The adopter is of this boot, so the next owner opens the file without
+            // events.
             let mut link = disk.link(AfterReboot::Refuse).unwrap();
             assert!(std::iter::from_fn(|| link.take_event()).next().is_none(), "{about}");
             link.send(&[&message(count)]).unwrap();
@@ -204,8 +205,8 @@ fn torn_state_is_refused_whatever_the_policy() {
     let (_, mut image) = kept(Ended::Closed);
     let newer = usize::try_from(STATE_OFFSET).unwrap();
     for slot in [0, 2048] {
-        // Input: the damage is in one of the four sectors of a state slot. The slot's seal is in
-        // another sector.
+        // Input: the first of the four sectors of each state slot (a stored copy of the state) is
+        // damaged. The slot's seal, its checksum, is in another sector.
         image[newer + slot..newer + slot + 512].fill(0x55);
     }
     let disk = Disk::new();
@@ -300,12 +301,14 @@ fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
     let contents = disk.contents();
     drop(link);
     fs::write(disk.path(), &contents).unwrap();
-    // Input: the next owner takes the events, and leaves without saying so to its peer.
+    // Input: the next owner takes the events, but closes the file with the mark that its
+    // application has not received them.
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
     assert!(is_announced(&events_of(&mut link)));
     link.set_notified(false);
     LinkState::close_all(vec![link]).unwrap();
-    // A closed file is believed after another boot, and still says that it was adopted.
+    // A closed file is trusted after another boot, and still records that it was adopted. So the
+    // next owner gets the events.
     disk.put(&disk.contents());
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
     assert!(is_announced(&events_of(&mut link)));
@@ -322,8 +325,9 @@ fn file_made_for_a_missing_one_is_announced_even_if_its_maker_never_owned_it() {
     let hash = disk.key.file_name().replace(".link", "");
     fs::write(&list, format!("{hash} {}\n", "7".repeat(32))).unwrap();
     let mut link = disk.link(AfterReboot::AdoptProven).unwrap();
-    // Input: the file as its maker named it, killed before it became the owner. The record of the
-    // maker is still in the first slot of the owner page.
+    // Input: the process that made the file was killed after it named the file and before it became
+    // the owner. Then the second slot of the owner page is empty, and the first still has the
+    // record that the maker wrote.
     let mut contents = disk.contents();
     let second = usize::try_from(OWNER_OFFSET + PAGE_SLOT_STRIDE).unwrap();
     contents[second..second + size_of::<OwnerRecord>()].fill(0);
@@ -341,8 +345,8 @@ fn record_of_a_dropped_batch_is_not_adopted() {
     for is_killed in [false, true] {
         let disk = Disk::new();
         let mut link = disk.link(AfterReboot::Refuse).unwrap();
-        // A record of eight bytes takes a slot of 64, so the second of the batch begins with the
-        // next page of the ring.
+        // The record of a message of eight bytes takes a slot of 64. So the batch's second record
+        // begins at the next page of the ring.
         for number in 0..63_u64 {
             link.send(&[&number.to_le_bytes()]).unwrap();
         }
@@ -357,7 +361,8 @@ fn record_of_a_dropped_batch_is_not_adopted() {
         }
         let mut link = disk.link(AfterReboot::Refuse).unwrap();
         link.send(&[b"the last"]).unwrap();
-        // Input: the page behind the published message is the one that the disk had of the batch.
+        // Input: after the power loss, the page behind the published message has its contents from
+        // the time of the dropped batch.
         let mut image = disk.contents();
         drop(link);
         let page = RING_AT + 4096..RING_AT + 8192;

@@ -136,7 +136,7 @@ fn records_are_not_read_before_begin() {
         assert_eq!(pair.recv(1 - side).unwrap(), "first");
     }
     // Input: before the next connection begins, each end publishes two records. Rule: no end may
-    // read them before BEGIN.
+    // read them before BEGIN, the last frame of the handshake.
     for side in [CLIENT, SERVER] {
         pair.sides[side].core.send(&[b"one"]).unwrap();
         pair.sides[side].core.send(&[b"two"]).unwrap();

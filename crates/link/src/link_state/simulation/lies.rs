@@ -19,8 +19,8 @@ fn false_connection_number_uses_none_up() {
     let conn = asking(&mut core).unwrap();
     let end = core.on_refuse(&conn, conn.nonce, Refusal::Stale(ConnectionNumber(u64::MAX)));
     assert_eq!(end, End::NotFresh);
-    // Rule: an end believes a peer's higher connection number if an end with an older copy of its
-    // file may lack so many connections.
+    // Rule: an end believes a higher connection number that its peer reports, if an end with an
+    // older copy of its file could have missed so many connections.
     let seen = ConnectionNumber(1000);
     core.on_refuse(&conn, conn.nonce, Refusal::Stale(seen));
     let next = asking(&mut core).expect("it attaches again");

@@ -217,12 +217,13 @@ impl World {
             return true;
         }
         if let Some(second) = second {
-            // The first message is acknowledged on its own only in one case of three. Otherwise the
-            // second acknowledgement includes it.
+            // The test acknowledges the first of the two messages on its own only in one case of
+            // three. Otherwise the acknowledgement of the second includes it.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
             // Taking the second message may have ended the connection and the epoch. In that case
-            // the acknowledgement fails, and the ledger counts neither message as consumed.
+            // the acknowledgement fails, and the ledger, the test's list of sent and consumed
+            // messages, counts neither as consumed.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -306,7 +307,8 @@ impl World {
         assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
     }
 
-    /// Takes the next message at the end `side`, by `offer_short` or by `pull`.
+    /// Takes the next message at the end `side`: at once from shared memory by `offer_short`, or
+    /// from the inbox after `pull`.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
             let delivery = self.sides[side].core.as_mut()?.next_short();

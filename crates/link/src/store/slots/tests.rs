@@ -16,7 +16,8 @@ fn in_force(control: &PeerMem) -> (u64, u64, u32) {
 }
 
 proptest! {
-    /// Rule: after any sequence of commits, a peer and the next owner read the last commit.
+    /// Rule: after any sequence of commits of acked offsets, a peer and the next owner read the
+    /// last one.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -49,7 +50,7 @@ fn near_position_is_stored_as_a_word() {
     assert_eq!((sequence(&peer), in_force(&peer)), (first + 2, (8, NEAR + 256, 5)));
 }
 
-/// A memory for the slots that keeps a copy of its contents after each store.
+/// Memory for the two slots of the acked offset; it keeps a copy of its contents after each store.
 #[derive(Default)]
 struct Traced {
     states: Vec<[u64; LINE / 8]>,
@@ -79,8 +80,9 @@ impl Words for &mut Traced {
     fn order_stores(&self) {}
 }
 
-/// Makes the given commits. Returns the contents of the memory after each store, and for each
-/// commit the number of stores before the commit began.
+/// Commits the given acked offsets (stream and position) one after the other. Returns the contents
+/// of the memory after each store, and for each commit the number of stores before the commit
+/// began.
 fn traced(commits: &[(u64, u64)]) -> (Vec<[u64; LINE / 8]>, Vec<usize>) {
     let mut trace = Traced { states: vec![[0; LINE / 8]] };
     let nothing = ConsumedRecord::new(1, 0, 0, 0);
@@ -122,7 +124,7 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// Expected result: the commits that a reader may find after store number `state`: the last
+/// Expected result: the acked offsets that a reader may find after store number `state`: the last
 /// completed commit, and the commit in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
@@ -147,8 +149,8 @@ fn kill_between_two_stores_leaves_the_last_commit() {
     assert!(states.len() > 60, "{} states", states.len());
 }
 
-/// Rule: a slow peer, which copies each word after a different store, finds a commit that was in
-/// force when the copy began, or a later commit.
+/// Rule: a slow peer, which copies each word after a different store, finds the acked offset that
+/// was in force when the copy began, or a later one.
 #[test]
 fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);
@@ -156,9 +158,9 @@ fn slow_read_of_consumed_finds_a_commit() {
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // The slow peer copies the records after store `first`; their words are of that
-                // moment or of an earlier one. It then reads the words and the seal again, at later
-                // moments.
+                // The slow peer copies the records of both slots as they are after store `first`.
+                // The word of each slot is copied as it was then, or earlier. Then the peer reads
+                // the words and the seal again, as they are at later moments.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
@@ -177,8 +179,8 @@ fn slow_read_of_consumed_finds_a_commit() {
                 };
                 let may_be: Vec<_> =
                     (first..=last).flat_map(|state| expected(&begun, state)).collect();
-                // If the peer missed a record's word, it finds an older position of the same
-                // stream, which is valid too.
+                // If the peer missed the word that counts the bytes since a record, it finds an
+                // older position of the same stream, which is valid too.
                 let compact = (seen.record.stream.get(), seen.record.consumed.get());
                 let is_compact = compact.1 == seen.position && COMMITS.contains(&compact);
                 assert!(

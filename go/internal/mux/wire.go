@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+	"partywall.test/go/internal/wire"
+)
+
+// A Checker checks what package wire has to know before it uses a record of the peer: segments, and
+// where messages lie. The state of the session checks the rest.
+type Checker struct {
+	limits   layout.Limits
+	segments *layout.Segments
+	body     []byte // of the last BLOB
+}
+
+// NewChecker makes the checker of a connection.
+func NewChecker(limits layout.Limits, segments *layout.Segments) wire.Checker {
+	return &Checker{limits: limits, segments: segments}
+}
+
+// Receive implements [wire.Checker].
+func (c *Checker) Receive(h layout.Header, payload []byte) error {
+	switch h.Kind {
+	case layout.KindBlob:
+		return c.receiveBlob(payload)
+	case layout.KindSegment, layout.KindSegmentRetire:
+	default:
+		return nil
+	}
+	if c.segments == nil {
+		return layout.ViolationUnexpected
+	}
+	segment, err := layout.ParseSegment(payload)
+	if err != nil {
+		return err
+	}
+	if h.Kind == layout.KindSegment {
+		return c.segments.Add(segment)
+	}
+	return c.segments.Retire(segment)
+}
+
+func (c *Checker) receiveBlob(payload []byte) error {
+	blob, err := layout.ParseBlob(payload)
+	if err != nil {
+		return err
+	}
+	c.body = append(c.body[:0], payload...)
+	if c.segments != nil {
+		return c.segments.CheckBlob(blob)
+	}
+	if blob.Length > c.limits.MessageMax {
+		return layout.ViolationMessageLength
+	}
+	return nil
+}
+
+// A wireConn is the [Conn] over shared memory or a socket.
+type wireConn struct {
+	connection *wire.Connection
+	checker    *Checker
+	sender     wire.Sender
+	receiver   wire.Receiver
+	payload    []byte // of the last record that is no message
+}
+
+// A Config has what a session needs besides its connection.
+type Config struct {
+	Role       uint32
+	Limits     layout.Limits // of this side
+	Window     uint64        // stream window of this side, in bytes
+	StreamsMax uint32        // streams that the peer may have open at a time
+}
+
+// NewState returns the state of a session over a connection whose checker [NewChecker] made, and
+// the connection for [Start].
+func NewState(connection *wire.Connection, config Config) (Conn, *session.Session) {
+	checker := connection.Checker().(*Checker)
+	peer := connection.Outcome.Peer
+	state := session.New(session.Config{
+		Role:           config.Role,
+		Limits:         config.Limits,
+		Window:         config.Window,
+		StreamsMax:     config.StreamsMax,
+		PeerMessageMax: peer.MessageMax,
+		PeerWindow:     peer.StreamWindow,
+		PeerStreamsMax: peer.StreamsMax,
+	}, checker.segments)
+	return &wireConn{
+		connection: connection,
+		checker:    checker,
+		sender:     connection.Sender,
+		receiver:   connection.Receiver,
+	}, state
+}
+
+// WriteRecord implements [session.Writer].
+func (c *wireConn) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
+	return c.commit(c.sender.TryRecord(kind, stream, payload))
+}
+
+// commit makes a record visible whose attempt ended with err, and returns whether there was room.
+func (c *wireConn) commit(err error) (bool, error) {
+	isFull := errors.Is(err, wire.ErrFull)
+	if err != nil && !isFull {
+		return false, err
+	}
+	// Without room, too: records of segments may have preceded the one that found none.
+	return !isFull, c.sender.Commit()
+}
+
+// WriteMessage implements [Conn]. A message goes as a whole if there is memory for it, and else in
+// fragments, so that no stream waits for memory that the messages of another hold (SPEC 5.5).
+func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
+	isLong := len(m.Payload) > int(c.sender.RecordMax())
+	isBlock := c.sender.CarriesCredit(len(m.Payload))
+	if !m.HasBegun && (isBlock || !isLong) {
+		credit := wire.Credit{IsThere: m.HasCredit && isBlock, Credited: m.Credit}
+		err := c.sender.TryMessage(m.Stream, m.Payload, credit)
+		var tooLong *wire.TooLongError
+		hasNoMemory := errors.As(err, &tooLong) || errors.Is(err, wire.ErrFull) && isBlock
+		if !hasNoMemory {
+			isWritten, err := c.commit(err)
+			m.HasBegun = isWritten
+			m.HasCredit = m.HasCredit && !(isWritten && isBlock)
+			return isWritten, err
+		}
+	}
+	return c.writeFragments(m)
+}
+
+func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
+	partMax := int(c.sender.RecordMax()) - layout.FragmentPrefixBytes
+	for {
+		part := m.Payload[m.Written:min(len(m.Payload), m.Written+partMax)]
+		kind := layout.KindFragmentMid
+		var prefix []byte
+		switch {
+		case !m.HasBegun:
+			kind = layout.KindFragmentFirst
+			prefix = binary.LittleEndian.AppendUint64(nil, uint64(len(m.Payload)))
+		case m.Written+len(part) == len(m.Payload):
+			kind = layout.KindFragmentLast
+		}
+		isWritten, err := c.commit(c.sender.TryRecord(kind, m.Stream, prefix, part))
+		if !isWritten || err != nil {
+			return false, err
+		}
+		m.HasBegun = true
+		m.Written += len(part)
+		if kind == layout.KindFragmentLast {
+			return true, nil
+		}
+	}
+}
+
+// Room implements [Conn].
+func (c *wireConn) Room() func() error { return c.sender.Room() }
+
+// Unwritten implements [Conn].
+func (c *wireConn) Unwritten() func() error { return c.sender.Unwritten() }
+
+// ReadRecord implements [Conn].
+func (c *wireConn) ReadRecord() (layout.Header, []byte, session.Message, error) {
+	for {
+		record, isThere, err := c.receiver.Next()
+		if err == nil && !isThere {
+			err = c.receiver.Wait()
+		}
+		switch {
+		case errors.Is(err, wire.ErrDisconnected):
+			return layout.Header{}, nil, session.Message{}, io.EOF
+		case err != nil:
+			return layout.Header{}, nil, session.Message{}, err
+		case isThere:
+			header, payload, message := c.take(record)
+			return header, payload, message, nil
+		}
+	}
+}
+
+// take takes a record from the receiver.
+func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
+	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}
+	if !r.IsMessage() {
+		c.payload = append(c.payload[:0], c.receiver.Payload()...)
+		c.receiver.Done()
+		return header, c.payload, session.Message{}
+	}
+	taken := c.receiver.Take()
+	c.receiver.Done()
+	message := session.Message{Bytes: taken.Bytes(), Owner: (*borrowed)(taken)}
+	if r.Kind == layout.KindBlob {
+		return header, c.checker.body, message
+	}
+	return header, message.Bytes, message
+}
+
+// CloseWrite implements [Conn].
+func (c *wireConn) CloseWrite() error { return c.sender.Close(0) }
+
+// Interrupt implements [Conn].
+func (c *wireConn) Interrupt() { c.connection.Interrupt() }
+
+// Close implements [Conn].
+func (c *wireConn) Close() {
+	c.receiver.Leave()
+	c.connection.Close()
+}
+
+// A borrowed message is one of package wire as [session.Owner].
+type borrowed wire.Message
+
+// Release implements [session.Owner].
+func (b *borrowed) Release(uint64) { (*wire.Message)(b).Release() }
+
+// Wire returns the message as one of package wire, which is released instead.
+func (m Message) Wire() *wire.Message {
+	if b, isBorrowed := m.Owner.(*borrowed); isBorrowed {
+		return (*wire.Message)(b)
+	}
+	return wire.NewMessage(m.Bytes)
+}
+
+var _ Conn = (*wireConn)(nil)

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+)
+
+// socketPair returns two ends of a Unix socket.
+func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	first, err := net.Dial("unix", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = first.Close()
+		_ = second.Close()
+	})
+	return first.(*net.UnixConn), second.(*net.UnixConn)
+}
+
+// A sender that slept for room was never woken: its doorbell had been read by the receiver, which
+// looked for the descriptor of a segment.
+func TestDoorbellReadWithSegmentWakesSleepers(t *testing.T) {
+	own, theirs := socketPair(t)
+	socket, err := newControlSocket(own, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.hangUp()
+	woken := 0
+	socket.notified = func() { woken++ }
+	peer, err := newControlSocket(theirs, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.hangUp()
+	eventfd, err := sys.NewEventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eventfd.Close()
+	peer.notify()
+	if err := peer.sendSegment(3, eventfd.Descriptor()); err != nil {
+		t.Fatal(err)
+	}
+	descriptor, err := socket.takeSegment(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys.CloseDescriptor(descriptor)
+	if woken == 0 {
+		t.Error("nobody was woken")
+	}
+}
+
+func TestFrameInPiecesIsRead(t *testing.T) {
+	own, theirs := socketPair(t)
+	socket, err := newControlSocket(own, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.hangUp()
+	raw, err := theirs.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventfd, err := sys.NewEventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eventfd.Close()
+	for i, b := range layout.AppendControlSegment(nil, 9) {
+		var descriptors []int
+		if i == 0 {
+			descriptors = []int{eventfd.Descriptor()}
+		}
+		var failure error
+		if err := raw.Control(func(fd uintptr) {
+			_, failure = sys.Send(int(fd), []byte{b}, descriptors...)
+		}); err != nil || failure != nil {
+			t.Fatal(err, failure)
+		}
+		if err := socket.raw.Control(func(fd uintptr) { failure = socket.read(int(fd)) }); err != nil ||
+			failure != nil {
+			t.Fatal(err, failure)
+		}
+	}
+	descriptor, err := socket.takeSegment(9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys.CloseDescriptor(descriptor)
+	if _, err := socket.takeSegment(9); !isViolation(err) {
+		t.Errorf("a segment is taken twice: %v", err)
+	}
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//go:build linux
+
+package partywall
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Environment variables of a process that a test starts: what it does, at which address, and over
+// which transport.
+const (
+	childVariable   = "PARTYWALL_TEST_CHILD"
+	addressVariable = "PARTYWALL_TEST_ADDRESS"
+	wayVariable     = "PARTYWALL_TEST_WAY"
+	// killsVariable raises the number of kills for each transport.
+	killsVariable = "PARTYWALL_TEST_KILLS"
+)
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(childVariable); what != "" {
+		if err := child(what); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is the other process of a test: it connects, and then does what its name says.
+func child(what string) error {
+	var config Config
+	for _, w := range ways() {
+		if w.name == os.Getenv(wayVariable) {
+			config = w.config
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	defer cancel()
+	channel, err := DialChannel(ctx, os.Getenv(addressVariable), &config)
+	if err != nil {
+		return err
+	}
+	defer channel.Close()
+	switch what {
+	case "echo":
+		return echo(channel)
+	case "flood":
+		return flood(channel)
+	}
+	return fmt.Errorf("no such child: %s", what)
+}
+
+// flood sends numbered messages without end. After each it writes how many it has sent.
+func flood(channel *Channel) error {
+	var count [8]byte
+	for i := uint64(0); ; i++ {
+		if err := channel.Send(numbered(i)); err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint64(count[:], i+1)
+		if _, err := os.Stdout.Write(count[:]); err != nil {
+			return err
+		}
+	}
+}
+
+// numbered returns message number i: short ones, and some that go as blocks.
+func numbered(i uint64) []byte {
+	size := 16 + int(i%100)
+	if i%5 == 0 {
+		size = 3000 + int(i%50_000)
+	}
+	b := pattern(int(i), size)
+	binary.LittleEndian.PutUint64(b, i)
+	return b
+}
+
+// startChild starts a child and accepts its channel.
+func startChild(t *testing.T, listener *ChannelListener, w way, what string) (
+	*exec.Cmd, io.Reader, *Channel,
+) {
+	t.Helper()
+	command := exec.Command(os.Args[0])
+	command.Env = append(os.Environ(), childVariable+"="+what, wayVariable+"="+w.name,
+		addressVariable+"="+listener.Addr().String())
+	command.Stderr = os.Stderr
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	channel, err := listener.Accept(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = channel.Close() })
+	if err := channel.SetDeadline(time.Now().Add(testTime)); err != nil {
+		t.Fatal(err)
+	}
+	if channel.Transport().IsShared != w.isShared {
+		t.Fatalf("the transport is %v", channel.Transport())
+	}
+	return command, output, channel
+}
+
+func TestPeerIsAnotherProcess(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		command, _, channel := startChild(t, listen(t, w), w, "echo")
+		peer := channel.Peer()
+		if w.network == "tcp" {
+			if peer.HasCredentials || peer.Trusted {
+				t.Errorf("the peer is %+v", peer)
+			}
+		} else if peer.PID != command.Process.Pid || int(peer.UID) != os.Geteuid() ||
+			peer.Trusted != (w.config.Trust != TrustNobody) {
+			t.Errorf("the peer is %+v, want process %d", peer, command.Process.Pid)
+		}
+		for i := range uint64(200) {
+			sent := numbered(i)
+			if err := channel.Send(sent); err != nil {
+				t.Fatal(err)
+			}
+			message, err := channel.RecvMessage()
+			if err != nil || string(message.Bytes()) != string(sent) {
+				t.Fatalf("message %d: %v", i, err)
+			}
+			message.Release()
+		}
+	})
+}
+
+// Everything that a killed process had sent is received, in order and whole, then the end.
+func TestKilledSenderLosesNothing(t *testing.T) {
+	kills := 5
+	if text := os.Getenv(killsVariable); text != "" {
+		kills, _ = strconv.Atoi(text)
+	}
+	eachWay(t, func(t *testing.T, w way) {
+		listener := listen(t, w)
+		var slowest time.Duration
+		for range kills {
+			slowest = max(slowest, killSender(t, listener, w))
+		}
+		t.Logf("%d kills; the end was noticed at most %v after the kill", kills, slowest)
+	})
+}
+
+func killSender(t *testing.T, listener *ChannelListener, w way) time.Duration {
+	command, output, channel := startChild(t, listener, w, "flood")
+	var sent atomic.Uint64
+	counted := make(chan struct{})
+	go func() {
+		defer close(counted)
+		reader, count := bufio.NewReader(output), make([]byte, 8)
+		for {
+			if _, err := io.ReadFull(reader, count); err != nil {
+				return
+			}
+			sent.Store(binary.LittleEndian.Uint64(count))
+		}
+	}()
+	kill := rand.Uint64N(3000)
+	var killed time.Time
+	for i := uint64(0); ; i++ {
+		if i == kill {
+			_ = command.Process.Signal(syscall.SIGKILL)
+			killed = time.Now()
+		}
+		message, err := channel.RecvMessage()
+		if err != nil {
+			elapsed := time.Since(killed)
+			<-counted
+			checkEnd(t, w, err, i, sent.Load(), killed.IsZero())
+			_ = channel.Close()
+			_ = command.Wait()
+			return elapsed
+		}
+		if string(message.Bytes()) != string(numbered(i)) {
+			t.Fatalf("message %d differs", i)
+		}
+		message.Release()
+	}
+}
+
+func checkEnd(t *testing.T, w way, err error, received, sent uint64, isEarly bool) {
+	t.Helper()
+	var failure *Error
+	if isEarly || !errors.As(err, &failure) || failure.ErrorCode() != 10 {
+		t.Errorf("the direction of a killed process ends with %v", err)
+	}
+	if !w.isShared {
+		sent = max(sent, 1) - 1 // the rest of the last message may be in the killed process
+	}
+	if received < sent {
+		t.Errorf("%d messages of %d were received", received, sent)
+	}
+}
+
+func TestSenderToKilledReceiverEnds(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		command, _, channel := startChild(t, listen(t, w), w, "echo")
+		if err := channel.Send([]byte("one")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := channel.RecvMessage(); err != nil {
+			t.Fatal(err)
+		}
+		_ = command.Process.Signal(syscall.SIGKILL)
+		var err error
+		for err == nil {
+			err = channel.Send(make([]byte, 100_000))
+		}
+		if !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("sending to a killed process ends with %v", err)
+		}
+		for err = nil; err == nil; {
+			_, err = channel.RecvMessage()
+		}
+		if !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("receiving from a killed process ends with %v", err)
+		}
+	})
+}
+
+func TestStoppedPeerIsNotDead(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		command, _, channel := startChild(t, listen(t, w), w, "echo")
+		if err := command.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(20) {
+			if err := channel.Send(numbered(i)); err != nil {
+				t.Fatalf("sending to a stopped process: %v", err)
+			}
+		}
+		if err := channel.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		// Messages that the process had answered before it stopped may come first.
+		received := uint64(0)
+		for {
+			message, err := channel.RecvMessage()
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil || string(message.Bytes()) != string(numbered(received)) {
+				t.Fatalf("message %d: %v", received, err)
+			}
+			message.Release()
+			received++
+		}
+		if err := command.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if err := channel.SetReadDeadline(time.Now().Add(testTime)); err != nil {
+			t.Fatal(err)
+		}
+		for ; received < 20; received++ {
+			message, err := channel.RecvMessage()
+			if err != nil || string(message.Bytes()) != string(numbered(received)) {
+				t.Fatalf("message %d: %v", received, err)
+			}
+			message.Release()
+		}
+	})
+}
+
+// exceeds reports whether a process has more of anything than it had.
+func (u used) exceeds(before used) bool {
+	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
+		u.goroutines > before.goroutines
+}
+
+func TestThousandChannelsLeaveNothing(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		listener := listen(t, w)
+		channels := 1000
+		if raceEnabled {
+			channels = 100
+		}
+		exchange := func() {
+			dialed, accepted := connect(t, listener, w)
+			reservation, err := dialed.Reserve(100_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := reservation.Commit(100_000); err != nil {
+				t.Fatal(err)
+			}
+			message, err := accepted.RecvMessage()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(dialed.Close(), accepted.Close()); err != nil {
+				t.Fatal(err)
+			}
+			message.Release()
+		}
+		exchange()
+		before := resources(t)
+		for range channels {
+			exchange()
+		}
+		// Goroutines that end, and TCP sockets that read what nobody wants, go by themselves.
+		after := resources(t)
+		for end := time.Now().Add(testTime); after.exceeds(before) && time.Now().Before(end); {
+			runtime.Gosched()
+			after = resources(t)
+		}
+		if after.exceeds(before) {
+			t.Errorf("after %d channels there are %+v, before %+v", channels, after, before)
+		}
+	})
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"partywall.test/go/internal/mux"
+)
+
+// A Stream is a pipe of messages in each direction, or of bytes, within a [Session]. Which of the
+// two, both applications have to know: Send and RecvMessage are for messages, Read and Write for
+// bytes. It is a [net.Conn].
+//
+// Any number of goroutines may use a stream. Those that send wait for each other, as those do that
+// receive. A stream is closed when it is of no more use, also after its end.
+type Stream struct {
+	stream  *mux.Stream
+	session *Session
+	isOnly  bool // the session is of no use without the stream
+}
+
+var _ net.Conn = (*Stream)(nil)
+
+// Session returns the session of the stream.
+func (s *Stream) Session() *Session { return s.session }
+
+// Peer returns the process at the other end.
+func (s *Stream) Peer() Peer { return s.session.Peer() }
+
+// Transport returns what carries the stream.
+func (s *Stream) Transport() Transport { return s.session.Transport() }
+
+// Metadata returns what the opener said about the stream.
+func (s *Stream) Metadata() []byte { return s.stream.Metadata() }
+
+// Number returns the number of the stream in its session. A later stream may have it again.
+func (s *Stream) Number() uint32 { return s.stream.Number() }
+
+// Send sends a message. Once it returns without an error, the peer receives the message over shared
+// memory even if this process dies. It waits for room, and for the peer's application to take
+// earlier messages. If the deadline passes, the message is not sent.
+func (s *Stream) Send(message []byte) error {
+	return wrap("send", s.stream.Send(context.Background(), message))
+}
+
+// RecvMessage receives a message, which the caller releases. The error is [io.EOF] once the peer
+// has ended its direction and every message was received.
+func (s *Stream) RecvMessage() (*Message, error) {
+	message, err := s.stream.Recv(context.Background())
+	if err != nil {
+		return nil, wrap("recv", err)
+	}
+	return &Message{message.Wire()}, nil
+}
+
+// Read reads bytes. The error is [io.EOF] once the peer has ended its direction and all was read; a
+// peer that resets the stream, dies or closes the session before is another error. Errors but
+// io.EOF are a [*net.OpError] around an [*Error].
+func (s *Stream) Read(b []byte) (int, error) {
+	n, err := s.stream.Read(b)
+	return n, s.opError("read", err)
+}
+
+// Write writes bytes. It returns once the last of them are where the peer reads them.
+func (s *Stream) Write(b []byte) (int, error) {
+	n, err := s.stream.Write(b)
+	return n, s.opError("write", err)
+}
+
+// opError returns the error of an operation of [net.Conn].
+func (s *Stream) opError(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &net.OpError{
+		Op: op, Net: networkName, Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: wrap(op, err),
+	}
+}
+
+// CloseWrite tells the peer that nothing more comes. This side still receives.
+func (s *Stream) CloseWrite() error {
+	s.stream.CloseWrite()
+	return nil
+}
+
+// CloseRead stops receiving, and drops what is unread. The peer's sends fail.
+func (s *Stream) CloseRead() error {
+	s.stream.Stop(0)
+	return nil
+}
+
+// Stop is CloseRead with a code for the peer's application, less than 0xffffff00.
+func (s *Stream) Stop(code uint32) { s.stream.Stop(applicationCode(code)) }
+
+// Reset ends the sending without a good end, and gives up messages under way. The code is for the
+// peer's application, and less than 0xffffff00.
+func (s *Stream) Reset(code uint32) { s.stream.Reset(applicationCode(code)) }
+
+// Close ends both directions. The peer receives everything that was sent; what is unread is
+// dropped. Calls that wait return an error that wraps [net.ErrClosed].
+func (s *Stream) Close() error {
+	if s.stream.Close() != nil {
+		return s.opError("close", net.ErrClosed)
+	}
+	if s.isOnly {
+		return s.session.Close()
+	}
+	return nil
+}
+
+// LocalAddr returns the address of the session's listener.
+func (s *Stream) LocalAddr() net.Addr { return s.session.address }
+
+// RemoteAddr returns the address of the session's listener. [Stream.Peer] says who the peer is.
+func (s *Stream) RemoteAddr() net.Addr { return s.session.address }
+
+// SetDeadline sets both deadlines.
+func (s *Stream) SetDeadline(t time.Time) error {
+	return s.opError("set", s.stream.SetDeadline(t))
+}
+
+// SetReadDeadline sets the time at which receiving fails, also for calls that wait already. The
+// zero time means never.
+func (s *Stream) SetReadDeadline(t time.Time) error {
+	return s.opError("set", s.stream.SetReadDeadline(t))
+}
+
+// SetWriteDeadline sets the time at which sending fails, also for calls that wait already. The zero
+// time means never.
+func (s *Stream) SetWriteDeadline(t time.Time) error {
+	return s.opError("set", s.stream.SetWriteDeadline(t))
+}
+
+// networkName is the network of addresses and of errors. It is never "unix": some servers remove
+// the path of an address of that network.
+const networkName = "partywall"
