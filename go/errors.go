@@ -60,8 +60,11 @@ func (e *Error) ErrorCode() ErrorCode {
 		return ErrorCode(layout.ErrorEmpty)
 	}
 	var ended *session.Error
-	if errors.As(e.err, &ended) {
+	switch {
+	case errors.As(e.err, &ended):
 		return ErrorCode(ended.Number)
+	case errors.Is(e.err, net.ErrClosed):
+		return ErrorCode(layout.ErrorSessionClosedHere)
 	}
 	return ErrorCode(wire.Number(e.err))
 }

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -63,6 +64,8 @@ func child(what string) error {
 		return echo(channel)
 	case "flood":
 		return flood(channel)
+	case "heir":
+		return leaveHeir(channel)
 	}
 	return fmt.Errorf("no such child: %s", what)
 }
@@ -79,6 +82,37 @@ func flood(channel *Channel) error {
 			return err
 		}
 	}
+}
+
+// leaveHeir starts a process that keeps the sockets of this one open, writes its number, and then
+// echoes.
+func leaveHeir(channel *Channel) error {
+	heir := exec.Command("sleep", "600")
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, entry := range descriptors {
+		number, _ := strconv.Atoi(entry.Name())
+		target, err := os.Readlink("/proc/self/fd/" + entry.Name())
+		if err != nil || !strings.HasPrefix(target, "socket:") {
+			continue
+		}
+		copied, err := syscall.Dup(number)
+		if err != nil {
+			return err
+		}
+		heir.ExtraFiles = append(heir.ExtraFiles, os.NewFile(uintptr(copied), target))
+	}
+	if err := heir.Start(); err != nil {
+		return err
+	}
+	var pid [8]byte
+	binary.LittleEndian.PutUint64(pid[:], uint64(heir.Process.Pid))
+	if _, err := os.Stdout.Write(pid[:]); err != nil {
+		return err
+	}
+	return echo(channel)
 }
 
 // numbered returns message number i: short ones, and some that go as blocks.
@@ -219,6 +253,44 @@ func checkEnd(t *testing.T, w way, err error, received, sent uint64, isEarly boo
 	}
 }
 
+// A child of the dead peer keeps its socket open. The pidfd of the peer tells of its death.
+func TestDeathOfPeerWithHeirIsNoticed(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		if w.network == "tcp" {
+			t.Skip("TCP brings no pidfd")
+		}
+		command, output, channel := startChild(t, listen(t, w), w, "heir")
+		var pid [8]byte
+		if _, err := io.ReadFull(output, pid[:]); err != nil {
+			t.Fatal(err)
+		}
+		heir, err := os.FindProcess(int(binary.LittleEndian.Uint64(pid[:])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer heir.Kill()
+		if err := channel.Send([]byte("last")); err != nil {
+			t.Fatal(err)
+		}
+		if message, err := channel.RecvMessage(); err != nil || string(message.Bytes()) != "last" {
+			t.Fatal(err)
+		}
+		_ = command.Process.Signal(syscall.SIGKILL)
+		if _, err := channel.RecvMessage(); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("receiving ends with %v", err)
+		}
+		for err = nil; err == nil; {
+			err = channel.Send(make([]byte, 10_000))
+		}
+		if !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("sending ends with %v", err)
+		}
+		if err := heir.Signal(syscall.Signal(0)); err != nil {
+			t.Errorf("the heir has ended before: %v", err)
+		}
+	})
+}
+
 func TestSenderToKilledReceiverEnds(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		command, _, channel := startChild(t, listen(t, w), w, "echo")
@@ -286,12 +358,6 @@ func TestStoppedPeerIsNotDead(t *testing.T) {
 			message.Release()
 		}
 	})
-}
-
-// exceeds reports whether a process has more of anything than it had.
-func (u used) exceeds(before used) bool {
-	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
-		u.goroutines > before.goroutines
 }
 
 func TestThousandChannelsLeaveNothing(t *testing.T) {

@@ -231,15 +231,14 @@ func TestErrorsOfConnections(t *testing.T) {
 	if _, err := opened.Write(nil); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v", err)
 	}
-	if err := opened.Close(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a second Close: %v", err)
-	}
+	mustBe(t, opened.Send(nil), 401, net.ErrClosed)
+	mustBe(t, opened.Close(), 401, net.ErrClosed)
 }
 
 // Descriptors, mappings and goroutines are as before after many sessions and streams.
 func TestSessionsLeaveNothing(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
-		count := 200
+		count := 100
 		if testing.Short() {
 			count = 20
 		}
@@ -264,7 +263,7 @@ func TestSessionsLeaveNothing(t *testing.T) {
 			one()
 		}
 		deadline := time.Now().Add(testTime)
-		for after := resources(t); after != before; after = resources(t) {
+		for after := resources(t); after.exceeds(before); after = resources(t) {
 			if time.Now().After(deadline) {
 				t.Fatalf("before %+v, after %+v", before, after)
 			}
@@ -297,6 +296,12 @@ func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 
 // used are what a process has of the system.
 type used struct{ descriptors, mappings, goroutines int }
+
+// exceeds reports whether a process has more of anything than it had.
+func (u used) exceeds(before used) bool {
+	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
+		u.goroutines > before.goroutines
+}
 
 func resources(t *testing.T) used {
 	t.Helper()

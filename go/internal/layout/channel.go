@@ -37,7 +37,7 @@ func (c *Channel) Receive(h Header, payload []byte) error {
 		if len(payload) != BlobBytes {
 			return ViolationBody
 		}
-		if err := checkBlob(payload, c.limits, c.segments); err != nil {
+		if err := CheckBlob(payload, c.limits, c.segments); err != nil {
 			return err
 		}
 		return c.whole()
@@ -64,9 +64,9 @@ func (c *Channel) whole() error {
 	return nil
 }
 
-// checkBlob checks the body of a BLOB by itself. The segments are nil on a socket, where the bytes
+// CheckBlob checks the body of a BLOB by itself. The segments are nil on a socket, where the bytes
 // of the message follow the body.
-func checkBlob(body []byte, limits Limits, segments *Segments) error {
+func CheckBlob(body []byte, limits Limits, segments *Segments) error {
 	b, err := ParseBlob(body)
 	if err != nil {
 		return err

@@ -131,7 +131,7 @@ func (s *Session) checkPayload(kind Kind, payload []byte) error {
 			err = ViolationMessageLength
 		}
 	case KindBlob:
-		err = checkBlob(payload, s.config.Limits, s.segments)
+		err = CheckBlob(payload, s.config.Limits, s.segments)
 	case KindOpen:
 		_, err = ParseOpen(payload)
 	case KindReset:

@@ -19,7 +19,7 @@ import (
 )
 
 // peerVariable names the command `partywall` of the Rust implementation, which tests take as peer.
-const peerVariable = "PARTYWALL_PEER"
+const peerVariable = "PARTYWALL_PROGRAM"
 
 // rustPeer returns the path of the command, or skips the test.
 func rustPeer(t *testing.T) string {

@@ -164,12 +164,13 @@ func (s *Session) close(code uint32, reason string) {
 	s.wakeAll()
 	var lingering deadline
 	lingering.set(time.Now().Add(s.linger))
-	for !s.isWritten() {
-		if s.wait(limit{deadline: &lingering}, &s.room) != nil {
-			break
-		}
+	isWritten := s.isWritten()
+	for !isWritten && s.wait(limit{deadline: &lingering}, &s.room) == nil {
+		isWritten = s.isWritten()
 	}
-	s.closeWrite()
+	if isWritten || s.conn.Unwritten() == nil {
+		s.closeWrite()
+	}
 	s.mu.Unlock()
 	lingering.set(time.Time{})
 	s.conn.Interrupt()

@@ -29,7 +29,8 @@ func NewChecker(limits layout.Limits, segments *layout.Segments) wire.Checker {
 func (c *Checker) Receive(h layout.Header, payload []byte) error {
 	switch h.Kind {
 	case layout.KindBlob:
-		return c.receiveBlob(payload)
+		c.body = append(c.body[:0], payload...)
+		return layout.CheckBlob(payload, c.limits, c.segments)
 	case layout.KindSegment, layout.KindSegmentRetire:
 	default:
 		return nil
@@ -45,21 +46,6 @@ func (c *Checker) Receive(h layout.Header, payload []byte) error {
 		return c.segments.Add(segment)
 	}
 	return c.segments.Retire(segment)
-}
-
-func (c *Checker) receiveBlob(payload []byte) error {
-	blob, err := layout.ParseBlob(payload)
-	if err != nil {
-		return err
-	}
-	c.body = append(c.body[:0], payload...)
-	if c.segments != nil {
-		return c.segments.CheckBlob(blob)
-	}
-	if blob.Length > c.limits.MessageMax {
-		return layout.ViolationMessageLength
-	}
-	return nil
 }
 
 // A wireConn is the [Conn] over shared memory or a socket.
@@ -136,29 +122,41 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	return c.writeFragments(m)
 }
 
+// writeFragments writes fragments, and makes them visible some at a time.
 func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
-	partMax := int(c.sender.RecordMax()) - layout.FragmentPrefixBytes
-	for {
-		part := m.Payload[m.Written:min(len(m.Payload), m.Written+partMax)]
-		kind := layout.KindFragmentMid
-		var prefix []byte
-		switch {
-		case !m.HasBegun:
-			kind = layout.KindFragmentFirst
-			prefix = binary.LittleEndian.AppendUint64(nil, uint64(len(m.Payload)))
-		case m.Written+len(part) == len(m.Payload):
-			kind = layout.KindFragmentLast
+	for visible := m.Written; ; {
+		isLast, err := c.writeFragment(m)
+		if err != nil {
+			return c.commit(err)
 		}
-		isWritten, err := c.commit(c.sender.TryRecord(kind, m.Stream, prefix, part))
-		if !isWritten || err != nil {
-			return false, err
-		}
-		m.HasBegun = true
-		m.Written += len(part)
-		if kind == layout.KindFragmentLast {
-			return true, nil
+		if isLast || m.Written-visible >= fragmentsBytes {
+			if err := c.sender.Commit(); err != nil || isLast {
+				return isLast, err
+			}
+			visible = m.Written
 		}
 	}
+}
+
+// writeFragment appends the next fragment of a message, and returns whether it is the last.
+func (c *wireConn) writeFragment(m *Outgoing) (bool, error) {
+	rest := m.Payload[m.Written:]
+	part := rest[:min(len(rest), int(c.sender.RecordMax())-layout.FragmentPrefixBytes)]
+	kind := layout.KindFragmentMid
+	var prefix []byte
+	switch {
+	case !m.HasBegun:
+		kind = layout.KindFragmentFirst
+		prefix = binary.LittleEndian.AppendUint64(nil, uint64(len(m.Payload)))
+	case len(part) == len(rest):
+		kind = layout.KindFragmentLast
+	}
+	if err := c.sender.TryRecord(kind, m.Stream, prefix, part); err != nil {
+		return false, err
+	}
+	m.HasBegun = true
+	m.Written += len(part)
+	return kind == layout.KindFragmentLast, nil
 }
 
 // Room implements [Conn].
@@ -228,5 +226,9 @@ func (m Message) Wire() *wire.Message {
 	}
 	return wire.NewMessage(m.Bytes)
 }
+
+// fragmentsBytes is how many bytes of a message are appended before they are made visible: on a
+// socket, that is one system call.
+const fragmentsBytes = 64 << 10
 
 var _ Conn = (*wireConn)(nil)

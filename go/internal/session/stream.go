@@ -214,7 +214,10 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 		s.isCreditPending = s.isCreditPending || s.isCreditDue()
 		return 0
 	case layout.KindFragmentFirst:
-		s.parts = append([]byte(nil), payload[layout.FragmentPrefixBytes:]...)
+		_, total := s.wire.Assembly.Progress()
+		bytes := payload[layout.FragmentPrefixBytes:]
+		s.parts = make([]byte, len(bytes), min(total, max(uint64(len(bytes)), partsBytes)))
+		copy(s.parts, bytes)
 		return 0
 	}
 	s.parts = append(s.parts, payload...)
@@ -225,6 +228,9 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	s.parts = nil
 	return Readable
 }
+
+// partsBytes is the first memory of a message that comes in fragments, unless it is shorter.
+const partsBytes = 64 << 10
 
 // took counts a message that the application has taken, and makes the credit pending that must not
 // wait (SPEC 11.4).

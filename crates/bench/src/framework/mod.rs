@@ -20,12 +20,12 @@ mod grpc;
 mod http;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use self::connection::ByteServer;
@@ -83,7 +83,7 @@ pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> 
     let runtime = runtime()?;
     let server = runtime.block_on(T::bind(setup))?;
     control.reply(&Reply::Bound { address: server.address() })?;
-    let verifier = Verifier { cell, count: Arc::new(watch::Sender::new(0)) };
+    let verifier = Verifier { cell, count: Arc::default() };
     match cell.scenario {
         Scenario::Grpc | Scenario::GrpcStream => {
             runtime.spawn(grpc::serve(server, verifier.clone()));
@@ -93,12 +93,9 @@ pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> 
         }
         _ => bail!("not a scenario of frameworks"),
     }
-    let mut expected = 0;
-    let mut verified = verifier.count.subscribe();
     control.serve(|request| {
         let Request::Run { amount } = request else { bail!("calls only run") };
-        expected += amount * cell.streams as u64;
-        runtime.block_on(verified.wait_for(|&count| count >= expected)).context("counting")?;
+        runtime.block_on(verifier.count.wait(amount * cell.streams as u64));
         Ok(Done::default())
     })
 }
@@ -174,7 +171,47 @@ async fn run_one<C: Requester>(
 #[derive(Clone, Debug)]
 struct Verifier {
     cell: Cell,
-    count: Arc<watch::Sender<u64>>,
+    count: Arc<Count>,
+}
+
+/// The number of verified messages of a batch, for the thread that waits for its last one. Only the
+/// last message wakes that thread: a wake-up for each would be part of the measurement.
+#[derive(Debug, Default)]
+struct Count {
+    numbers: Mutex<Numbers>,
+    complete: Notify,
+}
+
+/// Numbers of messages that were verified since the last complete batch, and that a batch has.
+#[derive(Debug, Default)]
+struct Numbers {
+    verified: u64,
+    /// `None` while no thread waits.
+    expected: Option<u64>,
+}
+
+impl Count {
+    /// Counts one message.
+    fn add(&self) {
+        self.change(|numbers| numbers.verified += 1);
+    }
+
+    /// Returns once `expected` messages were counted since the last call returned.
+    async fn wait(&self, expected: u64) {
+        self.change(|numbers| numbers.expected = Some(expected));
+        self.complete.notified().await;
+    }
+
+    /// Changes the numbers, and notifies the waiting thread if they complete the batch.
+    fn change(&self, change: impl FnOnce(&mut Numbers)) {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut numbers);
+        if numbers.expected.is_some_and(|expected| numbers.verified >= expected) {
+            *numbers = Numbers::default();
+            drop(numbers);
+            self.complete.notify_one();
+        }
+    }
 }
 
 impl Verifier {
@@ -183,7 +220,7 @@ impl Verifier {
         let sequence = head(request)?;
         verify(self.cell.touch, request, self.cell.size, sequence)?;
         let reply = payload(self.cell, sequence | REPLY);
-        self.count(1);
+        self.count.add();
         Ok(reply)
     }
 
@@ -194,12 +231,8 @@ impl Verifier {
         ensure!(sequence == expected, "message {sequence} came instead of {expected}");
         verify(self.cell.touch, message, self.cell.size, sequence)?;
         *previous = Some(sequence);
-        self.count(1);
+        self.count.add();
         Ok(())
-    }
-
-    fn count(&self, messages: u64) {
-        self.count.send_modify(|count| *count += messages);
     }
 }
 
@@ -242,7 +275,25 @@ mod tests {
 
     fn verifier() -> Verifier {
         let cell = Cell::new(Scenario::Grpc, TransportName::SHM, 64);
-        Verifier { cell, count: Arc::new(watch::Sender::new(0)) }
+        Verifier { cell, count: Arc::default() }
+    }
+
+    fn counted(verifier: &Verifier) -> u64 {
+        verifier.count.numbers.lock().unwrap().verified
+    }
+
+    #[test]
+    fn wait_ends_with_the_last_message_whether_it_comes_before_or_after() {
+        let (count, runtime) = (Arc::new(Count::default()), runtime().unwrap());
+        for batch in 0..100 {
+            let adding = Arc::clone(&count);
+            let task = runtime.spawn(async move { (0..batch % 3 + 1).for_each(|_| adding.add()) });
+            if batch % 2 == 0 {
+                runtime.block_on(task).unwrap();
+            }
+            runtime.block_on(count.wait(batch % 3 + 1));
+            assert_eq!(count.numbers.lock().unwrap().verified, 0, "the next batch begins at 0");
+        }
     }
 
     #[test]
@@ -251,7 +302,7 @@ mod tests {
         let reply = verifier.reply(&payload(verifier.cell, 7)).unwrap();
         verify(Touch::All, &reply, 64, 7 | REPLY).unwrap();
         assert!(verify(Touch::All, &reply, 64, 8 | REPLY).is_err(), "the reply to another request");
-        assert_eq!(*verifier.count.borrow(), 1);
+        assert_eq!(counted(&verifier), 1);
     }
 
     #[test]
@@ -262,7 +313,7 @@ mod tests {
         for wrong in [&request[..], &request[..32], &[]] {
             assert!(verifier.reply(wrong).is_err());
         }
-        assert_eq!(*verifier.count.borrow(), 0);
+        assert_eq!(counted(&verifier), 0);
     }
 
     #[test]
@@ -272,6 +323,6 @@ mod tests {
         verifier.next(&payload(verifier.cell, 3), &mut previous).unwrap();
         verifier.next(&payload(verifier.cell, 4), &mut previous).unwrap();
         assert!(verifier.next(&payload(verifier.cell, 6), &mut previous).is_err());
-        assert_eq!(*verifier.count.borrow(), 2);
+        assert_eq!(counted(&verifier), 2);
     }
 }

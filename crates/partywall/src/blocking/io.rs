@@ -8,7 +8,7 @@
 use super::stream::{RecvStream, SendStream};
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{StreamSendError, WaitError};
+use crate::session::{StreamSendError, WRITE_BYTES_MAX, WaitError};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice, Read, Write};
@@ -34,10 +34,6 @@ pub struct ReadHalf {
 pub struct WriteHalf {
     send: SendStream,
 }
-
-/// Most bytes that one call of `write` sends, as one message. A longer buffer takes further calls,
-/// so that one write needs no unbounded room.
-const WRITE_BYTES_MAX: usize = 64 << 10;
 
 impl StreamIo {
     pub(super) const fn new(send: SendStream, recv: RecvStream) -> Self {

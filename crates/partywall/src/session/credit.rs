@@ -15,7 +15,7 @@
 //! messages were all taken may begin any message.
 
 use partywall_layout::Violation;
-use partywall_layout::record_ring::footprint;
+use partywall_layout::record_ring::{HEADER_BYTES, footprint};
 
 /// Returns the cost in credit of a message of `len` bytes: its footprint in a ring.
 #[inline]
@@ -124,6 +124,12 @@ impl RecvCredit {
     }
 }
 
+/// Most bytes that one write to a byte stream sends, as one message. A longer buffer takes further
+/// writes, so that one write needs no unbounded room. Such a message costs 64 KiB of credit, so the
+/// default window holds four; of messages a few bytes longer it would hold three.
+#[expect(clippy::cast_possible_truncation, reason = "a header has 16 bytes")]
+pub(crate) const WRITE_BYTES_MAX: usize = (64 << 10) - HEADER_BYTES as usize;
+
 const fn fits(window: u64, outstanding: u64, cost: u64) -> bool {
     outstanding <= window / 2 || outstanding.saturating_add(cost) <= window
 }
@@ -181,6 +187,13 @@ mod tests {
             }
             prop_assert!(sender.charge(1 << 40));
         }
+    }
+
+    #[test]
+    fn default_window_holds_four_of_the_longest_writes_to_a_byte_stream() {
+        let mut sender = SendCredit::new(crate::config::Config::default().stream_window);
+        let charged = (0..10).filter(|_| sender.charge(cost(WRITE_BYTES_MAX))).count();
+        assert_eq!(charged, 4);
     }
 
     #[test]

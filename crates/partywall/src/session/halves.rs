@@ -21,8 +21,12 @@ use super::sync::MutexGuard;
 use crate::channel::AnySender;
 use crate::config::BackPressure;
 use crate::message::Message;
+#[cfg(feature = "tokio")]
+use crate::transport::Transport;
 use crate::transport::{Home, Memory, NotSent, OwnedReservation, Progress, SessionHome};
 use partywall_layout::seeded_fault;
+#[cfg(feature = "tokio")]
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -147,6 +151,56 @@ impl SendHalf {
         let cost = cost(payload.len());
         let polled = self.poll_wire(context, Some(cost), |wire, _| wire.try_send(payload));
         self.uncharge(polled)
+    }
+
+    /// Sends the first `len` bytes of all `slices` as one whole message, as
+    /// [`poll_send_whole`](Self::poll_send_whole) sends one. A long message is copied once, from
+    /// the slices into shared memory.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_send_slices(
+        &mut self,
+        context: &Context<'_>,
+        slices: &[IoSlice<'_>],
+        len: usize,
+    ) -> Poll<Result<(), StreamSendError>> {
+        let first = slices.iter().find(|slice| !slice.is_empty());
+        if let Some(bytes) = first.and_then(|first| first.get(..len)) {
+            return self.poll_send_whole(context, bytes);
+        }
+        let is_shared = matches!(self.shared.transport, Transport::SharedMemory);
+        if len <= self.shared.inline_max || !is_shared {
+            let mut gathered = std::mem::take(&mut self.spare);
+            gathered.resize(len, 0);
+            gather(slices, &mut gathered);
+            let polled = self.poll_send_whole(context, &gathered);
+            self.spare = gathered;
+            return polled;
+        }
+        let polled = self.poll_wire(context, Some(cost(len)), |wire, _| {
+            let mut memory = None;
+            wire.reserve_into(&mut memory, len)?;
+            if let Some(memory) = &mut memory {
+                gather(slices, memory.as_mut_slice());
+            }
+            let sent = match &memory {
+                // Private memory stands for a block where no block is free. The transport then
+                // sends the message in fragments, but all of them at once.
+                Some(Memory::Private(bytes)) => wire.try_send(bytes),
+                _ => wire.commit(&mut memory, &mut Progress::default()),
+            };
+            if let Some(memory) = memory {
+                // The memory is not kept for the next attempt, which may have other bytes.
+                wire.release(memory);
+            }
+            sent
+        });
+        self.uncharge(polled)
+    }
+
+    /// Whether the last operation that is pending waits for room, and not for credit alone.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn awaits_room(&self) -> bool {
+        self.outgoing.ticket.is_some()
     }
 
     /// Reserves memory for a message of `len` bytes. The caller fills it before `poll_commit`.
@@ -430,6 +484,17 @@ fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
         (lifecycle::Sending::Open, Some(end)) => Err(end.clone().into()),
         (lifecycle::Sending::Stopped(code), _) => Err(StreamSendError::Stopped { code }),
         _ => Err(StreamSendError::ClosedHere),
+    }
+}
+
+/// Copies the bytes of all `slices` in order to `place`, until it is full.
+#[cfg(feature = "tokio")]
+fn gather(slices: &[IoSlice<'_>], mut place: &mut [u8]) {
+    for slice in slices {
+        let count = slice.len().min(place.len());
+        let (filled, rest) = std::mem::take(&mut place).split_at_mut(count);
+        filled.copy_from_slice(&slice[..count]);
+        place = rest;
     }
 }
 

@@ -38,6 +38,7 @@ mod interleavings;
 pub use error::{OpenError, ReplyError, SessionError, StreamRecvError, StreamSendError, WaitError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
+pub(crate) use credit::WRITE_BYTES_MAX;
 pub(crate) use driver::{Driver, Sleep, Turn};
 pub(crate) use error::assert_application_code;
 pub(crate) use halves::{RecvHalf, SendHalf};

@@ -3,7 +3,7 @@
 //! boundaries.
 //!
 //! ```text
-//!   write ─▶ one message of up to 64 KiB, from all slices     read ◀─ rest of the last message
+//!   write ─▶ one message of almost 64 KiB at most            read ◀─ rest of the last message
 //!   shutdown ─▶ CLOSE_WRITE: the peer reads the end                ◀─ the next message
 //! ```
 //!
@@ -16,7 +16,7 @@ use super::stream::{RecvStream, SendStream, Stream};
 use crate::error::TooLarge;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::session::{REFUSED, StreamSendError};
+use crate::session::{REFUSED, StreamSendError, WRITE_BYTES_MAX};
 use crate::transport::Transport;
 use bytes::Buf;
 use std::io::{self, IoSlice};
@@ -46,13 +46,8 @@ pub struct WriteHalf {
     /// The sending direction. A pending write keeps no bytes of its caller, so the next call may
     /// pass other bytes.
     send: SendStream,
-    /// Buffer that collects the bytes of several slices for one message.
-    gathered: Vec<u8>,
 }
 
-/// Most bytes that one poll of a write sends, as one message. A longer buffer takes further writes,
-/// so that one write needs no unbounded room.
-const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Most messages that one read takes before it lets other tasks run. The limit matters for empty
 /// messages, which fill no buffer.
 const READ_MESSAGES_MAX: u32 = 64;
@@ -63,7 +58,7 @@ const WRITE_BYTES_SMALL: usize = 4 << 10;
 impl StreamIo {
     pub(super) fn new(send: SendStream, recv: RecvStream) -> Self {
         let read = ReadHalf { recv, rest: None, is_finished: false };
-        Self { read, write: WriteHalf { send, gathered: Vec::new() } }
+        Self { read, write: WriteHalf { send } }
     }
 
     /// Splits the stream into two halves, each of which a task of its own may use.
@@ -169,57 +164,38 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
-    /// Sends as many of `bytes` as one message can hold. Returns the number of sent bytes.
-    fn poll_bytes(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if bytes.is_empty() {
+    /// Sends as many bytes of all `slices` as one message can hold. Returns the number of sent
+    /// bytes.
+    fn poll_slices(
+        &mut self,
+        context: &Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let total = slices.iter().fold(0, |total: usize, slice| total.saturating_add(slice.len()));
+        let len = total.min(WRITE_BYTES_MAX);
+        if len == 0 {
             return Poll::Ready(Ok(0));
         }
-        let len = bytes.len().min(WRITE_BYTES_MAX);
         let half = self.send.half();
         let mut taken = len;
-        let mut polled = half.poll_send_whole(context, &bytes[..len]);
+        let mut polled = half.poll_send_slices(context, slices, len);
         if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
         {
             // The bytes exceed the longest message. A byte stream has no message boundaries, so a
             // shorter message is sent instead.
             taken = usize::try_from(max).map_or(len, |max| max.min(len));
             half.give_back();
-            polled = half.poll_send_whole(context, &bytes[..taken]);
+            polled = half.poll_send_slices(context, slices, taken);
         }
-        if polled.is_pending() && taken > WRITE_BYTES_SMALL {
+        if polled.is_pending() && taken > WRITE_BYTES_SMALL && half.awaits_room() {
             // When shared memory is exhausted, the ring may still have room for a short message.
             taken = WRITE_BYTES_SMALL;
-            polled = half.poll_send_whole(context, &bytes[..taken]);
+            polled = half.poll_send_slices(context, slices, taken);
         }
         if polled.is_ready() {
             self.give_back();
         }
         Poll::Ready(ready!(polled).map(|()| taken).map_err(io::Error::from))
-    }
-
-    /// Sends the bytes of several slices as one message.
-    fn poll_slices(
-        &mut self,
-        context: &Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let mut filled = slices.iter().filter(|slice| !slice.is_empty());
-        let (first, second) = (filled.next(), filled.next());
-        let (Some(first), Some(_)) = (first, second) else {
-            return self.poll_bytes(context, first.map_or(&[], |slice| slice));
-        };
-        if first.len() >= WRITE_BYTES_MAX {
-            return self.poll_bytes(context, first);
-        }
-        let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.clear();
-        for slice in slices {
-            let room = WRITE_BYTES_MAX - gathered.len();
-            gathered.extend_from_slice(&slice[..slice.len().min(room)]);
-        }
-        let polled = self.poll_bytes(context, &gathered);
-        self.gathered = gathered;
-        polled
     }
 }
 
@@ -291,7 +267,8 @@ impl AsyncWrite for WriteHalf {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        within_budget(context, |context| self.get_mut().poll_bytes(context, bytes))
+        let slices = [IoSlice::new(bytes)];
+        within_budget(context, |context| self.get_mut().poll_slices(context, &slices))
     }
 
     fn poll_write_vectored(

@@ -7,6 +7,7 @@
 mod support_protocol;
 
 mod blocking;
+mod byte_streams;
 mod corners;
 mod credit;
 mod fronts_alike;

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of `into_io`: bytes written from one or several slices arrive in order in both directions,
+//! under any window and with any lack of memory.
+#![cfg(feature = "tokio")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use partywall::tokio::{ReadHalf, Session, StreamIo, WriteHalf};
+use partywall::{BackPressure, Config};
+use partywall_testkit::{Kind, Random, TIMEOUT, run, session_pair};
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Number of bytes in each direction of an exchange.
+const TOTAL: usize = 3 << 20;
+/// Length in bytes of a frame of HTTP/2 with the longest payload that all peers accept.
+const FRAME: usize = 9 + (16 << 10);
+
+/// A change of the configuration, under which an exchange must not differ.
+type Change = (&'static str, fn(Config) -> Config);
+
+const CHANGES: [Change; 6] = [
+    ("defaults", |config| config),
+    ("a window of 8 KiB", |config| config.stream_window(8 << 10)),
+    ("a window of 100 bytes", |config| config.stream_window(100)),
+    ("short messages", |config| config.message_max(5000)),
+    ("little memory", |config| config.memory_max(128 << 10).ring_bytes(8 << 10)),
+    ("little memory, overflow", |config| {
+        let config = config.memory_max(128 << 10).ring_bytes(64 << 10);
+        config.back_pressure(BackPressure::Overflow).stream_window(1 << 20)
+    }),
+];
+
+/// The byte at index `at` of the direction `way`. Its period is no power of two, so that a block in
+/// the place of another differs.
+const fn byte(way: usize, at: usize) -> u8 {
+    ((at % 251) ^ (at / 251) ^ (way * 77)) as u8
+}
+
+/// Makes both ends of a stream, with the two sessions that must stay alive.
+async fn streams(kind: Kind, change: fn(Config) -> Config) -> ((Session, Session), [StreamIo; 2]) {
+    let (client, server) = session_pair(kind, change).await;
+    let ours = client.open(b"").await.unwrap().into_io();
+    let theirs = server.accept().await.unwrap().unwrap().into_io();
+    ((client, server), [ours, theirs])
+}
+
+/// Writes `TOTAL` bytes, each time from a random number of slices of random lengths, empty ones
+/// among them.
+async fn write_all(mut half: WriteHalf, way: usize) -> WriteHalf {
+    let bytes: Vec<u8> = (0..TOTAL).map(|at| byte(way, at)).collect();
+    let mut random = Random::new(way as u64 + 1);
+    let mut at = 0;
+    while at < TOTAL {
+        let mut slices = Vec::new();
+        let mut end = at;
+        for _ in 0..=random.below(4) {
+            let max = [0, 20, 600, FRAME as u64, 100_000][random.below(5) as usize];
+            let next = (end + random.size(max)).min(TOTAL);
+            slices.push(IoSlice::new(&bytes[end..next]));
+            end = next;
+        }
+        let written = half.write_vectored(&slices).await.unwrap();
+        assert!(written <= end - at && (written > 0 || end == at), "{written} of {}", end - at);
+        at += written;
+    }
+    half
+}
+
+/// Reads until the end of the direction, into buffers of random lengths, and verifies each byte.
+async fn read_all(mut half: ReadHalf, way: usize) {
+    let mut random = Random::new(way as u64 + 100);
+    let mut buffer = vec![0; 80_000];
+    let mut at = 0;
+    loop {
+        let len = random.size(79_999) + 1;
+        let count = half.read(&mut buffer[..len]).await.unwrap();
+        if count == 0 {
+            break;
+        }
+        for (index, &found) in buffer[..count].iter().enumerate() {
+            assert_eq!(found, byte(way, at + index), "byte {} of direction {way}", at + index);
+        }
+        at += count;
+    }
+    assert_eq!(at, TOTAL);
+}
+
+#[test]
+fn slices_written_both_ways_at_once_arrive_in_order() {
+    run("both ways", TIMEOUT, async {
+        for kind in Kind::ALL {
+            for (name, change) in CHANGES {
+                let (_sessions, [ours, theirs]) = streams(kind, change).await;
+                let ((our_read, our_write), (their_read, their_write)) =
+                    (ours.into_split(), theirs.into_split());
+                let tasks =
+                    [tokio::spawn(read_all(our_read, 1)), tokio::spawn(read_all(their_read, 0))];
+                let writing = tokio::spawn(write_all(their_write, 1));
+                // This direction ends first, and the other continues.
+                drop(write_all(our_write, 0).await);
+                drop(writing.await.unwrap());
+                for task in tasks {
+                    task.await.unwrap_or_else(|error| panic!("{kind:?}, {name}: {error}"));
+                }
+            }
+        }
+    });
+}
+
+/// Polls one write of two slices once, and gives it up if it is pending.
+fn try_write(io: &mut StreamIo, slices: &[IoSlice<'_>]) -> Option<usize> {
+    let mut context = Context::from_waker(Waker::noop());
+    match Pin::new(io).poll_write_vectored(&mut context, slices) {
+        Poll::Ready(written) => Some(written.unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+/// Input: a reader that reads nothing, then everything. Expected: each write without credit is
+/// refused as a whole, though a shorter one would have credit, and nothing of it arrives.
+#[test]
+fn write_without_credit_waits_whole_and_sends_nothing_if_given_up() {
+    run("credit", TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Untrusted] {
+            let (_sessions, [mut ours, mut theirs]) = streams(kind, |config| config).await;
+            let (head, body) = ([1; 9], vec![2; FRAME - 9]);
+            let mut written = 0;
+            while let Some(count) =
+                try_write(&mut ours, &[IoSlice::new(&head), IoSlice::new(&body)])
+            {
+                assert_eq!(count, FRAME, "{kind:?}: a write was cut");
+                written += count;
+            }
+            assert!(written > 0);
+            let other = [3; 64];
+            let reading = tokio::spawn(async move {
+                let mut bytes = Vec::new();
+                theirs.read_to_end(&mut bytes).await.unwrap();
+                bytes
+            });
+            let slices = [IoSlice::new(&other[..1]), IoSlice::new(&other[1..])];
+            let after =
+                poll_fn(|context| Pin::new(&mut ours).poll_write_vectored(context, &slices));
+            assert_eq!(after.await.unwrap(), 64);
+            ours.shutdown().await.unwrap();
+            let frame = [&head[..], &body].concat();
+            let mut expected = frame.repeat(written / FRAME);
+            expected.extend(other);
+            assert!(reading.await.unwrap() == expected, "{kind:?}");
+        }
+    });
+}
+
+/// Input: shared memory that other streams have exhausted. Expected: a write is cut to what the
+/// ring has room for, rather than waiting for memory that nobody frees.
+#[test]
+fn write_without_memory_is_cut_and_goes_through_the_ring() {
+    run("memory", TIMEOUT, async {
+        let (client, server) = session_pair(Kind::SharedMemory, |config| {
+            let config = config.back_pressure(BackPressure::Overflow).memory_max(128 << 10);
+            config.ring_bytes(32 << 10).stream_window(8 << 20)
+        })
+        .await;
+        let mut hog = client.open(b"").await.unwrap();
+        let held = server.accept().await.unwrap().unwrap();
+        while hog.try_send(&[0; 4000]).is_ok() && client.stats().overflows == 0 {}
+        assert!(client.stats().overflows > 0, "memory is exhausted");
+        let mut ours = client.open(b"").await.unwrap().into_io();
+        let mut theirs = server.accept().await.unwrap().unwrap().into_io();
+        let (head, body) = ([1; 9], vec![2; FRAME - 9]);
+        let reading = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            theirs.read_to_end(&mut bytes).await.unwrap();
+            bytes
+        });
+        for _ in 0..20 {
+            ours.write_all(&head).await.unwrap();
+            ours.write_all_buf(&mut bytes::Buf::chain(&head[..], &body[..])).await.unwrap();
+        }
+        ours.shutdown().await.unwrap();
+        assert!(reading.await.unwrap() == [&head[..], &head[..], &body].concat().repeat(20));
+        drop(held);
+    });
+}
