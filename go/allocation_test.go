@@ -27,3 +27,33 @@ func TestMessagesCostNoAllocation(t *testing.T) {
 		}
 	})
 }
+
+// With doorbells that are bytes, the reader of the control socket allocates.
+func TestBytesOfStreamsCostNoAllocation(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	eachWay(t, func(t *testing.T, w way) {
+		if w.config.Trust == TrustNobody {
+			t.Skip("doorbells of an untrusted peer are received as messages")
+		}
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		into := make([]byte, 1000)
+		exchange := func() {
+			if _, err := opened.Write(into[:64]); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := answered.Read(into); err != nil || n != 64 {
+				t.Fatal(n, err)
+			}
+		}
+		// Credit goes back after some messages, and makes what it is written with.
+		for range 10_000 {
+			exchange()
+		}
+		if allocations := testing.AllocsPerRun(5000, exchange); allocations != 0 {
+			t.Errorf("%v allocations for each write and read", allocations)
+		}
+	})
+}

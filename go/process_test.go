@@ -317,12 +317,29 @@ func TestSenderToKilledReceiverEnds(t *testing.T) {
 	})
 }
 
+// stop stops a process, and waits until it has stopped.
+func stop(t *testing.T, process *os.Process) {
+	t.Helper()
+	if err := process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testTime); time.Now().Before(end); runtime.Gosched() {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The state follows the name of the program, which is in parentheses.
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && rest[0] == 'T' {
+			return
+		}
+	}
+	t.Fatal("the process does not stop")
+}
+
 func TestStoppedPeerIsNotDead(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		command, _, channel := startChild(t, listen(t, w), w, "echo")
-		if err := command.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		stop(t, command.Process)
 		for i := range uint64(20) {
 			if err := channel.Send(numbered(i)); err != nil {
 				t.Fatalf("sending to a stopped process: %v", err)

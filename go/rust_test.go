@@ -222,9 +222,7 @@ func TestRustServerIsStopped(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		command, address := startServer(t, w)
 		channel := dialServer(t, address, w)
-		if err := command.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		stop(t, command.Process)
 		for i := range uint64(10) {
 			if err := channel.Send(numbered(i)); err != nil {
 				t.Fatal(err)

@@ -287,7 +287,8 @@ pub const REGISTRY: &[Fault] = &[
     // attempt to send, not before it. Effect: the sender overlooks space that was freed between the
     // two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
-    // Reservations without a lifetime, and views without a guard.
+    // Fault: an owned reservation that is dropped does not notify its sender. Effect: a sender that
+    // waits for memory is not woken.
     fault(
         "no_notification_of_given_back",
         &[test(
@@ -296,6 +297,8 @@ pub const REGISTRY: &[Fault] = &[
             "owned_reservations::memory_given_back_around_arming_is_not_missed",
         )],
     ),
+    // Fault: arming a sender does not report memory that was given back before. Effect: an event
+    // loop waits although there is room.
     fault(
         "no_look_for_given_back",
         &[test(
@@ -304,7 +307,17 @@ pub const REGISTRY: &[Fault] = &[
             "owned_reservations::memory_given_back_around_arming_is_not_missed",
         )],
     ),
+    // Fault: the next receive call does not consume the message of a view. Effect: it comes again.
     fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
+    // Fault: the loop's thread does not check the ready list before it waits. Effect: it sleeps
+    // although a source was marked.
+    fault("no_look_before_the_loop_waits", &[shuttle("ready_list::model")]),
+    // Fault: a turn for an external event loop does not notify that loop of sources that were
+    // marked meanwhile. Effect: the external loop sleeps.
+    fault("no_notification_of_what_is_left", &[shuttle("ready_list::model")]),
+    // Fault: an attempt that found nothing is not repeated after the source was cleared. Effect:
+    // what came in between is never reported.
+    fault("no_second_look", &[shuttle("ready_list::model")]),
     // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
     // the stream. Effect: the peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),

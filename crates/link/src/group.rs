@@ -192,6 +192,18 @@ impl AsFd for Group {
     }
 }
 
+/// A loop of [`partywall::event`] reports a group as readable as long as a link has events, which
+/// [`ready`](Group::ready) returns.
+impl partywall::event::Source for Group {
+    fn try_poll(&self) -> io::Result<bool> {
+        Self::try_poll(self).map(|count| count > 0)
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        Self::next_timer(self)
+    }
+}
+
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group").field("wait", &self.inner.wait).finish_non_exhaustive()

@@ -9,6 +9,8 @@ struct GettingStarted;
 struct Channels;
 #[doc = include_str!("../../../docs/guide/src/waiting.md")]
 struct Waiting;
+#[doc = include_str!("../../../docs/guide/src/event-loop.md")]
+struct EventLoop;
 #[cfg(feature = "tokio")]
 #[doc = include_str!("../../../docs/guide/src/async.md")]
 struct Async;

@@ -113,6 +113,7 @@ mod base;
 pub mod blocking;
 mod channel;
 mod error_code;
+pub mod event;
 #[cfg(doctest)]
 mod guide;
 mod handshake;

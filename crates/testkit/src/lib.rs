@@ -5,6 +5,7 @@
 //! ```text
 //! deadline    deadlines: instants, conditions, futures, a watchdog for tests that hang
 //! directory   a directory for sockets and files, removed at the end of a test
+//! echo_loop   a server over an event loop, which sends back every message
 //! error_numbers  compares the tables of numbers in SPEC.md with the variants of error types
 //! footprint   counts of a process's descriptors and memory, and the lock of the tests that count
 //! fork        runs code in a forked child
@@ -21,6 +22,7 @@
 
 pub mod deadline;
 mod directory;
+pub mod echo_loop;
 pub mod error_numbers;
 pub mod footprint;
 pub mod fork;

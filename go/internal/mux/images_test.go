@@ -3,6 +3,7 @@
 package mux
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"os"
@@ -19,6 +20,76 @@ import (
 // TestImagesOverSocket sends the records of each image of sessions that is for sockets to a real
 // listener, whose application has opened stream 2 and sent a message of cost 128 (SPEC 10).
 func TestImagesOverSocket(t *testing.T) {
+	eachImage(t, "session-socket", 84, func(t *testing.T, image []byte) error {
+		listener := listenForImage(t, transports[2])
+		conn, err := net.Dial("unix", listener.Address().Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		agree(t, conn)
+		s := acceptForImage(t, listener)
+		// A session that has ended refuses the rest of the image.
+		_, _ = conn.Write(image)
+		_ = conn.(*net.UnixConn).CloseWrite()
+		<-s.Done()
+		return s.Err()
+	})
+}
+
+// TestImagesOverSharedMemory does the same with the images for rings.
+func TestImagesOverSharedMemory(t *testing.T) {
+	for _, transport := range transports[:2] {
+		t.Run(transport.name, func(t *testing.T) {
+			eachImage(t, "session-ring", 75, func(t *testing.T, image []byte) error {
+				listener := listenForImage(t, transport)
+				settings := transport.settings(layout.RoleConnector)
+				connection, err := wire.Dial(within(t), listener.Address(), &settings, testDeadline)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := acceptForImage(t, listener)
+				writeRing(t, connection.Sender, image)
+				connection.Interrupt()
+				connection.Close()
+				<-s.Done()
+				return s.Err()
+			})
+		})
+	}
+}
+
+// writeRing writes the records of the image of a ring.
+func writeRing(t *testing.T, sender wire.Sender, image []byte) {
+	t.Helper()
+	for position := uint64(0); ; {
+		record := image[position%uint64(len(image)):]
+		word0 := binary.LittleEndian.Uint64(record)
+		if word0 == 0 {
+			return
+		}
+		word1 := binary.LittleEndian.Uint64(record[layout.RecordLenOffset:])
+		h, err := layout.ParseRing(word0, word1, position, uint64(len(image)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = sender.TryRecord(h.Kind, h.Stream, record[layout.RecordHeaderBytes:][:h.Len])
+		if err == nil {
+			err = sender.Commit()
+		}
+		if errors.Is(err, wire.ErrDisconnected) {
+			return // the session has ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		position = h.Next()
+	}
+}
+
+// eachImage calls end with each image of a kind, and compares the end of the session with its row.
+func eachImage(t *testing.T, kind string, least int, end func(*testing.T, []byte) error) {
+	t.Helper()
 	const directory = "../../../spec/sessions"
 	text, err := os.ReadFile(filepath.Join(directory, "INDEX.md"))
 	if err != nil {
@@ -27,7 +98,7 @@ func TestImagesOverSocket(t *testing.T) {
 	count := 0
 	for line := range strings.Lines(string(text)) {
 		cells := strings.SplitN(line, " | ", 5)
-		if len(cells) != 5 || cells[1] != "session-socket" {
+		if len(cells) != 5 || cells[1] != kind {
 			continue
 		}
 		count++
@@ -37,11 +108,11 @@ func TestImagesOverSocket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checkEnd(t, file, endOfImage(t, image), strings.Trim(cells[3], "`"))
+			checkEnd(t, file, end(t, image), strings.Trim(cells[3], "`"))
 		})
 	}
-	if count < 84 {
-		t.Errorf("%d images, want 84", count)
+	if count < least {
+		t.Errorf("%d images, want %d", count, least)
 	}
 }
 
@@ -50,7 +121,7 @@ func checkEnd(t *testing.T, file string, err error, expected string) {
 	t.Helper()
 	var violation layout.Violation
 	isViolation := errors.As(err, &violation)
-	if file == "data-after-end.socket.bin" {
+	if strings.HasPrefix(file, "data-after-end.") {
 		// The reader closes at CLOSE_WRITE, and does not read what follows (SPEC 11.6).
 		expected = ""
 	}
@@ -63,10 +134,10 @@ func checkEnd(t *testing.T, file string, err error, expected string) {
 	}
 }
 
-// endOfImage returns why a session is over whose peer sends the image and hangs up.
-func endOfImage(t *testing.T, image []byte) error {
+// listenForImage returns a listener with the limits of the images' reader.
+func listenForImage(t *testing.T, over transport) *wire.Listener {
 	t.Helper()
-	settings := transports[2].settings(layout.RoleAcceptor)
+	settings := over.settings(layout.RoleAcceptor)
 	settings.StreamWindow, settings.StreamsMax, settings.MessageMax = 1000, 4, 1<<20
 	address := wire.Address{Network: "unix", Name: filepath.Join(t.TempDir(), "socket")}
 	listener, err := wire.Listen(address, settings, wire.ListenOptions{
@@ -75,13 +146,13 @@ func endOfImage(t *testing.T, image []byte) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	conn, err := net.Dial("unix", address.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	agree(t, conn)
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// acceptForImage returns the session of the images' reader, which accepts every stream.
+func acceptForImage(t *testing.T, listener *wire.Listener) *Session {
+	t.Helper()
 	ctx := within(t)
 	connection, err := listener.Accept(ctx)
 	if err != nil {
@@ -89,7 +160,7 @@ func endOfImage(t *testing.T, image []byte) error {
 	}
 	c, state := NewState(connection, Config{
 		Role:       layout.RoleAcceptor,
-		Limits:     layout.Limits{MapMax: 262144, MessageMax: 1 << 20, SegmentsMax: 2},
+		Limits:     layout.Limits{MapMax: 4 << 20, MessageMax: 1 << 20, SegmentsMax: 4},
 		Window:     1000,
 		StreamsMax: 4,
 	})
@@ -98,7 +169,7 @@ func endOfImage(t *testing.T, image []byte) error {
 		t.Fatal(err)
 	}
 	s := Start(c, state, 0)
-	defer s.Close(0, "")
+	t.Cleanup(func() { s.Close(0, "") })
 	if err := newStream(s, stream).Send(ctx, make([]byte, 100)); err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +180,7 @@ func endOfImage(t *testing.T, image []byte) error {
 			}
 		}
 	}()
-	// A session that has ended refuses the rest of the image.
-	_, _ = conn.Write(image)
-	_ = conn.(*net.UnixConn).CloseWrite()
-	<-s.Done()
-	return s.Err()
+	return s
 }
 
 // agree makes the handshake of a connector that shares no memory.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"sync"
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
@@ -110,9 +111,7 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	if !m.HasBegun && (isBlock || !isLong) {
 		credit := wire.Credit{IsThere: m.HasCredit && isBlock, Credited: m.Credit}
 		err := c.sender.TryMessage(m.Stream, m.Payload, credit)
-		var tooLong *wire.TooLongError
-		hasNoMemory := errors.As(err, &tooLong) || errors.Is(err, wire.ErrFull) && isBlock
-		if !hasNoMemory {
+		if err == nil || !isBlock || !isLackOfMemory(err) {
 			isWritten, err := c.commit(err)
 			m.HasBegun = isWritten
 			m.HasCredit = m.HasCredit && !(isWritten && isBlock)
@@ -120,6 +119,13 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 		}
 	}
 	return c.writeFragments(m)
+}
+
+// isLackOfMemory reports whether a message found no memory outside of the ring, now or ever. It may
+// have found no room in the ring, too.
+func isLackOfMemory(err error) bool {
+	var tooLong *wire.TooLongError
+	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
 }
 
 // writeFragments writes fragments, and makes them visible some at a time.
@@ -192,13 +198,15 @@ func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) 
 		c.receiver.Done()
 		return header, c.payload, session.Message{}
 	}
+	if r.Kind == layout.KindData {
+		bytes, owner := newPooled(r.Len)
+		c.receiver.CopyTo(bytes)
+		c.receiver.Done()
+		return header, bytes, session.Message{Bytes: bytes, Owner: owner}
+	}
 	taken := c.receiver.Take()
 	c.receiver.Done()
-	message := session.Message{Bytes: taken.Bytes(), Owner: (*borrowed)(taken)}
-	if r.Kind == layout.KindBlob {
-		return header, c.checker.body, message
-	}
-	return header, message.Bytes, message
+	return header, c.checker.body, session.Message{Bytes: taken.Bytes(), Owner: (*borrowed)(taken)}
 }
 
 // CloseWrite implements [Conn].
@@ -218,6 +226,23 @@ type borrowed wire.Message
 
 // Release implements [session.Owner].
 func (b *borrowed) Release(uint64) { (*wire.Message)(b).Release() }
+
+// A pooled is the memory of a message that was copied from a record, as [session.Owner].
+type pooled struct{ bytes []byte }
+
+// newPooled returns memory for a message of n bytes, and its owner.
+func newPooled(n int) ([]byte, *pooled) {
+	owner := pool.Get().(*pooled)
+	if cap(owner.bytes) < n {
+		owner.bytes = make([]byte, n)
+	}
+	return owner.bytes[:n], owner
+}
+
+// Release implements [session.Owner].
+func (p *pooled) Release(uint64) { pool.Put(p) }
+
+var pool = sync.Pool{New: func() any { return new(pooled) }}
 
 // Wire returns the message as one of package wire, which is released instead.
 func (m Message) Wire() *wire.Message {

@@ -15,6 +15,7 @@ mod async_replies;
 mod borrowed_messages;
 mod closing_together;
 mod epochs_and_logins;
+mod event_loop;
 mod filled_messages;
 mod many_links;
 mod messages_arrive;

@@ -19,7 +19,7 @@ pub struct MessageRef<'a> {
 
 impl<'a> MessageRef<'a> {
     #[inline]
-    pub(super) const fn new(receiver: &'a mut Receiver) -> Self {
+    pub(crate) const fn new(receiver: &'a mut Receiver) -> Self {
         Self { receiver }
     }
 

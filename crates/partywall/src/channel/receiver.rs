@@ -174,7 +174,7 @@ impl Receiver {
     /// As [`try_recv`](Self::try_recv).
     #[inline]
     pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
-        let found = self.try_recv_ref()?.map(std::mem::forget).is_some();
+        let found = self.try_find()?;
         Ok(self.view(found))
     }
 
@@ -232,6 +232,18 @@ impl Receiver {
         }
     }
 
+    /// Makes the next message the current one if one has arrived. Returns false at the end of the
+    /// direction.
+    #[inline]
+    pub(crate) fn try_find(&mut self) -> Result<bool, TryRecvError> {
+        Ok(self.try_recv_ref()?.map(std::mem::forget).is_some())
+    }
+
+    /// Takes the current message.
+    pub(crate) fn take_found(&mut self) -> Message {
+        self.end.take()
+    }
+
     /// Blocks until a message is the current one, or returns false at the end of the direction.
     #[inline]
     fn find_until(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
@@ -240,7 +252,7 @@ impl Receiver {
 
     /// Shows the current message until the next call that receives, if one was found.
     #[inline]
-    fn view(&mut self, found: bool) -> Option<&[u8]> {
+    pub(crate) fn view(&mut self, found: bool) -> Option<&[u8]> {
         if found {
             self.end.begin_view();
         }

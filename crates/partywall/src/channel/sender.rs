@@ -355,6 +355,11 @@ impl Sender {
         Home::Channel { owner: Arc::clone(&self.owner), space: Arc::clone(&self.space) }
     }
 
+    /// Whether the kernel has not accepted all bytes of sent messages.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.has_unsent())
+    }
+
     /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {

@@ -46,6 +46,9 @@ pub(crate) struct Driver {
     /// for something other than a record, such as waiting for room.
     is_service_due: bool,
     is_over: bool,
+    /// Until when a driver that closes without blocking waits; `None` before it closes.
+    closing_until: Option<Instant>,
+    is_outbox_closed: bool,
 }
 
 /// The result of one `Driver::turn`, from which the task or thread that runs the driver decides
@@ -71,6 +74,17 @@ pub(crate) enum Sleep {
     ForBoth,
 }
 
+/// Result of `Driver::close_step`: what the closing connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Dropping the driver does not block.
+    Done,
+    /// The last record waits for room in the socket.
+    ForRoom,
+    /// The peer has not closed its direction yet, and closing before would discard sent bytes.
+    ForRecords,
+}
+
 /// Most records that one turn handles, so that other tasks of the runtime can run on the thread.
 const TURN_RECORDS: usize = 256;
 
@@ -93,6 +107,8 @@ impl Driver {
             linger: config.linger,
             is_service_due: true,
             is_over: false,
+            closing_until: None,
+            is_outbox_closed: false,
         };
         (shared, driver)
     }
@@ -221,6 +237,40 @@ impl Driver {
         self.room.descriptor()
     }
 
+    /// Closes the connection of a session that is over, as far as that is possible without waiting.
+    /// The caller calls again after an event of the descriptor that the result names, or at
+    /// [`closing_until`](Self::closing_until).
+    pub(crate) fn close_step(&mut self) -> Closing {
+        let deadline = *self.closing_until.get_or_insert_with(|| Instant::now() + CLOSING_MAX);
+        if Instant::now() >= deadline {
+            return Closing::Done;
+        }
+        if !self.is_outbox_closed {
+            if self.shared.outbox().begin_close() {
+                return Closing::ForRoom;
+            }
+            self.shared.outbox().close();
+            self.is_outbox_closed = true;
+        }
+        let awaits_end = self.wire.awaits_end() && self.discard_all().is_ok();
+        if awaits_end { Closing::ForRecords } else { Closing::Done }
+    }
+
+    /// Returns the time until which [`close_step`](Self::close_step) may ask for another call.
+    pub(crate) const fn closing_until(&self) -> Option<Instant> {
+        self.closing_until
+    }
+
+    /// Discards the records that have arrived, at most `TURN_RECORDS`.
+    fn discard_all(&mut self) -> Result<(), SessionError> {
+        for _ in 0..TURN_RECORDS {
+            if !self.discard_next()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
     /// bytes. Of a connection that moved, one direction may still be on the socket.
     #[cfg(feature = "tokio")]
@@ -305,8 +355,11 @@ impl Drop for Driver {
         }
         // The outbox is not locked while this thread waits. Users of the session lock it when they
         // drop a stream, also in tasks whose threads the peer in the same process may need.
-        let deadline = Instant::now() + CLOSING_MAX;
-        while self.shared.outbox().begin_close() && Instant::now() < deadline {
+        let deadline = self.closing_until.unwrap_or_else(|| Instant::now() + CLOSING_MAX);
+        while !self.is_outbox_closed
+            && self.shared.outbox().begin_close()
+            && Instant::now() < deadline
+        {
             if self.room.sleep(Some(deadline)).unwrap_or(true) {
                 break;
             }

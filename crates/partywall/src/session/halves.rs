@@ -27,7 +27,7 @@ use crate::transport::{Home, Memory, NotSent, OwnedReservation, Progress, Sessio
 use partywall_layout::seeded_fault;
 #[cfg(feature = "tokio")]
 use std::io::IoSlice;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 /// Makes the sending and the receiving direction of a stream.
@@ -558,6 +558,23 @@ impl RecvHalf {
         }))
     }
 
+    /// Completes if there is a message or the end to receive. Otherwise registers the user that
+    /// waits for one.
+    pub(crate) fn poll_arrived(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.stream.lock();
+        let is_open = matches!(state.lifecycle.receiving(), lifecycle::Receiving::Open);
+        if !state.queue.is_empty() || !is_open || state.end.is_some() {
+            return Poll::Ready(());
+        }
+        state.await_message(context);
+        Poll::Pending
+    }
+
+    /// Returns an object that says whether the directions of the stream have ended.
+    pub(crate) fn ends(&self) -> StreamEnds {
+        StreamEnds(Arc::downgrade(&self.stream))
+    }
+
     /// Stops receiving on the stream: the peer's sends fail with `code`. Unread messages are
     /// dropped, which returns their memory to the peer.
     pub(crate) fn stop(&self, code: u32) {
@@ -575,5 +592,24 @@ impl Drop for RecvHalf {
     fn drop(&mut self) {
         self.stop(DROPPED);
         self.shared.remove_user(false);
+    }
+}
+
+/// Says whether the directions of a stream have ended. It keeps no stream alive.
+#[derive(Debug)]
+pub(crate) struct StreamEnds(Weak<StreamShared>);
+
+impl StreamEnds {
+    /// Whether no message follows those that have arrived.
+    pub(crate) fn has_receiving_ended(&self) -> bool {
+        let Some(stream) = self.0.upgrade() else { return true };
+        let state = stream.lock();
+        let is_open = matches!(state.lifecycle.receiving(), lifecycle::Receiving::Open);
+        !is_open || state.end.is_some()
+    }
+
+    /// Whether this side can send no message.
+    pub(crate) fn has_sending_ended(&self) -> bool {
+        self.0.upgrade().is_none_or(|stream| check_sending(&stream.lock()).is_err())
     }
 }

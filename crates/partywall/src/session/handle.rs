@@ -41,6 +41,13 @@ pub(crate) struct Opening {
     ticket: Option<u64>,
 }
 
+impl Opening {
+    /// Whether the stream has a number, and lacks room for the record that opens it.
+    pub(crate) const fn waits_for_room(&self) -> bool {
+        self.ticket.is_some()
+    }
+}
+
 impl Drop for Opening {
     fn drop(&mut self) {
         if let Some((shared, stream)) = self.stream.take() {
@@ -83,6 +90,12 @@ impl Handle {
             .map_or(Poll::Pending, |(shared, stream)| Poll::Ready(Ok(halves(&shared, &stream))))
     }
 
+    /// Wakes a user once there may be room, which has given up its attempt to open a stream.
+    pub(crate) fn wake_for_room(&self, context: &Context<'_>) {
+        self.shared.outbox().await_any_room(context);
+        self.shared.wake_driver();
+    }
+
     /// Returns the next stream that the peer opens, or `None` once the session has ended in good
     /// order.
     pub(crate) fn poll_accept(
@@ -94,6 +107,19 @@ impl Handle {
             Err(error) if error.is_good_end() => Ok(None),
             Err(error) => Err(error),
         })
+    }
+
+    /// Completes if there is a stream to accept, or the session is over. Otherwise registers the
+    /// user that waits for one.
+    pub(crate) fn poll_opened(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = self.shared.state();
+        if !state.waiting.is_empty() || state.is_over {
+            return Poll::Ready(());
+        }
+        let woken = state.accepters.register(context);
+        drop(state);
+        wake(woken);
+        Poll::Pending
     }
 
     /// Sends PING to the peer. Returns the token by which `poll_answer` recognises the answer.

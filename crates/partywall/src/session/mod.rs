@@ -30,16 +30,16 @@ mod routing;
 mod shared;
 mod state;
 mod stream;
-mod sync;
+pub(crate) mod sync;
 
 #[cfg(all(test, shuttle))]
-mod interleavings;
+pub(crate) mod interleavings;
 
 pub use error::{OpenError, ReplyError, SessionError, StreamRecvError, StreamSendError, WaitError};
 pub use partywall_layout::stream::{DROPPED, METADATA_BYTES_MAX, REFUSED};
 
 pub(crate) use credit::WRITE_BYTES_MAX;
-pub(crate) use driver::{Driver, Sleep, Turn};
+pub(crate) use driver::{Closing, Driver, Sleep, Turn};
 pub(crate) use error::assert_application_code;
-pub(crate) use halves::{RecvHalf, SendHalf};
+pub(crate) use halves::{RecvHalf, SendHalf, StreamEnds};
 pub(crate) use handle::{Handle, Opening};

@@ -180,6 +180,13 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
+    /// Registers the waker of a user that waits for room without a ticket, unless it is registered.
+    pub(crate) fn await_any_room(&mut self, context: &Context<'_>) {
+        if !self.waiters.iter().any(|(_, waker)| waker.will_wake(context.waker())) {
+            self.await_room(&mut None, context);
+        }
+    }
+
     /// Removes the user with this ticket, which no longer waits for room.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);

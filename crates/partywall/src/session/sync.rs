@@ -6,22 +6,22 @@
 //!                                      └─ shuttle::sync    every lock a point where others may run
 //! ```
 //!
-//! No other file of `session/` imports a lock, so shuttle can choose every interleaving of its
-//! threads. `Arc` and wakers are exceptions: shuttle's `Arc` is the standard one, and the fronts
-//! make the wakers.
+//! No other file of `session/`, nor the ready list of `event/`, imports a lock, so shuttle can
+//! choose every interleaving of its threads. `Arc` and wakers are exceptions: shuttle's `Arc` is
+//! the standard one, and the fronts make the wakers.
 
 #[cfg(shuttle)]
-pub(super) use once::OnceLock;
+pub(crate) use once::OnceLock;
 #[cfg(shuttle)]
-pub(super) use shuttle::sync::atomic::AtomicBool;
+pub(crate) use shuttle::sync::atomic::AtomicBool;
 #[cfg(shuttle)]
-pub(super) use shuttle::sync::{Mutex, MutexGuard};
-pub(super) use std::sync::PoisonError;
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::PoisonError;
 #[cfg(not(shuttle))]
-pub(super) use std::sync::atomic::AtomicBool;
-pub(super) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::AtomicBool;
+pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(shuttle))]
-pub(super) use std::sync::{Mutex, MutexGuard, OnceLock};
+pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock};
 
 /// The `OnceLock` of builds under shuttle, which provides no such type.
 #[cfg(shuttle)]

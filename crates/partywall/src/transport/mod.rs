@@ -270,6 +270,11 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// record or the end.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
+    /// Whether `close` would wait until the peer closes.
+    fn awaits_end(&self) -> bool {
+        false
+    }
+
     /// Announces to the peer's sender that this side receives no more messages.
     fn close(&mut self);
 

@@ -38,7 +38,7 @@ use shuttle::{Config, MaxSteps, Runner};
 
 /// Runs the test `body` `executions` times under each of the two schedulers, each time in another
 /// order of its threads.
-fn explore(executions: usize, body: fn()) {
+pub(crate) fn explore(executions: usize, body: fn()) {
     let times = std::env::var("PARTYWALL_SHUTTLE_TIMES").ok().and_then(|times| times.parse().ok());
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
     let executions = (executions as f64 * times.unwrap_or(1.0)).ceil().max(1.0) as usize;

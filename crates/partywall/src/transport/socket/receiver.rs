@@ -19,6 +19,7 @@ use crate::transport::{
 };
 use partywall_layout::record_ring::{BlobBody, Kind, Position, WireHeader};
 use partywall_layout::{RecordHeader, Violation};
+use partywall_sys::socket::Family;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -585,6 +586,10 @@ impl TransportReceiver for SocketReceiver {
             self.died |= woken.map_err(waiting_failed)?.died;
         }
         Ok(self.died)
+    }
+
+    fn awaits_end(&self) -> bool {
+        self.has_streams && self.ended.is_none() && self.shared.socket.family() == Family::Tcp
     }
 
     fn close(&mut self) {

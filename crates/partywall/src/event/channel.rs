@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Channels in a loop: the same messages as of `partywall::Channel`, by calls that never block.
+//!
+//! ```text
+//!   try_recv: Empty ─▶ clear, arm, look again ─▶ Empty: the peer notifies the loop
+//!   try_send: Full ──▶ arm, try again ─────────▶ Full: one event once there may be room
+//! ```
+
+use super::event::Kinds;
+use super::registration::{Interest, Purpose, Registration, Shared};
+use crate::channel::{MessageRef, Readiness};
+use crate::error::{SendError, TryRecvError, TrySendError};
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::stats::{ReceiverStats, SenderStats};
+use crate::transport::{OwnedReservation, Transport};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A channel in a loop. Dropping it removes it from the loop, and ends both directions.
+#[derive(Debug)]
+pub struct Channel {
+    sender: Sender,
+    receiver: Receiver,
+    peer: Peer,
+    transport: Transport,
+}
+
+impl Channel {
+    pub(super) fn new(shared: &Arc<Shared>, channel: crate::Channel, tag: u64) -> io::Result<Self> {
+        let (peer, transport) = (channel.peer().clone(), channel.transport());
+        let registration = Registration::new(shared, tag);
+        let (sender, receiver) = channel.split();
+        let receiver = Receiver::over(receiver, Arc::clone(&registration))?;
+        Ok(Self { sender: Sender::over(sender, registration), receiver, peer, transport })
+    }
+
+    /// Splits the channel into its two directions, which report the same tag.
+    #[must_use]
+    pub fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+
+    /// Returns the sending direction.
+    pub const fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+
+    /// Returns the receiving direction.
+    pub const fn receiver(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+
+    /// Returns the identity of the process at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Returns the transport of this channel.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Sends a copy of `payload`, as [`Sender::try_send`] does.
+    ///
+    /// # Errors
+    /// Fails as [`Sender::try_send`] does.
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
+        self.sender.try_send(payload)
+    }
+
+    /// Receives a message, as [`Receiver::try_recv`] does.
+    ///
+    /// # Errors
+    /// Fails as [`Receiver::try_recv`] does.
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
+        self.receiver.try_recv()
+    }
+}
+
+/// The receiving direction of a channel in a loop.
+///
+/// The loop reports its tag as readable until an attempt to receive returns `Empty` or the end.
+#[derive(Debug)]
+pub struct Receiver {
+    inner: crate::Receiver,
+    records: Interest,
+    registration: Arc<Registration>,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        receiver: crate::Receiver,
+        tag: u64,
+    ) -> io::Result<Self> {
+        Self::over(receiver, Registration::new(shared, tag))
+    }
+
+    fn over(inner: crate::Receiver, registration: Arc<Registration>) -> io::Result<Self> {
+        let records = Interest::new(Arc::clone(&registration), Purpose::Records);
+        let mut receiver = Self { inner, records, registration };
+        receiver.watch()?;
+        // Messages may have arrived before; the peer notifies only a receiver that is armed.
+        receiver.registration.mark(Kinds::READABLE);
+        Ok(receiver)
+    }
+
+    /// Returns the next message if one has arrived, or `None` once the sender has finished.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Empty`] if no message has arrived: the loop reports the tag once one has.
+    /// Other errors as of [`Receiver::try_recv`](crate::Receiver::try_recv).
+    pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
+        Ok(self.find()?.then(|| self.inner.take_found()))
+    }
+
+    /// Borrows the next message, as [`Receiver::try_recv_ref`](crate::Receiver::try_recv_ref) does.
+    ///
+    /// # Errors
+    /// Fails as [`try_recv`](Self::try_recv) does.
+    pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
+        Ok(self.find()?.then(|| MessageRef::new(&mut self.inner)))
+    }
+
+    /// Receives a view of the next message, which is valid until the next receive call, as
+    /// [`Receiver::try_recv_view`](crate::Receiver::try_recv_view) does.
+    ///
+    /// # Errors
+    /// Fails as [`try_recv`](Self::try_recv) does.
+    pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
+        let found = self.find()?;
+        Ok(self.inner.view(found))
+    }
+
+    /// Makes the message of the last view an owned message, as
+    /// [`Receiver::keep_view`](crate::Receiver::keep_view) does.
+    pub fn keep_view(&mut self) -> Option<Message> {
+        self.inner.keep_view()
+    }
+
+    /// Returns the counters of the receiving direction.
+    #[must_use]
+    pub fn stats(&self) -> ReceiverStats {
+        self.inner.stats()
+    }
+
+    /// Removes the receiver from the loop, and returns it for calls that block.
+    #[must_use]
+    pub fn into_inner(self) -> crate::Receiver {
+        self.registration.clear(Kinds::READABLE);
+        self.inner
+    }
+
+    /// Finds the next message, and returns false at the end of the direction. If there is none, the
+    /// receiver is armed.
+    fn find(&mut self) -> Result<bool, TryRecvError> {
+        match self.inner.try_find() {
+            Err(TryRecvError::Empty) => {}
+            found => return self.settle(found),
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            self.registration.clear(Kinds::READABLE);
+            let armed = self.inner.arm()?;
+            self.watch().map_err(crate::transport::waiting_failed)?;
+            if armed == Readiness::WillNotify {
+                return Err(TryRecvError::Empty);
+            }
+            match self.inner.try_find() {
+                Err(TryRecvError::Empty) => {}
+                found => {
+                    self.registration.mark(Kinds::READABLE);
+                    return self.settle(found);
+                }
+            }
+        }
+        // The peer sends bytes that are no whole message yet. The next turn goes on with them.
+        self.registration.mark(Kinds::READABLE);
+        Err(TryRecvError::Empty)
+    }
+
+    /// Removes a receiver that has ended from the loop, so that its end is reported once.
+    fn settle(&mut self, found: Result<bool, TryRecvError>) -> Result<bool, TryRecvError> {
+        if !matches!(found, Ok(true)) {
+            self.records.unwatch();
+            self.registration.clear(Kinds::READABLE);
+        }
+        found
+    }
+
+    fn watch(&mut self) -> io::Result<()> {
+        self.records.watch(&self.inner)
+    }
+}
+
+/// The sending direction of a channel in a loop.
+///
+/// The loop reports its tag as writable once there may be room, after an attempt that found none.
+#[derive(Debug)]
+pub struct Sender {
+    inner: crate::Sender,
+    room: Interest,
+    registration: Arc<Registration>,
+}
+
+impl Sender {
+    pub(super) fn new(shared: &Arc<Shared>, sender: crate::Sender, tag: u64) -> Self {
+        Self::over(sender, Registration::new(shared, tag))
+    }
+
+    fn over(inner: crate::Sender, registration: Arc<Registration>) -> Self {
+        let room = Interest::new(Arc::clone(&registration), Purpose::Room);
+        Self { inner, room, registration }
+    }
+
+    /// Sends a copy of `payload` if there is space now.
+    ///
+    /// On a socket, the kernel may accept a part of the message only. The loop then reports the tag
+    /// as writable, and [`try_flush`](Self::try_flush), or the next message, goes on.
+    ///
+    /// # Errors
+    /// [`TrySendError::Full`] if there is no space now: the loop reports the tag once there may be.
+    /// Other errors as of [`Sender::try_send`](crate::Sender::try_send).
+    pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
+        self.attempt(|sender| sender.try_send(payload))
+    }
+
+    /// Reserves memory for a message, as
+    /// [`Sender::try_reserve_owned`](crate::Sender::try_reserve_owned) does.
+    ///
+    /// # Errors
+    /// Fails as [`try_send`](Self::try_send) does.
+    pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, TrySendError> {
+        self.attempt(|sender| sender.try_reserve_owned(len))
+    }
+
+    /// Sends the message in `reservation`, as
+    /// [`Sender::try_commit_owned`](crate::Sender::try_commit_owned) does.
+    ///
+    /// # Errors
+    /// Returns the reservation together with the reason, as [`try_send`](Self::try_send).
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
+    pub fn try_commit_owned(
+        &mut self,
+        reservation: OwnedReservation,
+    ) -> Result<(), (OwnedReservation, TrySendError)> {
+        let mut left = Some(reservation);
+        let sent = self.attempt(|sender| match left.take().map(|it| sender.try_commit_owned(it)) {
+            Some(Err((back, error))) => {
+                left = Some(back);
+                Err(error)
+            }
+            _ => Ok(()),
+        });
+        match (sent, left) {
+            (Err(error), Some(back)) => Err((back, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes bytes of earlier messages that the kernel had not accepted. Returns whether some are
+    /// left; the loop then reports the tag as writable again. Over shared memory there are none.
+    ///
+    /// # Errors
+    /// Fails as [`try_send`](Self::try_send) does, but never with `Full`.
+    pub fn try_flush(&mut self) -> Result<bool, SendError> {
+        match self.inner.flush(Some(Instant::now())) {
+            Ok(()) => Ok(false),
+            Err(SendError::TimedOut | SendError::Full) => {
+                self.watch().map_err(SendError::Fault)?;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the counters of the sending direction.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        self.inner.stats()
+    }
+
+    /// Removes the sender from the loop, and returns it for calls that block.
+    #[must_use]
+    pub fn into_inner(self) -> crate::Sender {
+        self.registration.clear(Kinds::WRITABLE);
+        self.inner
+    }
+
+    /// Attempts to send. Without room, the sender is armed, and the attempt is made once more.
+    fn attempt<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut crate::Sender) -> Result<T, TrySendError>,
+    ) -> Result<T, TrySendError> {
+        for _ in 0..ATTEMPTS_MAX {
+            match attempt(&mut self.inner) {
+                Err(TrySendError::Full) => {}
+                sent => {
+                    if sent.is_ok() && self.inner.has_unsent() {
+                        self.watch()?;
+                    }
+                    return sent;
+                }
+            }
+            if self.inner.arm()? == Readiness::WillNotify {
+                self.watch()?;
+                return Err(TrySendError::Full);
+            }
+        }
+        // Space is freed again and again, but never enough. The next turn tries again.
+        self.registration.mark(Kinds::WRITABLE);
+        Err(TrySendError::Full)
+    }
+
+    /// Watches for one notification of room.
+    fn watch(&mut self) -> Result<(), crate::Fault> {
+        let added = self.room.watch(&self.inner);
+        added.map_err(crate::transport::waiting_failed)
+    }
+}
+
+/// Most attempts of one call. Each finds that something came, but not enough.
+const ATTEMPTS_MAX: u32 = 16;

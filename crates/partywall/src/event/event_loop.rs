@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The loop: one epoll set for all sources, and the tasks that its thread runs.
+//!
+//! ```text
+//!   wait, poll ─▶ round: epoll set ─▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
+//!                   ▲                                                  └─ none ─▶ spin, or arm
+//!                   └─────────── an event, the doorbell, or a timer ◀─ epoll_wait ◀───────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - Each call polls the epoll set at least once if sources have events, and runs each task that
+//!   needs a turn once. So no source keeps others from being served.
+//! - The cost of a round depends on the number of sources with events, not on that of all sources.
+//! - Before the thread waits, every task without work is armed.
+
+use super::channel::{Channel, Receiver, Sender};
+use super::event::{Event, Kinds};
+use super::listener::{ChannelListener, Listener};
+use super::ready_list::Key;
+use super::registration::{Arrival, DOORBELL, Purpose, Shared, TIMER, parse};
+use super::session::Session;
+use super::source::{Attached, Source};
+use super::task::{SourceTask, Step, Task};
+use crate::address::{Address, AddressError};
+use crate::config::Config;
+use crate::error::{BindError, ConnectError};
+use crate::transport::has_passed;
+use partywall_sys::Ready;
+use partywall_wait::{IdlePolicy, IdleStep, Wait};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// An event loop for channels, listeners, sessions with all their streams, and groups of links.
+///
+/// Each source has a tag of the application. [`wait`](Self::wait) and [`poll`](Self::poll) report
+/// the tags of sources for which something may be possible. Sources arm themselves: an attempt that
+/// returns `Empty` or `Full` is all that the loop needs to know.
+///
+/// Sources belong to the application. Adding one needs no access to the thread that waits, and
+/// dropping one removes it. Several threads may share a loop; one of them at a time runs it.
+///
+/// The loop starts no thread. Handshakes, and the drivers of sessions, advance only while some
+/// thread calls `wait` or `poll`. See the [module](crate::event) for an example.
+pub struct Loop {
+    shared: Arc<Shared>,
+    round: Mutex<Round>,
+}
+
+/// The state of the thread that runs a loop. It is kept between calls, so that its memory is used
+/// again.
+#[derive(Debug)]
+struct Round {
+    tasks: Tasks,
+    /// Tasks that have to be armed before the thread waits.
+    unarmed: VecDeque<Key>,
+    /// Tasks that may have a timer.
+    timed: Vec<Key>,
+    ready: Vec<Ready>,
+    arrivals: Vec<Arrival>,
+    idle: IdlePolicy,
+    /// When the timer's descriptor becomes readable.
+    timer_set: Option<Instant>,
+}
+
+impl Loop {
+    /// Makes a loop without sources, which waits by the strategy [`Wait::Adaptive`].
+    ///
+    /// # Errors
+    /// Fails if the process has too few free descriptors; a loop takes three.
+    pub fn new() -> io::Result<Self> {
+        Self::with_wait(Wait::Adaptive, SPIN_BUDGET)
+    }
+
+    /// Makes a loop without sources, which waits by the strategy `wait`. Under `Adaptive` its
+    /// thread polls for at most `spin_budget` before it sleeps. Under `Poll` it waits as under
+    /// `Park`, because every source notifies it.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
+    pub fn with_wait(wait: Wait, spin_budget: Duration) -> io::Result<Self> {
+        let round = Round {
+            tasks: Tasks::default(),
+            unarmed: VecDeque::new(),
+            timed: Vec::new(),
+            ready: Vec::new(),
+            arrivals: Vec::new(),
+            idle: IdlePolicy::new(wait, spin_budget),
+            timer_set: None,
+        };
+        Ok(Self { shared: Arc::new(Shared::new()?), round: Mutex::new(round) })
+    }
+
+    /// Blocks until a source has events, at most until `deadline`, and replaces the content of
+    /// `events` by them. Returns their number, which is 0 at the deadline.
+    ///
+    /// Each call reports a source at most once, and at most 256 sources; the next call goes on with
+    /// the others.
+    ///
+    /// # Errors
+    /// Fails in a forked child, and with the error of epoll or of a [`Source`], which a sound
+    /// system never reports.
+    pub fn wait(&self, events: &mut Vec<Event>, deadline: Option<Instant>) -> io::Result<usize> {
+        let mut round = self.begin(events)?;
+        // Sources with events, which an application has not taken yet, must not keep the loop from
+        // those of the epoll set.
+        let mut has_polled = !self.shared.list.is_idle();
+        if has_polled {
+            round.poll(&self.shared)?;
+        }
+        loop {
+            self.shared.list.collect(events);
+            if !events.is_empty() || (has_polled && has_passed(deadline)) {
+                break;
+            }
+            has_polled |= round.next(&self.shared, deadline)?;
+        }
+        self.finish(&mut round, false)?;
+        Ok(events.len())
+    }
+
+    /// Replaces the content of `events` by the events that sources have now, and returns their
+    /// number. Never blocks.
+    ///
+    /// Call it when the descriptor of the loop is readable, or when
+    /// [`next_timer`](Self::next_timer) is due. The descriptor stays readable as long as another
+    /// call may find events. So it fits level-triggered and edge-triggered loops, whether or not
+    /// one calls `poll` until it finds nothing.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn poll(&self, events: &mut Vec<Event>) -> io::Result<usize> {
+        let mut round = self.begin(events)?;
+        round.poll(&self.shared)?;
+        self.shared.list.collect(events);
+        if events.is_empty() && self.shared.list.is_idle() {
+            round.arm(&self.shared);
+        }
+        self.finish(&mut round, !events.is_empty())?;
+        Ok(events.len())
+    }
+
+    /// Adds both directions of a channel, which report the same tag.
+    ///
+    /// # Errors
+    /// Fails if epoll cannot watch another descriptor. The channel is then closed.
+    pub fn add_channel(&self, channel: crate::Channel, tag: u64) -> io::Result<Channel> {
+        Channel::new(&self.shared, channel, tag)
+    }
+
+    /// Adds the receiving direction of a channel.
+    ///
+    /// # Errors
+    /// Fails as [`add_channel`](Self::add_channel) does.
+    pub fn add_receiver(&self, receiver: crate::Receiver, tag: u64) -> io::Result<Receiver> {
+        Receiver::new(&self.shared, receiver, tag)
+    }
+
+    /// Adds the sending direction of a channel.
+    #[must_use]
+    pub fn add_sender(&self, sender: crate::Sender, tag: u64) -> Sender {
+        Sender::new(&self.shared, sender, tag)
+    }
+
+    /// Adds a listener for channels.
+    ///
+    /// # Errors
+    /// Fails as [`add_channel`](Self::add_channel) does.
+    pub fn add_listener(&self, listener: crate::Listener, tag: u64) -> io::Result<ChannelListener> {
+        ChannelListener::new(&self.shared, listener, tag)
+    }
+
+    /// Adds a source of another crate, such as a group of links.
+    ///
+    /// # Errors
+    /// Fails if epoll cannot watch another descriptor.
+    pub fn add_source(&self, source: impl Source + 'static, tag: u64) -> io::Result<Attached> {
+        let registration = SourceTask::start(&self.shared, Box::new(source), tag)?;
+        Ok(Attached { registration })
+    }
+
+    /// Listens for sessions at `address`. `config` applies to every accepted session.
+    ///
+    /// # Errors
+    /// Returns [`BindError`] if the address cannot be bound.
+    pub fn bind<A>(&self, address: A, config: &Config, tag: u64) -> Result<Listener, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        Listener::bind(&self.shared, address, config, tag)
+    }
+
+    /// Opens a session with the listener at `address`. The loop runs its driver.
+    ///
+    /// The call blocks until the handshake is done, at most for
+    /// [`handshake_timeout`](Config::handshake_timeout).
+    ///
+    /// # Errors
+    /// Returns [`ConnectError`] if connecting fails or takes longer than the handshake timeout.
+    pub fn connect<A>(&self, address: A, config: &Config, tag: u64) -> Result<Session, ConnectError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        Session::connect(&self.shared, &address, config, tag)
+    }
+
+    /// Returns the time at which the application should call [`poll`](Self::poll) although the
+    /// descriptor is not readable; `None` if no timer is set. A loop whose descriptor is watched
+    /// has a timer of its own, so that the descriptor is enough.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.shared.next_timer()
+    }
+
+    fn begin(&self, events: &mut Vec<Event>) -> io::Result<MutexGuard<'_, Round>> {
+        events.clear();
+        if self.shared.guard.is_child() {
+            return Err(io::Error::other("this loop belongs to the parent process"));
+        }
+        let round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.list.begin_turn();
+        Ok(round)
+    }
+
+    fn finish(&self, round: &mut Round, is_due: bool) -> io::Result<()> {
+        let next = round.next_timer();
+        self.shared.set_next_timer(next);
+        // A timer that fires too early costs one wake-up; setting it in each turn would cost a
+        // system call.
+        let is_external = self.shared.list.end_turn(is_due);
+        let is_earlier = next.is_some_and(|next| round.timer_set.is_none_or(|set| next < set));
+        if is_external && is_earlier {
+            self.shared.timer.set(next)?;
+            round.timer_set = next;
+        }
+        Ok(())
+    }
+}
+
+impl Round {
+    /// Advances a loop that has no event for the application: runs tasks, spins, or waits. Returns
+    /// whether the epoll set was polled.
+    fn next(&mut self, shared: &Shared, deadline: Option<Instant>) -> io::Result<bool> {
+        if shared.list.is_idle() && !has_passed(deadline) && self.idle.idle() == IdleStep::Poll {
+            std::hint::spin_loop();
+        } else if shared.list.is_idle() {
+            self.arm(shared);
+            if !shared.list.begin_wait() {
+                return Ok(false);
+            }
+            let until = [deadline, self.next_timer()].into_iter().flatten().min();
+            let waited = shared.set.wait(&mut self.ready, until);
+            shared.list.begin_turn();
+            waited?;
+            return self.serve(shared).map(|()| true);
+        }
+        self.poll(shared).map(|()| true)
+    }
+
+    /// Polls the epoll set without waiting, marks the sources that are ready, and runs each task
+    /// that needs a turn once.
+    fn poll(&mut self, shared: &Shared) -> io::Result<()> {
+        // The epoll set does not report the records of a task that is not armed.
+        self.run_unarmed(shared)?;
+        shared.set.wait(&mut self.ready, Some(Instant::now()))?;
+        self.serve(shared)
+    }
+
+    fn serve(&mut self, shared: &Shared) -> io::Result<()> {
+        // Tasks that were added come first, so that no event of theirs is lost.
+        self.admit(shared);
+        if !self.ready.is_empty() {
+            self.idle.busy();
+        }
+        for index in 0..self.ready.len() {
+            self.handle(shared, self.ready[index].token)?;
+        }
+        self.expire(shared);
+        for _ in 0..shared.list.turns_due() {
+            let Some(key) = shared.list.next_turn() else { break };
+            self.run(shared, key)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, shared: &Shared, token: u64) -> io::Result<()> {
+        match parse(token) {
+            Some((key, Purpose::Records)) => shared.list.mark(key, Kinds::READABLE),
+            Some((key, Purpose::Opened)) => shared.list.mark(key, Kinds::OPENED),
+            Some((key, Purpose::Room)) => shared.list.mark(key, Kinds::WRITABLE),
+            Some((key, purpose)) => {
+                if purpose == Purpose::TaskRoom {
+                    self.tasks.get(key).into_iter().for_each(|place| place.task.note_room());
+                }
+                shared.list.request_turn(key);
+            }
+            None if token == DOORBELL => drop(shared.list.doorbell().drain()?),
+            None if token == TIMER => {
+                shared.timer.drain()?;
+                self.timer_set = None;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the tasks that were added, and drops those that were removed, since the last round.
+    fn admit(&mut self, shared: &Shared) {
+        shared.take_arrivals(&mut self.arrivals);
+        for arrival in self.arrivals.drain(..) {
+            match arrival {
+                Arrival::Add(key, task) => {
+                    self.tasks.put(key, task);
+                    // A turn that was requested before the task was here has found no task.
+                    shared.list.request_turn(key);
+                }
+                Arrival::Remove(key) => self.tasks.remove(key),
+            }
+        }
+    }
+
+    /// Runs a task once.
+    fn run(&mut self, shared: &Shared, key: Key) -> io::Result<()> {
+        let Some(place) = self.tasks.get(key) else { return Ok(()) };
+        place.is_unarmed = false;
+        let step = place.task.turn()?;
+        self.note(shared, key, step);
+        Ok(())
+    }
+
+    /// Runs the tasks that are not armed, of whose records no peer notifies the thread.
+    fn run_unarmed(&mut self, shared: &Shared) -> io::Result<()> {
+        for _ in 0..self.unarmed.len() {
+            let Some(key) = self.unarmed.pop_front() else { break };
+            self.run(shared, key)?;
+        }
+        Ok(())
+    }
+
+    /// Arms the tasks without work. A task that finds work needs another turn.
+    fn arm(&mut self, shared: &Shared) {
+        while let Some(key) = self.unarmed.pop_front() {
+            let Some(place) = self.tasks.get(key).filter(|place| place.is_unarmed) else {
+                continue;
+            };
+            place.is_unarmed = false;
+            let step = place.task.arm();
+            self.note(shared, key, step);
+        }
+    }
+
+    fn note(&mut self, shared: &Shared, key: Key, step: Step) {
+        let Some(place) = self.tasks.get(key) else { return };
+        match step {
+            Step::Again => {
+                self.idle.busy();
+                shared.list.request_turn(key);
+            }
+            Step::Unarmed => {
+                place.is_unarmed = true;
+                self.unarmed.push_back(key);
+            }
+            Step::Waits => {}
+            Step::Finished => return self.tasks.remove(key),
+        }
+        if place.task.next_timer().is_some() && !std::mem::replace(&mut place.is_timed, true) {
+            self.timed.push(key);
+        }
+    }
+
+    /// Requests a turn of each task whose timer is due.
+    fn expire(&mut self, shared: &Shared) {
+        if self.timed.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for key in &self.timed {
+            let time = self.tasks.get(*key).and_then(|place| place.task.next_timer());
+            if time.is_some_and(|time| time <= now) {
+                shared.list.request_turn(*key);
+            }
+        }
+    }
+
+    /// Returns the time of the earliest timer, and forgets tasks without a timer.
+    fn next_timer(&mut self) -> Option<Instant> {
+        let Self { tasks, timed, .. } = self;
+        let mut next: Option<Instant> = None;
+        timed.retain(|key| {
+            let Some(place) = tasks.get(*key) else { return false };
+            let time = place.task.next_timer();
+            place.is_timed = time.is_some() || place.task.keeps_timer();
+            next = [next, time].into_iter().flatten().min();
+            place.is_timed
+        });
+        next
+    }
+}
+
+/// The tasks of a loop, by the indices of their slots in the ready list.
+#[derive(Debug, Default)]
+struct Tasks {
+    places: Vec<Option<Place>>,
+}
+
+/// A task, and the lists of the round in which it is.
+#[derive(Debug)]
+struct Place {
+    key: Key,
+    task: Task,
+    is_unarmed: bool,
+    is_timed: bool,
+}
+
+impl Tasks {
+    fn put(&mut self, key: Key, task: Task) {
+        let index = key.index as usize;
+        if index >= self.places.len() {
+            self.places.resize_with(index + 1, || None);
+        }
+        self.places[index] = Some(Place { key, task, is_unarmed: false, is_timed: false });
+    }
+
+    /// Returns the task of a source, or `None` if it was removed.
+    fn get(&mut self, key: Key) -> Option<&mut Place> {
+        self.places.get_mut(key.index as usize)?.as_mut().filter(|place| place.key == key)
+    }
+
+    fn remove(&mut self, key: Key) {
+        if let Some(place) = self.places.get_mut(key.index as usize) {
+            drop(place.take_if(|place| place.key == key));
+        }
+    }
+}
+
+impl AsFd for Loop {
+    /// Returns a descriptor that is readable when [`poll`](Loop::poll) may find events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.list.watch_externally();
+        self.shared.set.as_fd()
+    }
+}
+
+impl Drop for Loop {
+    /// Ends the sessions whose drivers the loop runs.
+    fn drop(&mut self) {
+        let arrivals = self.shared.close();
+        let round = self.round.get_mut().unwrap_or_else(PoisonError::into_inner);
+        round.tasks = Tasks::default();
+        drop(arrivals);
+    }
+}
+
+impl fmt::Debug for Loop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loop").field("next_timer", &self.next_timer()).finish_non_exhaustive()
+    }
+}
+
+/// The longest time for which the thread of a loop polls before it sleeps; it equals the default of
+/// [`Config::spin_budget`].
+const SPIN_BUDGET: Duration = Duration::from_micros(50);

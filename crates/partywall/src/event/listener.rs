@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listeners in a loop: one for channels, one for sessions. Neither blocks, and the handshakes of
+//! all peers advance whenever the application tries to accept.
+
+use super::event::Kinds;
+use super::registration::{Interest, Purpose, Registration, Shared};
+use super::session::Session;
+use crate::address::Address;
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::error::{AcceptError, BindError};
+use crate::protocol::Protocol;
+use partywall_layout::hello::SERVICE_SESSION;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A listener for channels in a loop.
+///
+/// The loop reports its tag as readable while handshakes advance or channels are established.
+/// Dropping the listener removes it from the loop, and its socket file.
+#[derive(Debug)]
+pub struct ChannelListener {
+    // Declared before the listener, so that its descriptor is removed from the loop first.
+    _records: Interest,
+    listener: crate::Listener,
+    registration: Arc<Registration>,
+}
+
+impl ChannelListener {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        listener: crate::Listener,
+        tag: u64,
+    ) -> io::Result<Self> {
+        let registration = Registration::new(shared, tag);
+        let mut records = Interest::new(Arc::clone(&registration), Purpose::Records);
+        records.watch(&listener)?;
+        // Channels may be established already.
+        registration.mark(Kinds::READABLE);
+        Ok(Self { _records: records, listener, registration })
+    }
+
+    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
+    #[must_use]
+    pub const fn local_address(&self) -> &Address {
+        self.listener.local_address()
+    }
+
+    /// Returns the next channel if one is established now. Also drives the handshakes under way.
+    /// [`Loop::add_channel`](super::Loop::add_channel) adds it to a loop.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if no channel is established now: the loop reports the tag once
+    /// one may be. Other errors as of [`Listener::accept`](crate::Listener::accept).
+    pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
+        let accepted = self.listener.try_accept();
+        settle(&self.registration, Kinds::READABLE, &accepted);
+        accepted
+    }
+
+    /// Returns the number of connections that this listener refused.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.listener.refused()
+    }
+}
+
+/// A listener for sessions in a loop, which runs the drivers of the sessions too.
+///
+/// The loop reports its tag as opened while handshakes advance or sessions are established.
+/// Dropping the listener removes it from the loop, and its socket file.
+#[derive(Debug)]
+pub struct Listener {
+    _records: Interest,
+    listener: crate::Listener,
+    registration: Arc<Registration>,
+}
+
+impl Listener {
+    pub(super) fn bind(
+        shared: &Arc<Shared>,
+        address: Address,
+        config: &Config,
+        tag: u64,
+    ) -> Result<Self, BindError> {
+        let listener = crate::Listener::bind_service(address, config, SERVICE_SESSION)?;
+        let registration = Registration::new(shared, tag);
+        let mut records = Interest::new(Arc::clone(&registration), Purpose::Opened);
+        records.watch(&listener).map_err(BindError::Setup)?;
+        Ok(Self { _records: records, listener, registration })
+    }
+
+    /// Makes the listener also serve peers that speak `protocol`.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<dyn Protocol>) -> Self {
+        self.listener.add_protocol(protocol);
+        self
+    }
+
+    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
+    #[must_use]
+    pub const fn local_address(&self) -> &Address {
+        self.listener.local_address()
+    }
+
+    /// Returns the next session if one is established now. Also drives the handshakes under way.
+    /// The session reports `tag`.
+    ///
+    /// # Errors
+    /// [`AcceptError::TimedOut`] if no session is established now: the loop reports the tag of the
+    /// listener once one may be. Other errors as of [`Listener::accept`](crate::Listener::accept).
+    pub fn try_accept(&mut self, tag: u64) -> Result<Session, AcceptError> {
+        let accepted = self.listener.accept_until(Some(Instant::now()));
+        settle(&self.registration, Kinds::OPENED, &accepted);
+        let (shared, config) = (self.registration.shared(), self.listener.config());
+        Session::start(shared, accepted?, config, tag).map_err(AcceptError::Wait)
+    }
+
+    /// Returns the number of connections that this listener refused.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.listener.refused()
+    }
+}
+
+/// Notes that nothing is left to accept. The epoll set of the loop is level-triggered, so whatever
+/// came meanwhile marks the listener again.
+fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) {
+    if matches!(accepted, Err(AcceptError::TimedOut)) {
+        registration.clear(kinds);
+    }
+}

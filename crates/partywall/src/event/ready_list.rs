@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ready list of a loop: which sources have events, which sessions need a turn, and whether the
+//! loop's thread must be woken.
+//!
+//! ```text
+//!   waker, descriptor ─▶ mark ──▶ slot: kinds ─┬─ listed ─▶ collect ─▶ events of the application
+//!   attempt found nothing ─▶ clear ────────────┘     ▲          │
+//!                                                    └──────────┘ READABLE and OPENED stay listed
+//!   user of a session ─▶ request_turn ─▶ turns ─▶ the loop runs the session's driver
+//! ```
+//!
+//! No file descriptor is polled here: the doorbell wakes a thread that waits, in the loop or in an
+//! external event loop above it.
+//!
+//! # Invariants
+//!
+//! - A slot with kinds is listed, so the next `collect` reports it or leaves it listed.
+//! - Between `begin_wait` and the next turn, the first `mark` or `request_turn` wakes the thread.
+//! - In steady state no call allocates: a slot is listed at most once.
+
+use super::event::{Event, Kinds};
+use crate::session::sync::{Mutex, MutexGuard, PoisonError};
+use partywall_layout::seeded_fault;
+use partywall_sys::Doorbell;
+use std::collections::VecDeque;
+use std::task::Poll;
+
+/// The object that wakes the thread of a loop.
+pub(super) trait LoopWaker {
+    /// Wakes the thread, or makes its next wait return at once.
+    fn wake(&self);
+}
+
+impl LoopWaker for Doorbell {
+    fn wake(&self) {
+        // Only this process holds the eventfd, so a notification never fails for lack of space.
+        let _ = self.notify();
+    }
+}
+
+/// The sources of a loop that have events, and the doorbell that wakes the loop's thread.
+#[derive(Debug)]
+pub(super) struct ReadyList<B = Doorbell> {
+    state: Mutex<State>,
+    doorbell: B,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Slots with kinds, in the order in which `collect` reports them. Slots that lost their kinds
+    /// or their source are skipped.
+    listed: VecDeque<Key>,
+    /// Sources that need a turn, oldest first.
+    turns: VecDeque<Key>,
+    /// Number of slots with kinds.
+    live: usize,
+    /// Whether a thread waits, or may wait in an external event loop.
+    is_waiting: bool,
+    /// Whether the doorbell was notified since the last turn began.
+    is_notified: bool,
+    /// Whether an external event loop watches the descriptor of this loop.
+    is_external: bool,
+}
+
+/// One source in the list.
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    tag: u64,
+    kinds: Kinds,
+    is_listed: bool,
+    needs_turn: bool,
+}
+
+/// Identifies a source of a loop. A slot of the list that is used again has another generation, so
+/// events of a removed source match no source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub index: u32,
+    pub generation: u32,
+}
+
+impl<B: LoopWaker> ReadyList<B> {
+    pub(super) fn new(doorbell: B) -> Self {
+        Self { state: Mutex::new(State::default()), doorbell }
+    }
+
+    pub(super) const fn doorbell(&self) -> &B {
+        &self.doorbell
+    }
+
+    /// Adds a source without events.
+    pub(super) fn add(&self, tag: u64) -> Key {
+        let mut state = self.lock();
+        let index = state.free.pop().unwrap_or_else(|| {
+            state.slots.push(Slot::default());
+            #[expect(clippy::cast_possible_truncation, reason = "fewer sources than descriptors")]
+            let index = (state.slots.len() - 1) as u32;
+            index
+        });
+        let slot = &mut state.slots[index as usize];
+        slot.tag = tag;
+        Key { index, generation: slot.generation }
+    }
+
+    /// Removes a source. Its events are not reported any more.
+    pub(super) fn remove(&self, key: Key) {
+        let mut state = self.lock();
+        let Some(slot) = state.slot(key) else { return };
+        let had_kinds = !slot.kinds.is_empty();
+        let generation = (key.generation + 1) & GENERATION_MAX;
+        *slot = Slot { generation, ..Slot::default() };
+        state.live -= usize::from(had_kinds);
+        state.free.push(key.index);
+    }
+
+    /// Notes that a source has events of these kinds. Wakes the thread that waits for the loop.
+    pub(super) fn mark(&self, key: Key, kinds: Kinds) {
+        let mut state = self.lock();
+        let Some(slot) = state.slot(key) else { return };
+        let had_none = slot.kinds.is_empty();
+        slot.kinds |= kinds;
+        let was_listed = std::mem::replace(&mut slot.is_listed, true);
+        state.live += usize::from(had_none);
+        if !was_listed {
+            state.listed.push_back(key);
+        }
+        self.notify_if_waiting(state);
+    }
+
+    /// Notes that an attempt of the application found nothing: the source has no events of these
+    /// kinds. The caller checks once more afterwards, and marks the source if it finds something.
+    pub(super) fn clear(&self, key: Key, kinds: Kinds) {
+        let mut state = self.lock();
+        let Some(slot) = state.slot(key) else { return };
+        let had_kinds = !slot.kinds.is_empty();
+        slot.kinds = slot.kinds & !kinds;
+        let lost_kinds = had_kinds && slot.kinds.is_empty();
+        state.live -= usize::from(lost_kinds);
+    }
+
+    /// Polls for something of a source. `poll` registers a waker, which marks the source, if there
+    /// is nothing. Then the source is cleared, and `poll` is called once more: the waker may have
+    /// marked the source before it was cleared.
+    pub(super) fn attempt<T>(
+        &self,
+        key: Key,
+        kinds: Kinds,
+        mut poll: impl FnMut() -> Poll<T>,
+    ) -> Poll<T> {
+        let polled = poll();
+        if polled.is_ready() {
+            return polled;
+        }
+        self.clear(key, kinds);
+        if seeded_fault("no_second_look") {
+            return polled;
+        }
+        let polled = poll();
+        if polled.is_ready() {
+            self.mark(key, kinds);
+        }
+        polled
+    }
+
+    /// Notes that a source needs a turn of the loop's thread, and wakes that thread if it waits.
+    pub(super) fn request_turn(&self, key: Key) {
+        let mut state = self.lock();
+        let Some(slot) = state.slot(key) else { return };
+        if !std::mem::replace(&mut slot.needs_turn, true) {
+            state.turns.push_back(key);
+        }
+        self.notify_if_waiting(state);
+    }
+
+    /// Wakes the thread that waits for the loop, for work that is in no list of this object.
+    pub(super) fn wake(&self) {
+        self.notify_if_waiting(self.lock());
+    }
+
+    /// Returns the number of sources that need a turn.
+    pub(super) fn turns_due(&self) -> usize {
+        self.lock().turns.len()
+    }
+
+    /// Takes the source that has needed a turn for longest.
+    pub(super) fn next_turn(&self) -> Option<Key> {
+        let mut state = self.lock();
+        loop {
+            let key = state.turns.pop_front()?;
+            if let Some(slot) = state.slot(key) {
+                slot.needs_turn = false;
+                return Some(key);
+            }
+        }
+    }
+
+    /// Moves events to the end of `events`, until it has [`EVENTS_MAX`]. Each source is reported at
+    /// most once; a source whose events stay is listed behind all others.
+    pub(super) fn collect(&self, events: &mut Vec<Event>) {
+        let mut state = self.lock();
+        for _ in 0..state.listed.len() {
+            if events.len() >= EVENTS_MAX {
+                break;
+            }
+            let Some(key) = state.listed.pop_front() else { break };
+            let Some(slot) = state.slot(key) else { continue };
+            slot.is_listed = false;
+            if slot.kinds.is_empty() {
+                continue;
+            }
+            events.push(Event { tag: slot.tag, kinds: slot.kinds });
+            slot.kinds = slot.kinds & Kinds::LEVEL;
+            if slot.kinds.is_empty() {
+                state.live -= 1;
+            } else {
+                slot.is_listed = true;
+                state.listed.push_back(key);
+            }
+        }
+    }
+
+    /// Whether no source has events and none needs a turn.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lock().is_idle()
+    }
+
+    /// Prepares for waiting. Returns false if there is something to do already.
+    pub(super) fn begin_wait(&self) -> bool {
+        let mut state = self.lock();
+        if !state.is_idle() && !seeded_fault("no_look_before_the_loop_waits") {
+            return false;
+        }
+        state.is_waiting = true;
+        true
+    }
+
+    /// Begins a turn: the thread is awake, and will look at everything that was marked before.
+    pub(super) fn begin_turn(&self) {
+        let mut state = self.lock();
+        (state.is_waiting, state.is_notified) = (false, false);
+    }
+
+    /// Ends a turn after which the thread may wait in an external event loop. `is_due` is whether
+    /// that loop has to make another turn, even if nothing is marked. Returns whether there is such
+    /// a loop.
+    pub(super) fn end_turn(&self, is_due: bool) -> bool {
+        let mut state = self.lock();
+        if !state.is_external {
+            return false;
+        }
+        state.is_waiting = true;
+        let must_notify =
+            is_due || (!state.is_idle() && !seeded_fault("no_notification_of_what_is_left"));
+        state.is_notified |= must_notify;
+        drop(state);
+        if must_notify {
+            self.doorbell.wake();
+        }
+        true
+    }
+
+    /// Notes that an external event loop watches this loop. The doorbell is notified the first
+    /// time, because sources may have events already.
+    pub(super) fn watch_externally(&self) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.is_external, true) {
+            return;
+        }
+        (state.is_waiting, state.is_notified) = (true, true);
+        drop(state);
+        self.doorbell.wake();
+    }
+
+    fn notify_if_waiting(&self, mut state: MutexGuard<'_, State>) {
+        let must_notify = state.is_waiting && !state.is_notified;
+        state.is_notified |= must_notify;
+        drop(state);
+        if must_notify {
+            self.doorbell.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns the slot of a source, or `None` if the source was removed.
+    fn slot(&mut self, key: Key) -> Option<&mut Slot> {
+        self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.live == 0 && self.turns.is_empty()
+    }
+}
+
+/// Most events that one turn reports.
+pub(super) const EVENTS_MAX: usize = 256;
+/// Greatest generation of a slot; a token of epoll has room for no greater one.
+pub(super) const GENERATION_MAX: u32 = (1 << 28) - 1;
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl LoopWaker for Silent {
+        fn wake(&self) {}
+    }
+
+    fn tags(list: &ReadyList<Silent>) -> Vec<u64> {
+        let mut events = Vec::new();
+        list.collect(&mut events);
+        events.iter().map(|event| event.tag).collect()
+    }
+
+    #[test]
+    fn source_is_reported_until_it_is_cleared_behind_all_others() {
+        let list = ReadyList::new(Silent);
+        let keys: Vec<_> = (0..3).map(|tag| list.add(tag)).collect();
+        list.mark(keys[2], Kinds::READABLE);
+        list.mark(keys[0], Kinds::WRITABLE);
+        assert_eq!(tags(&list), [2, 0]);
+        list.mark(keys[1], Kinds::OPENED);
+        assert_eq!(tags(&list), [2, 1], "room is reported once");
+        list.clear(keys[2], Kinds::READABLE);
+        assert!(!list.is_idle());
+        list.clear(keys[1], Kinds::OPENED);
+        assert!(list.is_idle() && tags(&list).is_empty());
+        list.mark(keys[2], Kinds::READABLE);
+        assert_eq!(tags(&list), [2]);
+    }
+
+    #[test]
+    fn events_of_a_removed_source_are_not_those_of_its_successor() {
+        let list = ReadyList::new(Silent);
+        let old = list.add(1);
+        list.mark(old, Kinds::READABLE);
+        list.request_turn(old);
+        list.remove(old);
+        let new = list.add(2);
+        assert!(new.index == old.index && new != old);
+        list.mark(old, Kinds::READABLE);
+        list.clear(old, Kinds::READABLE);
+        list.remove(old);
+        assert_eq!(list.next_turn(), None);
+        assert!(list.is_idle() && tags(&list).is_empty());
+        list.mark(new, Kinds::READABLE);
+        assert_eq!(tags(&list), [2]);
+    }
+
+    #[test]
+    fn no_source_is_starved_by_more_events_than_one_turn_reports() {
+        let list = ReadyList::new(Silent);
+        let count = 3 * EVENTS_MAX + 10;
+        for tag in 0..count {
+            list.mark(list.add(tag as u64), Kinds::READABLE);
+        }
+        let mut reported = vec![0; count];
+        for _ in 0..8 {
+            for tag in tags(&list) {
+                reported[tag as usize] += 1;
+            }
+        }
+        assert!(reported.iter().all(|count| (2..=3).contains(count)), "{reported:?}");
+    }
+}
+
+/// Model of the loop's thread, of threads that mark sources, and of one that receives, under
+/// shuttle. A lost wake-up is a thread that waits for ever, which shuttle reports.
+#[cfg(all(test, shuttle))]
+mod model {
+    use super::*;
+    use crate::session::interleavings::explore;
+    use shuttle::rand::{Rng, thread_rng};
+    use shuttle::sync::Condvar;
+    use shuttle::thread;
+    use std::sync::Arc;
+
+    const SOURCES: usize = 2;
+    const MESSAGES: u32 = 3;
+
+    /// The descriptor of the loop: how often it was notified, and whether it is readable.
+    #[derive(Default)]
+    struct Descriptor {
+        state: Mutex<(u32, bool)>,
+        changed: Condvar,
+    }
+
+    impl LoopWaker for Descriptor {
+        fn wake(&self) {
+            let mut state = self.state.lock().unwrap();
+            *state = (state.0 + 1, true);
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    impl Descriptor {
+        /// Waits until the descriptor is readable.
+        fn wait_level(&self) {
+            let mut state = self.state.lock().unwrap();
+            while !state.1 {
+                state = self.changed.wait(state).unwrap();
+            }
+        }
+
+        /// Waits until the descriptor was notified again.
+        fn wait_edge(&self, seen: &mut u32) {
+            let mut state = self.state.lock().unwrap();
+            while state.0 == *seen {
+                state = self.changed.wait(state).unwrap();
+            }
+            *seen = state.0;
+        }
+
+        fn drain(&self) {
+            self.state.lock().unwrap().1 = false;
+        }
+    }
+
+    /// A stream: its messages, and whether its receiver's waker is registered.
+    #[derive(Default)]
+    struct Source {
+        state: Mutex<(VecDeque<u32>, bool)>,
+    }
+
+    /// How the loop's thread waits.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Drive {
+        Inside,
+        Level,
+        Edge,
+    }
+
+    struct Model {
+        list: ReadyList<Descriptor>,
+        keys: Vec<Key>,
+        sources: Vec<Source>,
+        /// Work that users of a session left for a turn of its driver.
+        work: Mutex<u32>,
+        drive: Drive,
+    }
+
+    impl Model {
+        fn new(drive: Drive) -> Arc<Self> {
+            let list = ReadyList::new(Descriptor::default());
+            let keys = (0..SOURCES).map(|tag| list.add(tag as u64)).collect();
+            let sources = (0..SOURCES).map(|_| Source::default()).collect();
+            for key in &keys as &Vec<Key> {
+                list.mark(*key, Kinds::READABLE);
+            }
+            if drive != Drive::Inside {
+                list.watch_externally();
+            }
+            Arc::new(Self { list, keys, sources, work: Mutex::new(0), drive })
+        }
+
+        /// Role of a peer: sends messages to one source.
+        fn send(&self, source: usize) {
+            for number in 0..MESSAGES {
+                let mut state = self.sources[source].state.lock().unwrap();
+                state.0.push_back(number);
+                let is_registered = std::mem::take(&mut state.1);
+                drop(state);
+                if is_registered {
+                    self.list.mark(self.keys[source], Kinds::READABLE);
+                }
+            }
+        }
+
+        /// Role of a user of a session: leaves work for the driver.
+        fn leave_work(&self) {
+            for _ in 0..MESSAGES {
+                *self.work.lock().unwrap() += 1;
+                self.list.request_turn(self.keys[0]);
+            }
+        }
+
+        fn receive(&self, source: usize) -> Poll<u32> {
+            self.list.attempt(self.keys[source], Kinds::READABLE, || {
+                let mut state = self.sources[source].state.lock().unwrap();
+                let found = state.0.pop_front();
+                state.1 |= found.is_none();
+                found.map_or(Poll::Pending, Poll::Ready)
+            })
+        }
+
+        /// Makes a turn of the loop, and returns the tags.
+        fn turn(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
+            let (mut events, before) = (Vec::new(), *done);
+            match self.drive {
+                Drive::Inside => self.list.begin_turn(),
+                Drive::Level => self.list.doorbell().wait_level(),
+                Drive::Edge => self.list.doorbell().wait_edge(seen),
+            }
+            loop {
+                if self.drive != Drive::Inside {
+                    self.list.begin_turn();
+                    self.list.doorbell().drain();
+                }
+                for _ in 0..self.list.turns_due() {
+                    if self.list.next_turn().is_some() {
+                        *done += std::mem::take(&mut *self.work.lock().unwrap());
+                    }
+                }
+                self.list.collect(&mut events);
+                if self.drive != Drive::Inside {
+                    self.list.end_turn(!events.is_empty());
+                    return events;
+                }
+                if !events.is_empty() || *done > before {
+                    return events;
+                }
+                if self.list.begin_wait() {
+                    self.list.doorbell().wait_level();
+                    self.list.begin_turn();
+                    self.list.doorbell().drain();
+                }
+            }
+        }
+    }
+
+    /// The loop's thread receives: everything, or one message after an event.
+    fn one_thread() {
+        let drives = [Drive::Inside, Drive::Level, Drive::Edge];
+        let model = Model::new(drives[thread_rng().gen_range(0..3)]);
+        let takes_one = thread_rng().gen_range(0..2) == 0;
+        let mut threads: Vec<_> = (0..SOURCES)
+            .map(|source| {
+                let model = Arc::clone(&model);
+                thread::spawn(move || model.send(source))
+            })
+            .collect();
+        let user = Arc::clone(&model);
+        threads.push(thread::spawn(move || user.leave_work()));
+        let (mut received, mut seen, mut done) = ([0; SOURCES], 0, 0);
+        while received != [MESSAGES; SOURCES] || done < MESSAGES {
+            for event in model.turn(&mut seen, &mut done) {
+                let source = event.tag as usize;
+                while let Poll::Ready(number) = model.receive(source) {
+                    assert_eq!(number, received[source]);
+                    received[source] += 1;
+                    if takes_one {
+                        break;
+                    }
+                }
+            }
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    /// Another thread receives; the loop's thread passes the events on to it.
+    fn two_threads() {
+        let drives = [Drive::Inside, Drive::Level, Drive::Edge];
+        let model = Model::new(drives[thread_rng().gen_range(0..3)]);
+        let sender = Arc::clone(&model);
+        let sending = thread::spawn(move || sender.send(1));
+        let passed = Arc::new(Descriptor::default());
+        let (receiver, woken) = (Arc::clone(&model), Arc::clone(&passed));
+        let receiving = thread::spawn(move || {
+            let mut received = 0;
+            while received < MESSAGES {
+                match receiver.receive(1) {
+                    Poll::Ready(number) => {
+                        assert_eq!(number, received);
+                        received += 1;
+                    }
+                    Poll::Pending => {
+                        woken.wait_level();
+                        woken.drain();
+                    }
+                }
+            }
+            // The last turn of the loop's thread is the one that this work requests.
+            receiver.leave_work();
+        });
+        let (mut seen, mut done) = (0, 0);
+        while done < MESSAGES {
+            for event in model.turn(&mut seen, &mut done) {
+                if event.tag == 1 {
+                    passed.wake();
+                } else {
+                    model.list.clear(model.keys[0], Kinds::READABLE);
+                }
+            }
+            thread::yield_now();
+        }
+        sending.join().unwrap();
+        receiving.join().unwrap();
+    }
+
+    #[test]
+    fn thread_of_the_loop_receives_everything() {
+        explore(3000, one_thread);
+    }
+
+    #[test]
+    fn another_thread_receives_everything() {
+        explore(3000, two_threads);
+    }
+}

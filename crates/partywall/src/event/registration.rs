@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The registration of one source with a loop: its place in the ready list, and its descriptors in
+//! the epoll set.
+//!
+//! ```text
+//!   Receiver, Stream, Session … ─ Registration ─ Arc<Shared> ─┬─ ReadyList   tags and kinds
+//!                                                             ├─ EpollSet    descriptors
+//!                                                             └─ arrivals    for the next turn
+//! ```
+//!
+//! The loop owns no channel and no stream: any thread may use them while another runs the loop. So
+//! the objects that they share with it are behind locks.
+
+use super::event::Kinds;
+use super::ready_list::{GENERATION_MAX, Key, ReadyList};
+use super::task::Task;
+use partywall_sys::epoll::EventFlags;
+use partywall_sys::{Doorbell, EpollSet, ForkGuard, Timer};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Wake, Waker};
+use std::time::Instant;
+
+/// The part of a loop that its sources share with it.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub set: EpollSet,
+    pub list: ReadyList,
+    /// Makes the descriptor of the loop readable when a timer is due.
+    pub timer: Timer,
+    pub guard: ForkGuard,
+    arrivals: Mutex<Arrivals>,
+    next_timer: Mutex<Option<Instant>>,
+}
+
+/// What other threads add to a loop or remove from it. The next turn takes it.
+#[derive(Debug, Default)]
+struct Arrivals {
+    waiting: Vec<Arrival>,
+    /// Whether the loop was dropped, so that no turn follows.
+    is_closed: bool,
+}
+
+/// A change of the tasks of a loop.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Add(Key, Task),
+    Remove(Key),
+}
+
+impl Shared {
+    pub(super) fn new() -> io::Result<Self> {
+        let (set, timer) = (EpollSet::new()?, Timer::new()?);
+        let list = ReadyList::new(Doorbell::new()?);
+        set.add(list.doorbell(), EventFlags::IN, DOORBELL)?;
+        set.add(&timer, EventFlags::IN, TIMER)?;
+        let guard = ForkGuard::current();
+        let (arrivals, next_timer) = (Mutex::default(), Mutex::default());
+        Ok(Self { set, list, timer, guard, arrivals, next_timer })
+    }
+
+    /// Adds a task to the loop. Its first turn follows soon. A task for a loop that was dropped is
+    /// dropped.
+    pub(super) fn add_task(&self, key: Key, task: Task) {
+        self.arrive(Arrival::Add(key, task));
+        self.list.request_turn(key);
+    }
+
+    fn arrive(&self, arrival: Arrival) {
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        if arrivals.is_closed {
+            drop(arrivals);
+            drop(arrival);
+        } else {
+            arrivals.waiting.push(arrival);
+        }
+    }
+
+    /// Takes the changes since the last call. `into` is empty, and its memory is used again.
+    pub(super) fn take_arrivals(&self, into: &mut Vec<Arrival>) {
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut arrivals.waiting, into);
+    }
+
+    /// Notes that no turn follows, and returns the changes that no turn has taken.
+    pub(super) fn close(&self) -> Vec<Arrival> {
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.is_closed = true;
+        std::mem::take(&mut arrivals.waiting)
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        *self.next_timer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_next_timer(&self, next: Option<Instant>) {
+        *self.next_timer.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+}
+
+/// A source of a loop. Dropping the registration removes the source.
+#[derive(Debug)]
+pub(super) struct Registration {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Registration {
+    pub(super) fn new(shared: &Arc<Shared>, tag: u64) -> Arc<Self> {
+        Arc::new(Self { key: shared.list.add(tag), shared: Arc::clone(shared) })
+    }
+
+    pub(super) const fn key(&self) -> Key {
+        self.key
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn mark(&self, kinds: Kinds) {
+        self.shared.list.mark(self.key, kinds);
+    }
+
+    pub(super) fn clear(&self, kinds: Kinds) {
+        self.shared.list.clear(self.key, kinds);
+    }
+
+    /// Polls for something of this source, as [`ReadyList::attempt`] does.
+    pub(super) fn attempt<T>(&self, kinds: Kinds, poll: impl FnMut() -> Poll<T>) -> Poll<T> {
+        self.shared.list.attempt(self.key, kinds, poll)
+    }
+
+    /// Removes the task of this source from the loop, in its next turn.
+    pub(super) fn remove_task(&self) {
+        self.shared.arrive(Arrival::Remove(self.key));
+        self.shared.list.wake();
+    }
+
+    /// Returns a waker that marks this source.
+    pub(super) fn waker(self: &Arc<Self>, kinds: Kinds) -> Waker {
+        Waker::from(Arc::new(MarkWaker { shared: Arc::clone(&self.shared), key: self.key, kinds }))
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.shared.list.remove(self.key);
+    }
+}
+
+/// A waker that marks a source. It keeps no source alive.
+struct MarkWaker {
+    shared: Arc<Shared>,
+    key: Key,
+    kinds: Kinds,
+}
+
+impl Wake for MarkWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.shared.list.mark(self.key, self.kinds);
+    }
+}
+
+/// A descriptor of a source in the epoll set of the loop, until this value is dropped.
+///
+/// The set watches a duplicate, as the source may close its descriptor or change it at any time.
+#[derive(Debug)]
+pub(super) struct Interest {
+    registration: Arc<Registration>,
+    purpose: Purpose,
+    /// The number of the source's descriptor, and the duplicate in the set.
+    registered: Option<(RawFd, OwnedFd)>,
+}
+
+/// The meaning of a descriptor's event for its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// There may be something to receive or to accept.
+    Records = 0,
+    /// There may be room to send. Such a descriptor is disabled by its event, until it is watched
+    /// again.
+    Room = 1,
+    /// The task of the source needs a turn, because records may have arrived.
+    TaskRecords = 2,
+    /// The task of the source needs a turn, because there may be room.
+    TaskRoom = 3,
+    /// There may be a session to accept.
+    Opened = 4,
+}
+
+impl Interest {
+    pub(super) const fn new(registration: Arc<Registration>, purpose: Purpose) -> Self {
+        Self { registration, purpose, registered: None }
+    }
+
+    /// Watches `descriptor`, unless it is watched already. A descriptor for room is watched for one
+    /// more event.
+    pub(super) fn watch(&mut self, descriptor: impl AsFd) -> io::Result<()> {
+        let descriptor = descriptor.as_fd();
+        let number = descriptor.as_raw_fd();
+        let is_once = matches!(self.purpose, Purpose::Room | Purpose::TaskRoom);
+        let interest = if is_once { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::IN };
+        let token = token(self.registration.key, self.purpose);
+        let set = &self.registration.shared.set;
+        match &self.registered {
+            Some((known, duplicate)) if *known == number => {
+                return if is_once { set.modify(duplicate, interest, token) } else { Ok(()) };
+            }
+            Some(_) => self.unwatch(),
+            None => {}
+        }
+        let duplicate = descriptor.try_clone_to_owned()?;
+        self.registration.shared.set.add(&duplicate, interest, token)?;
+        self.registered = Some((number, duplicate));
+        Ok(())
+    }
+
+    /// Stops watching. A forked child shares the epoll set with its parent, and leaves it as it is.
+    pub(super) fn unwatch(&mut self) {
+        let Some((_, duplicate)) = self.registered.take() else { return };
+        if self.registration.shared.guard.is_owner() {
+            // Removing fails only if the descriptor is not in the set.
+            let _ = self.registration.shared.set.remove(duplicate);
+        }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.unwatch();
+    }
+}
+
+/// Returns the token with which the epoll set reports a descriptor.
+const fn token(key: Key, purpose: Purpose) -> u64 {
+    (purpose as u64) << 60 | (key.generation as u64) << 32 | key.index as u64
+}
+
+/// Returns the source and the meaning of a token of the epoll set; `None` for the tokens of the
+/// loop itself.
+#[expect(clippy::cast_possible_truncation, reason = "parts of a token")]
+pub(super) const fn parse(token: u64) -> Option<(Key, Purpose)> {
+    let purpose = match token >> 60 {
+        0 => Purpose::Records,
+        1 => Purpose::Room,
+        2 => Purpose::TaskRecords,
+        3 => Purpose::TaskRoom,
+        4 => Purpose::Opened,
+        _ => return None,
+    };
+    let generation = (token >> 32) as u32 & GENERATION_MAX;
+    Some((Key { index: token as u32, generation }, purpose))
+}
+
+/// Token of the doorbell in the epoll set.
+pub(super) const DOORBELL: u64 = u64::MAX;
+/// Token of the timer in the epoll set.
+pub(super) const TIMER: u64 = u64::MAX - 1;

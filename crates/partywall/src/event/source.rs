@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sources of other crates, which a loop polls: a group of links is one.
+
+use super::registration::Registration;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// An object with work of its own that a loop does in its thread, such as a group of links.
+///
+/// The loop watches the descriptor, which becomes readable when [`try_poll`](Self::try_poll) has
+/// work to do, and calls `try_poll` then, and when [`next_timer`](Self::next_timer) is due.
+pub trait Source: AsFd + Send {
+    /// Does the work that is due, without blocking. Returns whether the source has events, so that
+    /// the loop reports its tag as readable. The loop calls it again in each turn until it returns
+    /// false.
+    ///
+    /// # Errors
+    /// Fails if the source can do no more work. The turn of the loop then returns the error.
+    fn try_poll(&self) -> io::Result<bool>;
+
+    /// Returns the time at which the loop must call [`try_poll`](Self::try_poll) although the
+    /// descriptor is not readable, or `None`.
+    fn next_timer(&self) -> Option<Instant>;
+}
+
+/// A [`Source`] in a loop. Dropping this value removes the source from the loop.
+#[must_use = "dropping the value removes the source from the loop"]
+pub struct Attached {
+    pub(super) registration: Arc<Registration>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.registration.remove_task();
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").finish_non_exhaustive()
+    }
+}

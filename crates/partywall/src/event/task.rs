@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The work that a loop does in its thread for one source: the driver of a session, or a source of
+//! another crate.
+//!
+//! ```text
+//!   session:  turn ─┬─ records were handled ─▶ turn again
+//!                   ├─ none ─▶ unarmed ─ before the thread waits ─▶ arm ─▶ until an event
+//!                   └─ over ─▶ its last record finds room, a TCP peer closes ─▶ finished
+//!   source:   try_poll ─▶ readable, as long as it returns true
+//! ```
+
+use super::event::Kinds;
+use super::ready_list::Key;
+use super::registration::{Interest, Purpose, Registration, Shared};
+use super::source::Source;
+use crate::config::Config;
+use crate::handshake::Established;
+use crate::session::{Closing, Driver, Handle, Sleep, Turn};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+/// One task of a loop.
+pub(super) enum Task {
+    Session(Box<SessionTask>),
+    Source(SourceTask),
+}
+
+/// What follows a turn of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Another turn follows in the next round.
+    Again,
+    /// The task has to be armed before the thread waits.
+    Unarmed,
+    /// An event or the timer of the task causes its next turn.
+    Waits,
+    /// The task is done.
+    Finished,
+}
+
+impl Task {
+    pub(super) fn turn(&mut self) -> io::Result<Step> {
+        match self {
+            Self::Session(task) => Ok(task.turn()),
+            Self::Source(task) => task.turn(),
+        }
+    }
+
+    /// Prepares the task for waiting.
+    pub(super) fn arm(&mut self) -> Step {
+        match self {
+            Self::Session(task) => task.arm(),
+            Self::Source(_) => Step::Waits,
+        }
+    }
+
+    /// Notes that there may be room to send.
+    pub(super) const fn note_room(&mut self) {
+        if let Self::Session(task) = self {
+            task.has_room = true;
+        }
+    }
+
+    /// Returns the time at which the task needs a turn without an event.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        match self {
+            Self::Session(task) => task.next_timer(),
+            Self::Source(task) => task.source.next_timer(),
+        }
+    }
+
+    /// Whether the task may get a timer without a turn.
+    pub(super) const fn keeps_timer(&self) -> bool {
+        matches!(self, Self::Source(_))
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session(_) => "Session",
+            Self::Source(_) => "Source",
+        })
+    }
+}
+
+/// The driver of a session, which a loop runs instead of a thread.
+pub(super) struct SessionTask {
+    // Both are declared before the driver, so that its descriptors are closed once users of the
+    // session learn of its end.
+    records: Interest,
+    room: Interest,
+    driver: Driver,
+    registration: Arc<Registration>,
+    waker: Waker,
+    /// Whether the descriptor for room had an event since the last turn.
+    has_room: bool,
+    is_closing: bool,
+}
+
+impl SessionTask {
+    /// Adds a new session to a loop. Returns its first handle, and its registration.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        established: Established,
+        config: &Config,
+        tag: u64,
+    ) -> io::Result<(Handle, Arc<Registration>)> {
+        let registration = Registration::new(shared, tag);
+        let (session, driver) = Driver::new(established, config);
+        let handle = Handle::new(session);
+        let mut task = Self {
+            records: Interest::new(Arc::clone(&registration), Purpose::TaskRecords),
+            room: Interest::new(Arc::clone(&registration), Purpose::TaskRoom),
+            driver,
+            waker: turn_waker(&registration),
+            registration: Arc::clone(&registration),
+            has_room: false,
+            is_closing: false,
+        };
+        task.records.watch(task.driver.records_descriptor())?;
+        shared.add_task(registration.key(), Task::Session(Box::new(task)));
+        Ok((handle, registration))
+    }
+
+    fn turn(&mut self) -> Step {
+        if self.is_closing {
+            return self.close();
+        }
+        if std::mem::take(&mut self.has_room) {
+            self.driver.found_room();
+        }
+        // The waker is registered before the turn, so a user that calls it during the turn causes
+        // another one.
+        self.driver.register(&self.waker);
+        match self.driver.turn() {
+            Turn::Busy => Step::Again,
+            Turn::Idle => Step::Unarmed,
+            Turn::Over => self.close(),
+        }
+    }
+
+    fn arm(&mut self) -> Step {
+        let armed = self.driver.arm(false);
+        let added = armed.and_then(|sleep| self.watch(sleep).map(|()| sleep));
+        match added {
+            Ok(Sleep::No) => Step::Again,
+            Ok(Sleep::ForRecords | Sleep::ForBoth) => Step::Waits,
+            Err(fault) => {
+                self.driver.fail(fault);
+                self.close()
+            }
+        }
+    }
+
+    /// Watches the descriptors for which the driver sleeps. A connection may have changed them
+    /// since the last sleep.
+    fn watch(&mut self, sleep: Sleep) -> Result<(), crate::Fault> {
+        let Self { driver, records, room, .. } = self;
+        let mut added = records.watch(driver.records_descriptor());
+        if sleep == Sleep::ForBoth {
+            added = added.and_then(|()| room.watch(driver.room_descriptor()));
+        }
+        added.map_err(crate::transport::waiting_failed)
+    }
+
+    /// Closes the connection of a session that is over, as far as that is possible without waiting.
+    fn close(&mut self) -> Step {
+        self.is_closing = true;
+        let Self { driver, records, room, .. } = self;
+        // Only the descriptor that the driver waits for is watched: the other one may be readable
+        // all the time.
+        let added = match driver.close_step() {
+            Closing::Done => return Step::Finished,
+            Closing::ForRoom => {
+                records.unwatch();
+                room.watch(driver.room_descriptor())
+            }
+            Closing::ForRecords => {
+                room.unwatch();
+                records.watch(driver.records_descriptor())
+            }
+        };
+        if added.is_ok() { Step::Waits } else { Step::Finished }
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        if self.is_closing { self.driver.closing_until() } else { self.driver.linger_until() }
+    }
+}
+
+impl Drop for SessionTask {
+    fn drop(&mut self) {
+        self.registration.mark(Kinds::ENDED);
+    }
+}
+
+/// A source of another crate, which the loop polls.
+pub(super) struct SourceTask {
+    /// Declared before the source, so that it is dropped first.
+    records: Interest,
+    source: Box<dyn Source>,
+    registration: Arc<Registration>,
+}
+
+impl SourceTask {
+    /// Adds a source to a loop. Returns its registration.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        source: Box<dyn Source>,
+        tag: u64,
+    ) -> io::Result<Arc<Registration>> {
+        let registration = Registration::new(shared, tag);
+        let mut task = Self {
+            records: Interest::new(Arc::clone(&registration), Purpose::TaskRecords),
+            source,
+            registration: Arc::clone(&registration),
+        };
+        task.records.watch(&task.source)?;
+        shared.add_task(registration.key(), Task::Source(task));
+        Ok(registration)
+    }
+
+    fn turn(&mut self) -> io::Result<Step> {
+        if self.source.try_poll()? {
+            self.registration.mark(Kinds::READABLE);
+            return Ok(Step::Again);
+        }
+        self.registration.clear(Kinds::READABLE);
+        Ok(Step::Waits)
+    }
+}
+
+/// Returns the waker with which users of a session cause a turn of its driver.
+fn turn_waker(registration: &Arc<Registration>) -> Waker {
+    let (shared, key) = (Arc::clone(registration.shared()), registration.key());
+    Waker::from(Arc::new(TurnWaker { shared, key }))
+}
+
+struct TurnWaker {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Wake for TurnWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.shared.list.request_turn(self.key);
+    }
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions whose drivers a loop runs: every message arrives once, opening and accepting streams
+//! waits for events, and many threads may use the streams of one loop.
+
+use partywall::event::{Event, Loop, Session, Stream};
+use partywall::{Config, OpenError, StreamRecvError, StreamSendError, blocking};
+use partywall_testkit::echo_loop::{Drive, Driven, EchoLoop};
+use partywall_testkit::{Kind, Random, is_pattern, pattern, soon};
+use std::collections::HashMap;
+use std::time::Instant;
+
+const SESSIONS: u64 = 3;
+const STREAMS: u64 = 8;
+const MESSAGES: u64 = 60;
+
+fn small(config: Config) -> Config {
+    config.ring_bytes(8192).peer_blocks_max(16).memory_max(512 << 10).stream_window(16 << 10)
+}
+
+fn length(seed: u64, number: u64) -> usize {
+    Random::new(seed << 32 | number).size(9000)
+}
+
+/// Sends and receives on one stream that blocks.
+fn exchange(stream: blocking::Stream, seed: u64) {
+    let (mut send, mut recv) = stream.into_split();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 0..MESSAGES {
+                let payload = pattern(length(seed, number), number);
+                send.send_deadline(&payload, soon()).unwrap();
+            }
+        });
+        for number in 0..MESSAGES {
+            let message = recv.recv_deadline(soon()).unwrap().unwrap();
+            assert!(message.len() == length(seed, number) && is_pattern(&message, number));
+        }
+        assert!(recv.recv_deadline(soon()).unwrap().is_none());
+    });
+}
+
+#[test]
+fn every_message_comes_back_once() {
+    for kind in Kind::ALL {
+        for drive in Drive::ALL {
+            for taken_max in [1, usize::MAX] {
+                let config = small(kind.config());
+                let mut server = EchoLoop::new(drive, taken_max);
+                let address = server.listen_for_sessions(&kind.address(), &config);
+                std::thread::scope(|scope| {
+                    for seed in 0..SESSIONS {
+                        let (address, config) = (&address, &config);
+                        scope.spawn(move || {
+                            let session = blocking::connect_with(&address[..], config).unwrap();
+                            std::thread::scope(|scope| {
+                                for stream in 0..STREAMS {
+                                    let opened = session.open(b"echo").unwrap();
+                                    scope.spawn(move || exchange(opened, seed << 8 | stream));
+                                }
+                            });
+                        });
+                    }
+                    while server.ended < SESSIONS * (STREAMS + 1) {
+                        server.turn();
+                    }
+                });
+                let name = format!("{} {drive:?}", kind.name());
+                assert_eq!(server.echoed, SESSIONS * STREAMS * MESSAGES, "{name}");
+                assert_eq!(server.members(), 1, "{name}: only the listener is left");
+            }
+        }
+    }
+}
+
+/// A client in a loop: the streams of one session, each with the numbers of messages that it sent
+/// and received.
+struct Client {
+    session: Session,
+    streams: HashMap<u64, (Stream, u64, u64)>,
+    opened: u64,
+    done: u64,
+}
+
+impl Client {
+    const SESSION: u64 = 0;
+
+    fn open(&mut self) {
+        while self.opened < STREAMS {
+            match self.session.try_open(b"echo", self.opened + 1) {
+                Ok(stream) => {
+                    self.opened += 1;
+                    self.streams.insert(self.opened, (stream, 0, 0));
+                    self.advance(self.opened);
+                }
+                Err(OpenError::WouldBlock) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn serve(&mut self, event: Event) {
+        if event.tag == Self::SESSION {
+            self.open();
+        } else if self.streams.contains_key(&event.tag) {
+            self.advance(event.tag);
+        }
+    }
+
+    fn advance(&mut self, tag: u64) {
+        let (stream, sent, received) = self.streams.get_mut(&tag).unwrap();
+        while *sent < MESSAGES {
+            match stream.try_send(&pattern(length(tag, *sent), *sent)) {
+                Ok(()) => *sent += 1,
+                Err(StreamSendError::Full) => break,
+                Err(error) => panic!("{error}"),
+            }
+            if *sent == MESSAGES {
+                stream.finish();
+            }
+        }
+        loop {
+            match stream.try_recv() {
+                Ok(Some(message)) => {
+                    assert!(message.len() == length(tag, *received));
+                    assert!(is_pattern(&message, *received));
+                    *received += 1;
+                }
+                Ok(None) => break,
+                Err(StreamRecvError::Empty) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!((*sent, *received), (MESSAGES, MESSAGES));
+        self.streams.remove(&tag);
+        self.done += 1;
+    }
+}
+
+#[test]
+fn client_and_server_are_both_loops() {
+    for kind in Kind::ALL {
+        for drive in Drive::ALL {
+            // Fewer streams than the client opens, so that opening waits for the end of others.
+            let config = small(kind.config()).streams_max(4);
+            let mut server = EchoLoop::new(drive, usize::MAX);
+            let address = server.listen_for_sessions(&kind.address(), &config);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut driven = Driven::new(drive);
+                    let session =
+                        driven.events.connect(&address[..], &config, Client::SESSION).unwrap();
+                    let (streams, opened, done) = (HashMap::new(), 0, 0);
+                    let mut client = Client { session, streams, opened, done };
+                    let mut ready = Vec::new();
+                    client.open();
+                    while client.done < STREAMS {
+                        driven.turn(&mut ready);
+                        ready.iter().for_each(|event| client.serve(*event));
+                    }
+                    client.session.close(7, "done");
+                    while !client.session.is_finished() {
+                        driven.turn(&mut ready);
+                    }
+                });
+                while server.ended < STREAMS + 1 {
+                    server.turn();
+                }
+            });
+            assert_eq!(server.echoed, STREAMS * MESSAGES, "{} {drive:?}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn streams_are_used_by_threads_while_another_runs_the_loop() {
+    for kind in Kind::ALL {
+        let config = small(kind.config());
+        let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
+        let address = server.listen_for_sessions(&kind.address(), &config);
+        let events = Loop::new().unwrap();
+        let session = std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| events.connect(&address[..], &config, u64::MAX));
+            while server.members() < 2 {
+                server.turn();
+            }
+            connecting.join().unwrap().unwrap()
+        });
+        std::thread::scope(|scope| {
+            let (session, events) = (&session, &events);
+            let (mut wakers, mut threads) = (Vec::new(), Vec::new());
+            // All streams are opened before the first message takes room in the ring.
+            let streams: Vec<_> =
+                (0..STREAMS).map(|tag| session.try_open(b"", tag).unwrap()).collect();
+            for (tag, mut stream) in (0..).zip(streams) {
+                let (wake, woken) = std::sync::mpsc::channel();
+                wakers.push(wake);
+                threads.push(scope.spawn(move || {
+                    let mut received = 0;
+                    for number in 0..MESSAGES {
+                        let payload = pattern(length(tag, number), number);
+                        while let Err(error) = stream.try_send(&payload) {
+                            assert!(matches!(error, StreamSendError::Full), "{error}");
+                            woken.recv_timeout(partywall_testkit::TIMEOUT).unwrap();
+                            received += receive(&mut stream, received);
+                        }
+                    }
+                    while received < MESSAGES {
+                        received += receive(&mut stream, received);
+                        if received < MESSAGES {
+                            woken.recv_timeout(partywall_testkit::TIMEOUT).unwrap();
+                        }
+                    }
+                }));
+            }
+            scope.spawn(move || {
+                let mut ready = Vec::new();
+                while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                    // A finished thread causes no event, so the wait is short.
+                    let until = Instant::now() + std::time::Duration::from_millis(20);
+                    events.wait(&mut ready, Some(until)).unwrap();
+                    for event in &ready {
+                        if let Some(wake) = wakers.get(usize::try_from(event.tag).unwrap()) {
+                            let _ = wake.send(());
+                        }
+                    }
+                }
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
+            });
+            while server.echoed < STREAMS * MESSAGES {
+                server.turn();
+            }
+        });
+    }
+}
+
+/// Receives what has arrived. Returns the number of messages.
+fn receive(stream: &mut Stream, from: u64) -> u64 {
+    let mut count = 0;
+    while let Ok(Some(message)) = stream.try_recv() {
+        assert!(is_pattern(&message, from + count));
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn reservations_of_streams_wait_for_memory_and_credit() {
+    let config = small(Kind::SharedMemory.config());
+    let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
+    let address = server.listen_for_sessions(&Kind::SharedMemory.address(), &config);
+    let client = std::thread::spawn(move || {
+        let mut driven = Driven::new(Drive::Wait);
+        let session = driven.events.connect(&address[..], &config, 0).unwrap();
+        let mut stream = session.try_open(b"", 1).unwrap();
+        let (mut ready, mut received) = (Vec::new(), 0);
+        for number in 0..100 {
+            let mut reservation = loop {
+                match stream.sender().try_reserve_owned(6000) {
+                    Ok(reservation) => break reservation,
+                    Err(StreamSendError::Full) => driven.turn(&mut ready),
+                    Err(other) => panic!("{other}"),
+                }
+                received += receive(&mut stream, received);
+            };
+            partywall_testkit::fill(&mut reservation, number);
+            while let Err((back, error)) = stream.sender().try_commit_owned(reservation) {
+                assert!(matches!(error, StreamSendError::Full), "{error}");
+                reservation = back;
+                driven.turn(&mut ready);
+                received += receive(&mut stream, received);
+            }
+        }
+        while received < 100 {
+            driven.turn(&mut ready);
+            received += receive(&mut stream, received);
+        }
+    });
+    while server.echoed < 100 {
+        server.turn();
+    }
+    client.join().unwrap();
+}
