@@ -296,7 +296,6 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 			return err
 		}
 	}
-	env.own.region.CloseDescriptor()
 	memory := &sharedMemory{
 		socket: socket, own: env.own, peer: env.theirs, isTrusted: outcome.IsTrusted,
 		records: env.records, room: env.room,

@@ -12,7 +12,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// ownRegion is the region of this side, which only this side writes.
+// ownRegion is the region of this side, which only this side writes. Its descriptor stays open,
+// because tools find a region by it.
 type ownRegion struct {
 	*mapping
 	header   layout.Region
