@@ -108,6 +108,11 @@ impl Channel {
         self.peer.get()
     }
 
+    /// Returns the identity of the peer, and the transport as it is at any time.
+    pub(crate) fn parties(&self) -> (PeerIdentity, LiveTransport) {
+        (self.peer.clone(), self.transport.clone())
+    }
+
     /// Returns the transport of this channel. [`Transport::Socket`] contains the reason why memory
     /// is not shared.
     ///
