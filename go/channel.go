@@ -16,8 +16,8 @@ import (
 // A Channel is a pipe of messages in each direction, between two processes. Messages arrive whole
 // and in order.
 //
-// Any number of goroutines may use a channel. Those that send wait for each other, as those do that
-// receive.
+// Any number of goroutines may use a channel. The calls that send run one after the other, and so
+// do those that receive.
 type Channel struct {
 	connection *wire.Connection
 	policy     BackPressure
@@ -41,22 +41,24 @@ func newChannel(c *wire.Connection, policy BackPressure) *Channel {
 	return &Channel{connection: c, policy: policy, sender: c.Sender, receiver: c.Receiver}
 }
 
-// newChecker returns the rules for the records of a channel.
+// newChecker returns the rules for the order of the records that the peer sends on a channel.
 func newChecker(limits layout.Limits, segments *layout.Segments) wire.Checker {
 	return layout.NewChannel(limits, segments)
 }
 
-// Peer returns the process at the other end.
+// Peer returns the process at the other end of the channel, as the kernel has verified it.
 func (c *Channel) Peer() Peer { return Peer(c.connection.Peer) }
 
-// Transport returns what carries the messages.
+// Transport says whether shared memory or the socket carries the messages, and why if it is the
+// socket.
 func (c *Channel) Transport() Transport {
 	outcome := c.connection.Outcome
 	return Transport{IsShared: outcome.IsShared, Reason: FallbackReason(outcome.Reason)}
 }
 
 // Send sends a message. Once it returns without an error, the peer receives the message over shared
-// memory even if this process dies. While there is no room it does what [Config.BackPressure] says.
+// memory even if this process dies. While there is no room for the message, Send does what
+// [Config.BackPressure] says.
 func (c *Channel) Send(message []byte) error {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
@@ -81,8 +83,9 @@ func (c *Channel) TrySend(message []byte) error {
 	return wrap("send", err)
 }
 
-// attempt repeats try until there is room, and commits. The message goes in fragments if the policy
-// says so; it is nil if it cannot.
+// attempt calls try, which appends a record or reserves memory, until there is room for it, and
+// commits. If the policy says so, message goes in fragments instead; message is nil for a
+// reservation, which cannot.
 func (c *Channel) attempt(try func() error, message []byte) error {
 	if c.sender.IsLate() {
 		return wire.ErrTimedOut
@@ -106,7 +109,7 @@ func (c *Channel) attempt(try func() error, message []byte) error {
 	}
 }
 
-// overflows reports whether a message that could not be sent goes in fragments.
+// overflows reports whether a message whose attempt to send ended with err goes in fragments.
 func (c *Channel) overflows(err error, message []byte) bool {
 	if c.policy != BackPressureOverflow || !c.sender.CarriesCredit(len(message)) {
 		return false
@@ -116,7 +119,7 @@ func (c *Channel) overflows(err error, message []byte) bool {
 		uint64(len(message)) <= c.connection.Outcome.Peer.MessageMax
 }
 
-// sendFragments sends a message through the ring (SPEC 5.5).
+// sendFragments sends a message through the ring in several records, its fragments (SPEC 5.5).
 func (c *Channel) sendFragments(message []byte) error {
 	part := int(c.sender.RecordMax() / 2)
 	var total [layout.FragmentPrefixBytes]byte
@@ -142,7 +145,7 @@ func (c *Channel) sendFragments(message []byte) error {
 	}
 }
 
-// sendRecord sends a record, and waits for room.
+// sendRecord appends and commits one record; while there is no room for it, it waits.
 func (c *Channel) sendRecord(kind layout.Kind, parts ...[]byte) error {
 	for {
 		err := c.sender.TryRecord(kind, 0, parts...)
@@ -158,7 +161,8 @@ func (c *Channel) sendRecord(kind layout.Kind, parts ...[]byte) error {
 	}
 }
 
-// abortIfDue tells the peer that the message that began in fragments does not go on.
+// abortIfDue sends FRAGMENT_ABORT if a message was given up after its first fragments, so that the
+// peer drops them.
 func (c *Channel) abortIfDue() error {
 	if !c.isAbortDue {
 		return nil
@@ -170,8 +174,9 @@ func (c *Channel) abortIfDue() error {
 	return nil
 }
 
-// Reserve returns memory for a message of n bytes. A short one is copied when it is committed.
-// While there is no memory it does what [Config.BackPressure] says, but never overflows.
+// Reserve returns memory for a message of n bytes. A short message is copied into the ring when it
+// is committed. While there is no memory, Reserve does what [Config.BackPressure] says, but the
+// message never goes in fragments.
 func (c *Channel) Reserve(n int) (*Reservation, error) {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
@@ -186,7 +191,7 @@ func (c *Channel) Reserve(n int) (*Reservation, error) {
 	return &Reservation{channel: c, memory: memory}, nil
 }
 
-// commit sends the first n bytes of a reservation.
+// commit sends the first n bytes of the memory of a reservation as one message.
 func (c *Channel) commit(memory *wire.Reservation, n uint64) error {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
@@ -254,7 +259,7 @@ func (c *Channel) recvMessage(waits bool) (*Message, error) {
 	return &Message{message}, nil
 }
 
-// size returns the size of the current message in bytes.
+// size returns the size in bytes of the current message, the one that was received and not taken.
 func (c *Channel) size() int {
 	if c.assembled {
 		return len(c.assembly)
@@ -262,7 +267,7 @@ func (c *Channel) size() int {
 	return c.current.Len
 }
 
-// done finishes with the current message.
+// done ends the use of the current message, so that the next one can be received.
 func (c *Channel) done() {
 	if !c.assembled {
 		c.receiver.Done()
@@ -270,7 +275,8 @@ func (c *Channel) done() {
 	c.isThere, c.assembled = false, false
 }
 
-// next makes the next message the current one.
+// next receives a message as the current one, unless there is one already. With waits it waits
+// until a message comes; otherwise the error is [ErrEmpty] if none has come.
 func (c *Channel) next(waits bool) error {
 	if c.receiver.IsLate() && waits {
 		return wire.ErrTimedOut
@@ -300,7 +306,8 @@ func (c *Channel) next(waits bool) error {
 	return nil
 }
 
-// accept takes a record whose order was checked.
+// accept applies a record of the peer whose order was checked. A whole message becomes the current
+// one; fragments are collected until the last has come.
 func (c *Channel) accept(record wire.Record) {
 	switch record.Kind {
 	case layout.KindData, layout.KindBlob:
@@ -344,7 +351,7 @@ func (c *Channel) Close() error {
 		defer c.recvMutex.Unlock()
 		if !c.isWriteOver {
 			c.isWriteOver = true
-			// A peer that is gone needs no end.
+			// The error is ignored: a peer that has gone needs no CLOSE_WRITE.
 			_ = c.sender.Close(0)
 		}
 		c.receiver.Leave()
@@ -354,19 +361,19 @@ func (c *Channel) Close() error {
 	return wrap("close", err)
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets the deadlines of both receiving and sending.
 func (c *Channel) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets the time at which receiving fails, also a call that waits already. The zero
-// time means never.
+// SetReadDeadline sets the time at which calls that receive fail, even those that wait already. The
+// zero time means never.
 func (c *Channel) SetReadDeadline(t time.Time) error {
 	return wrap("close", c.receiver.SetDeadline(t))
 }
 
-// SetWriteDeadline sets the time at which sending fails, also a call that waits already. The zero
-// time means never.
+// SetWriteDeadline sets the time at which calls that send fail, even those that wait already. The
+// zero time means never.
 func (c *Channel) SetWriteDeadline(t time.Time) error {
 	return wrap("close", c.sender.SetDeadline(t))
 }

@@ -18,10 +18,11 @@ import (
 	"time"
 )
 
-// testTime bounds each wait of a test for something that has to happen.
+// testTime is the longest time that a test of channels waits for a message, a connection or an
+// error.
 const testTime = 30 * time.Second
 
-// way is a transport that every test of channels uses.
+// A way is a combination of transport, configuration and socket with which the tests open channels.
 type way struct {
 	name     string
 	network  string
@@ -39,7 +40,8 @@ func ways() []way {
 	}
 }
 
-// eachWay runs a test over each transport.
+// eachWay runs test once with the channels of each way; without Linux, only with those over
+// sockets.
 func eachWay(t *testing.T, test func(*testing.T, way)) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
@@ -57,7 +59,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// listen returns a listener for a way.
+// listen returns a listener for channels of the way w, which the test closes at its end.
 func listen(t testing.TB, w way) *ChannelListener {
 	t.Helper()
 	address := "tcp:127.0.0.1:0"
@@ -72,7 +74,7 @@ func listen(t testing.TB, w way) *ChannelListener {
 	return listener
 }
 
-// pair returns both ends of a channel.
+// pair returns both ends of a new channel of the way w.
 func pair(t testing.TB, w way) (dialed, accepted *Channel) {
 	t.Helper()
 	return connect(t, listen(t, w), w)
@@ -102,7 +104,7 @@ func connect(t testing.TB, listener *ChannelListener, w way) (dialed, accepted *
 	return dialed, accepted
 }
 
-// pattern returns n bytes that depend on seed.
+// pattern returns n bytes, a message of the tests; different seeds give different bytes.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	x := uint32(seed)*2654435761 + 1
@@ -113,7 +115,8 @@ func pattern(seed, n int) []byte {
 	return b
 }
 
-// echo answers every message until the end, and closes its direction.
+// echo sends each message of c back until the peer has closed its direction, and then closes this
+// side's.
 func echo(c *Channel) error {
 	for {
 		message, err := c.RecvMessage()
@@ -211,7 +214,7 @@ func TestDeadlines(t *testing.T) {
 			failure.ErrorCode() != 4 || !failure.Timeout() {
 			t.Errorf("a receiver without a message ends with %v", err)
 		}
-		// A deadline in the past wakes a call that waits already.
+		// A receiver waits without a deadline, until the test sets a deadline that has passed.
 		if err := dialed.SetReadDeadline(time.Time{}); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +244,7 @@ func TestDeadlines(t *testing.T) {
 		if !errors.Is(err, ErrFull) {
 			t.Errorf("a sender that tries without room ends with %v", err)
 		}
-		// Nothing of the messages that were not sent arrives.
+		// The messages whose sending failed have left nothing: the first one that arrives is whole.
 		if err := dialed.SetReadDeadline(time.Now().Add(testTime)); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +274,7 @@ func TestTryMethods(t *testing.T) {
 		if err != nil || !bytes.Equal(into[:n], sent) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
-		// A message that does not fit stays.
+		// A message that is longer than the buffer of Recv is not lost: the next Recv returns it.
 		if err := accepted.Send(sent); err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +318,7 @@ func TestReservationIsSent(t *testing.T) {
 		if err := dialed.Close(); err != nil {
 			t.Error(err)
 		}
-		// The memory is valid until the reservation ends.
+		// The reserved memory stays mapped after the channel is closed, until the reservation ends.
 		clear(reservation.Bytes())
 		if err := reservation.Commit(1); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a reservation of a closed channel: %v", err)
@@ -364,7 +367,8 @@ func TestCloseEndsCallsThatWait(t *testing.T) {
 			}
 			done <- err
 		}()
-		// The peer reads nothing, so that the sender comes to wait.
+		// The accepted end receives one message, so Send on the dialed end soon finds no room and
+		// waits.
 		if _, err := accepted.RecvMessage(); err != nil {
 			t.Fatal(err)
 		}

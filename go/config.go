@@ -16,7 +16,7 @@ import (
 // TransportPolicy says which transports a side accepts.
 type TransportPolicy uint8
 
-// The policies of transports.
+// The values of [TransportPolicy].
 const (
 	// TransportAuto uses shared memory if both sides can, and the socket otherwise.
 	TransportAuto TransportPolicy = iota
@@ -30,7 +30,7 @@ const (
 // One of an untrusted peer is copied first, because the peer could change it.
 type TrustPolicy uint8
 
-// The policies of trust.
+// The values of [TrustPolicy].
 const (
 	// TrustAuto trusts a process that certainly runs as the same user in the same namespaces.
 	TrustAuto TrustPolicy = iota
@@ -43,7 +43,7 @@ const (
 // Wait says how a goroutine waits for a message, or for room.
 type Wait uint8
 
-// The ways to wait.
+// The values of [Wait].
 const (
 	// WaitAdaptive polls for the spin budget and then sleeps. The budget shrinks to nothing while
 	// polling is of no use.
@@ -57,7 +57,7 @@ const (
 // BackPressure says what Send does while there is no room.
 type BackPressure uint8
 
-// The kinds of back-pressure.
+// The values of [BackPressure].
 const (
 	// BackPressureBlock waits for room until the deadline, if there is one.
 	BackPressureBlock BackPressure = iota
@@ -68,16 +68,16 @@ const (
 	BackPressureOverflow
 )
 
-// A Config has the settings of one side of a connection. The zero value, and nil, is the default.
-// It is not changed once it was passed to a function of this package.
+// A Config has the settings of one side of a connection. The zero value and nil are the default. A
+// Config that was passed to a function of this package must not be changed.
 type Config struct {
 	// Transport says which transports this side accepts.
 	Transport TransportPolicy
 	// Trust says which peers this side trusts.
 	Trust TrustPolicy
-	// Admit returns an error for a peer that is not admitted. If nil, every peer is admitted that
-	// can connect; on an abstract name, which has no permissions, only one of this process's
-	// effective user.
+	// Admit returns an error for a peer that is not admitted. If nil, every peer that can connect
+	// is admitted. An abstract name has no permissions, so there only peers of this process's
+	// effective user are admitted.
 	Admit func(Peer) error
 
 	// Wait says how a goroutine waits.
@@ -89,21 +89,24 @@ type Config struct {
 
 	// HandshakeTimeout bounds connecting, and each handshake of a listener. If zero, it is 5 s.
 	HandshakeTimeout time.Duration
-	// HandshakesMax bounds the handshakes that a listener makes at a time. If zero, it is 64.
+	// HandshakesMax bounds the handshakes that a listener has under way at a time. If zero, it is
+	// 64.
 	HandshakesMax int
 
 	// RingBytes is the size of the ring of this side: a power of two from 4 KiB to 1 GiB. If zero,
 	// it is 64 KiB.
 	RingBytes uint64
-	// MemoryMax bounds the memory of this side for long messages, in bytes. If zero, it is 64 MiB.
+	// MemoryMax bounds the shared memory of this side for long messages, in bytes. If zero, it is
+	// 64 MiB.
 	MemoryMax uint64
-	// MessageMax is the longest message that this side receives, in bytes. If zero, it is that of
+	// MessageMax is the longest message that this side receives, in bytes. If zero, it equals
 	// MemoryMax.
 	MessageMax uint64
 	// MapMax bounds the memory of the peer that this side maps, in bytes. If zero, it is 1 MiB more
 	// than MemoryMax.
 	MapMax uint64
-	// SegmentsMax bounds the segments of the peer's memory. If zero, it is 32.
+	// SegmentsMax bounds the number of segments, pieces of memory for long messages, that the peer
+	// may add to its region. If zero, it is 32.
 	SegmentsMax uint32
 	// PeerBlocksMax bounds the long messages of the peer that this side has not released: a power
 	// of two from 8 to 2^20. If zero, it is 1,024.
@@ -111,8 +114,8 @@ type Config struct {
 	// InlineMax is the longest message that is copied through the ring, in bytes: at most a quarter
 	// of RingBytes, less 16. If zero, it is 1,024.
 	InlineMax int
-	// IdleMemoryTimeout is how long memory for long messages is kept when it is not needed. If
-	// zero, it is 5 s.
+	// IdleMemoryTimeout is the time after which a segment for long messages is freed if no message
+	// needed it. If zero, it is 5 s.
 	IdleMemoryTimeout time.Duration
 
 	// StreamWindow bounds the unread bytes of each stream of a session. If zero, it is 256 KiB.
@@ -134,7 +137,8 @@ type Config struct {
 	OnRefused func(error)
 }
 
-// settings returns those of a connection, and checks them.
+// settings returns the settings of a connection: those of c, and the default for each one that is
+// zero. The error names a setting whose value is not allowed.
 func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, error) {
 	if c == nil {
 		c = &Config{}
@@ -179,7 +183,8 @@ func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, 
 	return s, nil
 }
 
-// listenOptions returns those of a listener.
+// listenOptions returns the options of a listener: those of c, and defaults for those that are
+// zero.
 func (c *Config) listenOptions() wire.ListenOptions {
 	if c == nil {
 		c = &Config{}
@@ -214,7 +219,8 @@ func (c *Config) onRefused() func(error) {
 	return func(err error) { c.OnRefused(wrap("accept", err)) }
 }
 
-// admission returns the rule of admission, which an abstract name has by default.
+// admission returns the function that admits peers at the address a: Admit if it is set; on an
+// abstract name one that admits only this process's user; nil otherwise, which admits all.
 func (c *Config) admission(a wire.Address) func(wire.Peer) error {
 	switch {
 	case c.Admit != nil:

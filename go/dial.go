@@ -10,7 +10,7 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// An Addr is the address of a listener. Its network is "partywall", whatever carries the messages.
+// An Addr is the address of a listener. Its network is "partywall", for each transport.
 type Addr struct {
 	address wire.Address
 }
@@ -32,8 +32,8 @@ func (Addr) Network() string { return "partywall" }
 // String returns the address as [ParseAddr] reads it.
 func (a Addr) String() string { return a.address.String() }
 
-// DialChannel connects to a listener of channels. It ends when ctx does, or by the timeout of the
-// configuration; nil is the default configuration.
+// DialChannel connects to a listener of channels. It gives up when ctx is done or HandshakeTimeout
+// of config has passed. If config is nil, it is the default configuration.
 func DialChannel(ctx context.Context, address string, config *Config) (*Channel, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {

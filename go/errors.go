@@ -30,7 +30,7 @@ type ErrorCode uint32
 // String returns the name of the code, or its number if this version does not know it.
 func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
 
-// An Error is any error of this package but [io.EOF], and those of a context.
+// An Error is any error of this package except [io.EOF] and the errors of a context.
 //
 //	errors.Is(err, os.ErrDeadlineExceeded)  the deadline has passed; nothing was done
 //	errors.Is(err, net.ErrClosed)           this side has closed what it uses
@@ -48,13 +48,13 @@ type Error struct {
 
 var _ net.Error = (*Error)(nil)
 
-// Error returns what failed and why.
+// Error returns the operation that failed, and the reason.
 func (e *Error) Error() string { return "partywall: " + e.Op + ": " + e.err.Error() }
 
-// Unwrap returns the cause.
+// Unwrap returns the error that made the operation fail.
 func (e *Error) Unwrap() error { return e.err }
 
-// ErrorCode returns the code of the error.
+// ErrorCode returns the code that identifies the error in every language (SPEC 17).
 func (e *Error) ErrorCode() ErrorCode {
 	if errors.Is(e.err, ErrEmpty) {
 		return ErrorCode(layout.ErrorEmpty)
@@ -126,7 +126,8 @@ func (e *Error) Timeout() bool {
 // Temporary reports whether the operation may succeed later.
 func (e *Error) Temporary() bool { return e.Timeout() }
 
-// Is reports whether the error is one of those that the comment of [Error] lists.
+// Is makes [errors.Is] find the errors that the comment of [Error] lists, and syscall.EMSGSIZE for
+// a message that is too long.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case os.ErrDeadlineExceeded:
@@ -164,7 +165,8 @@ func (e *Error) ViolationCode() (uint8, bool) {
 	return 0, false
 }
 
-// wrap returns the error of an operation as this package reports it.
+// wrap returns err as an [*Error] of the operation op. It returns nil, io.EOF and the errors of a
+// context unchanged.
 func wrap(op string, err error) error {
 	switch {
 	case err == nil, err == io.EOF, err == context.Canceled, err == context.DeadlineExceeded:
@@ -173,7 +175,7 @@ func wrap(op string, err error) error {
 	return &Error{Op: op, err: err}
 }
 
-// shortBuffer returns the error of a message that does not fit the caller's memory.
+// shortBuffer returns the error of Recv for a message of size bytes and a buffer of room bytes.
 func shortBuffer(size, room int) error {
 	return fmt.Errorf("%w: the message has %d bytes, the buffer %d", io.ErrShortBuffer, size, room)
 }

@@ -16,8 +16,8 @@ type ChannelListener struct {
 	policy   BackPressure
 }
 
-// ListenChannel listens on an address; nil is the default configuration. A path on which nobody
-// listens any more is taken over.
+// ListenChannel listens on an address. If config is nil, it is the default configuration. A socket
+// file on which no process listens any more is replaced.
 func ListenChannel(address string, config *Config) (*ChannelListener, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {
@@ -35,8 +35,8 @@ func ListenChannel(address string, config *Config) (*ChannelListener, error) {
 	return &ChannelListener{listener, config.backPressure()}, nil
 }
 
-// Accept waits for the next channel. A peer that is refused, or breaks a rule, does not end it:
-// only ctx and [ChannelListener.Close] do.
+// Accept waits for the next channel. It goes on waiting after a peer is refused or breaks a rule.
+// Only ctx and [ChannelListener.Close] make it fail.
 func (l *ChannelListener) Accept(ctx context.Context) (*Channel, error) {
 	connection, err := l.listener.Accept(ctx)
 	if err != nil {
@@ -48,6 +48,6 @@ func (l *ChannelListener) Accept(ctx context.Context) (*Channel, error) {
 // Addr returns the address, with the port that the system has chosen.
 func (l *ChannelListener) Addr() net.Addr { return Addr{l.listener.Address()} }
 
-// Close ends listening, and removes the socket file if it is still the listener's. Channels that
-// were accepted stay open.
+// Close ends listening, and removes the socket file unless another listener has replaced it.
+// Accepted channels stay open.
 func (l *ChannelListener) Close() error { return wrap("close", l.listener.Close()) }

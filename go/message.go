@@ -13,23 +13,27 @@ type Message struct {
 	message *wire.Message
 }
 
-// Bytes returns the bytes, which are only read. They are not used after [Message.Release].
+// Bytes returns the bytes of the message. The caller only reads them, and only until
+// [Message.Release].
 func (m *Message) Bytes() []byte { return m.message.Bytes() }
 
 // Len returns the size in bytes.
 func (m *Message) Len() int { return len(m.message.Bytes()) }
 
-// Release gives the memory back. Any goroutine may call it; calling it again does nothing.
+// Release frees the memory of the message, for the peer if it lies in the peer's memory. Any
+// goroutine may call it; calling it again does nothing.
 func (m *Message) Release() { m.message.Release() }
 
-// A Reservation is memory for one message, in which its author writes it: over shared memory where
-// the peer will read it. It ends with Commit or Abort, and is used by one goroutine at a time.
+// A Reservation is memory for one message. Over shared memory the peer reads a long message there,
+// so the sender writes it without a copy. A reservation ends with Commit or Abort, and one
+// goroutine uses it at a time.
 type Reservation struct {
 	channel *Channel
 	memory  *wire.Reservation
 }
 
-// Bytes returns the memory, with the size that was asked for. It holds old bytes of this process.
+// Bytes returns the reserved memory, with the size that was asked for. It may hold old bytes of
+// this process.
 func (r *Reservation) Bytes() []byte {
 	if r.memory == nil {
 		return nil
@@ -37,8 +41,8 @@ func (r *Reservation) Bytes() []byte {
 	return r.memory.Bytes
 }
 
-// Commit sends the first n bytes as one message. It waits for room as [Channel.Send] does; after an
-// error the reservation is over all the same. It panics if n exceeds the size.
+// Commit sends the first n bytes as one message. It waits for room as [Channel.Send] does. Even
+// after an error the reservation has ended. It panics if n exceeds the size.
 func (r *Reservation) Commit(n int) error {
 	memory := r.memory
 	if memory == nil {
@@ -51,7 +55,7 @@ func (r *Reservation) Commit(n int) error {
 	return r.channel.commit(memory, uint64(n))
 }
 
-// Abort gives the memory back without sending. After Commit or Abort it does nothing.
+// Abort frees the memory without sending a message. After Commit or Abort it does nothing.
 func (r *Reservation) Abort() {
 	memory := r.memory
 	if memory == nil {

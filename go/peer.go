@@ -11,24 +11,24 @@ import (
 type Peer struct {
 	// HasCredentials says whether PID, UID and GID are known. Over TCP they are not.
 	HasCredentials bool
-	// PID is the number of the process, and 0 if it is not visible in this process's namespace.
+	// PID is the process id of the peer; 0 if this process's namespace does not show it.
 	PID int
-	// UID and GID are the effective user and group.
+	// UID and GID are the effective user id and group id of the peer's process.
 	UID, GID uint32
 	// Trusted says whether this side trusts the peer.
 	Trusted bool
-	// Address is that of the peer's socket; it is often empty for a Unix socket.
+	// Address is the address of the peer's socket; it is often empty for a Unix socket.
 	Address string
 }
 
 // String returns the peer for a log.
 func (p Peer) String() string { return wire.Peer(p).String() }
 
-// A Transport is what carries the messages of a connection.
+// A Transport says whether shared memory or a socket carries the messages of a connection.
 type Transport struct {
-	// IsShared says that it is shared memory.
+	// IsShared says that shared memory carries the messages, and not the socket.
 	IsShared bool
-	// Reason says why it is the socket; 0 if it is shared memory.
+	// Reason says why the socket carries the messages; 0 for shared memory.
 	Reason FallbackReason
 }
 

@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -187,6 +188,33 @@ func TestRustClientIsEchoed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The Rust command reads the regions of this process from outside (SPEC 3.4).
+func TestRustCommandInspectsChannel(t *testing.T) {
+	program := rustProgram(t)
+	w := way{"shared", "unix", Config{}, true}
+	dialed, accepted := pair(t, w)
+	for range 3 {
+		if err := dialed.Send([]byte("message")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := accepted.RecvMessage(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	output, err := exec.Command(program, "inspect", strconv.Itoa(os.Getpid())).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for _, want := range []string{
+		"connector of a channel at \"unix:", "acceptor of a channel at \"unix:", ": open,",
+		"sent 3 messages, 21 bytes", fmt.Sprintf("process %d, program", os.Getpid()),
+	} {
+		if !strings.Contains(string(output), want) {
+			t.Errorf("%q is missing in\n%s", want, output)
+		}
+	}
 }
 
 func TestRustServerIsKilled(t *testing.T) {

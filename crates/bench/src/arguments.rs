@@ -170,7 +170,7 @@ impl Arguments {
         None
     }
 
-    /// The number of all streams, whether they are read or not.
+    /// The number of all streams of `parallel`, including those that the receiver never reads.
     pub fn streams(&self) -> usize {
         self.streams.unwrap_or(STREAMS)
     }

@@ -49,8 +49,8 @@ impl Metric {
         }
     }
 
-    /// The metric by which the report compares transports in `cell`. With several calls in flight
-    /// a latency is mostly the time of the others.
+    /// The metric by which the report compares transports in `cell`. It is not the latency if
+    /// several calls are in flight: a call then mostly waits for the others.
     pub const fn headline(cell: Cell) -> Self {
         match cell.scenario {
             Scenario::Grpc | Scenario::Http if cell.streams == 1 => Self::P50,

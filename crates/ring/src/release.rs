@@ -19,7 +19,8 @@ use partywall_layout::Violation;
 #[derive(Debug)]
 pub struct Releaser {
     ring: OwnMem,
-    /// Memory that begins with the word `released` of this process's control page.
+    /// Memory that begins with the word `released` of this process's control page: the number of
+    /// entries that this process ever wrote to the release ring.
     released: OwnMem,
     count: u64,
     entries: u64,

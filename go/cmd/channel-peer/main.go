@@ -5,8 +5,8 @@
 //	channel-peer serve ADDRESS    prints "ready ADDRESS", echoes every message of every channel
 //	channel-peer run   ADDRESS    sends messages of each size, checks each byte that comes back
 //
-// Both end with the exit code 0 only if every byte was right. The server ends at the end of its
-// standard input. At its end each prints one line of JSON.
+// The command run exits with code 0 only if every byte was right. The command serve ends at the end
+// of its standard input. For each channel, a line of JSON is printed at the channel's end.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// report is the last line of a run.
+// A report is the line of JSON that the program prints when one channel has ended.
 type report struct {
 	Transport string  `json:"transport"`
 	Trusted   bool    `json:"trusted"`
@@ -94,7 +94,8 @@ func parse(arguments []string) *options {
 	return o
 }
 
-// choose sets the value to the index of the text in names.
+// choose sets the value of a flag to the index of text in names, which are in the order of the
+// library's constants.
 func choose[T ~uint8](value *T, text string, names ...string) {
 	index := slices.Index(names, text)
 	if index < 0 {
@@ -159,7 +160,8 @@ func echo(channel *partywall.Channel, r *report) error {
 	}
 }
 
-// run sends every size in turn and checks what comes back.
+// run opens a channel, sends a message of every size in each round, and checks that the same bytes
+// come back.
 func run(o *options) int {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -212,7 +214,7 @@ func exchange(channel *partywall.Channel, o *options, r *report) error {
 	return nil
 }
 
-// pattern returns size bytes that depend on the round.
+// pattern returns size bytes, the payload of the messages of a round; rounds have different bytes.
 func pattern(round, size int) []byte {
 	b := make([]byte, size)
 	x := uint32(round)*2654435761 + 1

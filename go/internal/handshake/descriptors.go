@@ -4,8 +4,8 @@ package handshake
 
 import "partywall.test/go/internal/layout"
 
-// arrivedDescriptors are those that came and that no frame has claimed, in their order. The nth
-// descriptor belongs to the nth place in the lists of all frames (SPEC 2.2).
+// arrivedDescriptors are the descriptors that the peer has sent and that no frame has claimed, in
+// their order. The nth descriptor belongs to the nth place in the lists of all frames (SPEC 2.2).
 type arrivedDescriptors struct {
 	unclaimed   []int
 	count       int
@@ -13,7 +13,8 @@ type arrivedDescriptors struct {
 	close       func(int)
 }
 
-// add takes over the descriptors of an arrival, also if it fails.
+// add takes over the descriptors of an arrival, even if it returns an error because there are too
+// many.
 func (d *arrivedDescriptors) add(a Arrival) error {
 	d.count += len(a.Descriptors)
 	d.isTruncated = d.isTruncated || a.IsTruncated
@@ -24,8 +25,8 @@ func (d *arrivedDescriptors) add(a Arrival) error {
 	return nil
 }
 
-// claim takes the descriptors of a list. Fewer than it says are a violation, unless the kernel
-// dropped some.
+// claim takes the descriptors that a frame lists. If fewer have come than list has, that is a
+// violation, unless the kernel dropped descriptors on the way.
 func (d *arrivedDescriptors) claim(list layout.Descriptors) (*claimedDescriptors, error) {
 	c := &claimedDescriptors{}
 	for _, kind := range list {
@@ -45,7 +46,7 @@ func (d *arrivedDescriptors) claim(list layout.Descriptors) (*claimedDescriptors
 
 func (d *arrivedDescriptors) isEmpty() bool { return len(d.unclaimed) == 0 }
 
-// drop closes every descriptor that was not claimed.
+// drop closes every arrived descriptor that no frame has claimed.
 func (d *arrivedDescriptors) drop() {
 	for _, descriptor := range d.unclaimed {
 		d.close(descriptor)
@@ -53,7 +54,7 @@ func (d *arrivedDescriptors) drop() {
 	d.unclaimed = nil
 }
 
-// claimedDescriptors are those of one frame, by their kinds.
+// claimedDescriptors are the descriptors of one frame, each with its kind.
 type claimedDescriptors struct {
 	entries     []claimedDescriptor
 	isTruncated bool
@@ -73,7 +74,7 @@ func (c *claimedDescriptors) has(kind uint8) bool {
 	return false
 }
 
-// take removes the descriptor of a kind and returns it, or -1.
+// take removes the frame's descriptor of a kind and returns it, or -1 if the frame has none.
 func (c *claimedDescriptors) take(kind uint8) int {
 	for i, entry := range c.entries {
 		if entry.kind == kind {
@@ -84,7 +85,7 @@ func (c *claimedDescriptors) take(kind uint8) int {
 	return -1
 }
 
-// drop closes every descriptor that was not taken.
+// drop closes every descriptor of the frame that take has not removed.
 func (c *claimedDescriptors) drop(close func(int)) {
 	for _, entry := range c.entries {
 		close(entry.descriptor)

@@ -12,21 +12,21 @@ import (
 // An Error says why a handshake failed (SPEC 17.3).
 type Error struct {
 	Number layout.ErrorNumber
-	// Code is that of the REJECT that the peer sent, if it sent one.
+	// Code is the code of the REJECT with which the peer refused the connection, if it did.
 	Code layout.RejectCode
 	// Reason says why memory cannot be shared, if there is no transport.
 	Reason layout.FallbackReason
 	// Violation is the rule that the peer broke.
 	Violation layout.Violation
-	// Service is the one that the peer asked for, if this side does not offer it.
+	// Service is the service that the peer asked for, if this side does not offer it.
 	Service uint32
-	// Text is for operators; that of a REJECT comes from the peer.
+	// Text is more text for operators; if the peer refused, it is the text of its REJECT.
 	Text string
 	// Err is the cause within this process, if there is one.
 	Err error
 }
 
-// Error returns a sentence for operators.
+// Error returns a sentence for operators that says why the handshake failed.
 func (e *Error) Error() string {
 	text := "handshake: " + e.describe()
 	if e.Text != "" {
@@ -52,10 +52,11 @@ func (e *Error) describe() string {
 	return e.Number.String()
 }
 
-// Unwrap returns the cause.
+// Unwrap returns the cause within this process, if there is one.
 func (e *Error) Unwrap() error { return e.Err }
 
-// reply returns the code of the REJECT that tells the peer of the error, or 0 if none does.
+// reply returns the code of the REJECT with which this side tells the peer of the error. It is 0 if
+// this side sends none.
 func (e *Error) reply() layout.RejectCode {
 	switch e.Number {
 	case layout.ErrorVersion:
@@ -74,20 +75,22 @@ func (e *Error) reply() layout.RejectCode {
 	return 0
 }
 
-// broken returns the error of a rule that the peer broke.
+// broken returns the error of a handshake in which the peer broke the rule that err names; if err
+// names none, it is the rule for frames.
 func broken(err error) error {
 	violation := layout.ViolationFrame
 	errors.As(err, &violation)
 	return &Error{Number: layout.ErrorHandshakeViolation, Violation: violation}
 }
 
-// Broken returns the error of a violation that an [Environment] found.
+// Broken returns the error of a handshake for a violation that an [Environment] found.
 func Broken(violation layout.Violation) error { return broken(violation) }
 
-// BadDescriptor returns the error of a descriptor that is not of its kind.
+// BadDescriptor returns the error of a handshake for a descriptor that is not of the kind that the
+// peer's frame says.
 func BadDescriptor(err error) error { return &Error{Number: layout.ErrorDescriptor, Err: err} }
 
-// NotAdmitted returns the error of a peer that is not admitted.
+// NotAdmitted returns the error of a handshake for a peer that the [Environment] does not admit.
 func NotAdmitted(err error) error { return &Error{Number: layout.ErrorNotAdmitted, Err: err} }
 
 func versionText(low, high uint16) string {

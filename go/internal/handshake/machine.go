@@ -20,18 +20,19 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// Terms are what one side brings to a handshake.
+// Terms are the role, the HELLO and the settings of one side of a handshake.
 type Terms struct {
 	// Role is layout.RoleConnector or layout.RoleAcceptor.
 	Role uint32
-	// Hello is the HELLO of this side, without its list of descriptors. Its limits and features
-	// are those that the machine keeps to.
+	// Hello is the HELLO of this side, without its list of descriptors. The machine observes its
+	// limits and features.
 	Hello layout.Hello
 	// Pidfd is the descriptor of this process that goes with HELLO, or -1 (SPEC 2.2).
 	Pidfd int
 	// RegionSize is the size of the region of this side in bytes.
 	RegionSize uint64
-	// MayTrust says whether this side could trust its peer: a connector lists its doorbells then.
+	// MayTrust says whether this side could trust its peer. If so, a connector offers its
+	// doorbells.
 	MayTrust bool
 }
 
@@ -43,7 +44,7 @@ func NewNonce() [16]byte {
 	return nonce
 }
 
-// An Arrival is what one read of the socket brought.
+// An Arrival is the bytes and descriptors that one read of the socket returned.
 type Arrival struct {
 	Bytes       []byte
 	Descriptors []int
@@ -58,35 +59,39 @@ type Sender struct {
 	UID, GID uint32
 }
 
-// A Flight is what a side sends in one message: frames, and the descriptors that go with the first
-// byte. The descriptors remain the environment's.
+// A Flight is the frames that a side sends in one message, and the descriptors that go with the
+// first byte. The environment keeps the descriptors open.
 type Flight struct {
 	Bytes       []byte
 	Descriptors []int
 }
 
-// Offered are the descriptors of a region that this side offers.
+// Offered are the descriptors that an OFFER of this side lists: its region, and its doorbells for
+// records and for room.
 type Offered struct {
 	Region, Records, Room int
 }
 
-// Environment does what the machine decides. A method that gets a descriptor owns it.
+// An Environment carries out the steps of a handshake that need the operating system. A method that
+// gets a descriptor owns it from then on.
 type Environment interface {
 	// Judge decides whether the sender of HELLO is admitted, and whether it is trusted (SPEC 9.1).
 	// pidfd is -1 if the peer sent none. The error is an [*Error].
 	Judge(sender Sender, pidfd int) (isTrusted bool, err error)
-	// MakeRegion makes the region of this side and its doorbells, or returns why it cannot.
+	// MakeRegion makes the region of this side and its doorbells. If it cannot, it returns the
+	// reason.
 	MakeRegion(session [16]byte) (Offered, layout.FallbackReason)
 	// MapRegion checks and maps the region of the peer. The reason says why this side cannot map
-	// it; the error is an [*Error] that says what is wrong with it.
+	// the region; the error is an [*Error] that says what is wrong with the region.
 	MapRegion(region int, want layout.Expectation) (layout.FallbackReason, error)
 	// TakeDoorbells checks the doorbells of the peer. The error is an [*Error].
 	TakeDoorbells(records, room int) error
-	// Close closes a descriptor of the peer that is of no use.
+	// Close closes a descriptor of the peer that the handshake does not need.
 	Close(descriptor int)
 }
 
-// An Outcome is what both sides have agreed on.
+// An Outcome is the result of a handshake: the peer's HELLO, and the transport on which both sides
+// have agreed.
 type Outcome struct {
 	Peer      layout.Hello
 	SessionID [16]byte
@@ -98,12 +103,12 @@ type Outcome struct {
 	HasDoorbells bool
 }
 
-// A Machine is the handshake of one side.
+// A Machine is the state machine of one side of a handshake.
 //
 //	connector   ── HELLO, OFFER ▶  await HELLO, OFFER, READY  ── READY ▶  run
 //	acceptor    await HELLO, OFFER  ── HELLO, OFFER, READY ▶  await READY ▶ run
 //
-// After an error the machine is of no use. It has then closed each descriptor that it holds.
+// After an error the handshake has ended, and the machine has closed each descriptor that it held.
 type Machine struct {
 	terms    Terms
 	env      Environment
@@ -123,7 +128,7 @@ type Machine struct {
 	outcome        Outcome
 }
 
-// New returns the machine of a side before its first frame.
+// New returns the machine of one side, before the first frame was sent or received.
 func New(terms Terms, env Environment) *Machine {
 	m := &Machine{terms: terms, env: env, awaiting: layout.HelloTag, isFirst: true}
 	m.arrived.close = env.Close
@@ -131,7 +136,8 @@ func New(terms Terms, env Environment) *Machine {
 	return m
 }
 
-// Start makes the region of a connector and sends HELLO and OFFER. It does nothing for an acceptor.
+// Start makes the region of a connector, and puts its HELLO and OFFER into the flight. It does
+// nothing for an acceptor, which waits for these frames.
 func (m *Machine) Start() error {
 	if m.isAcceptor() {
 		return nil
@@ -148,7 +154,7 @@ func (m *Machine) Start() error {
 	return nil
 }
 
-// IsUntouched reports whether nothing has come from the peer.
+// IsUntouched reports whether this side has received no byte of the peer.
 func (m *Machine) IsUntouched() bool { return m.isFirst && len(m.received) == 0 }
 
 // Session returns the id of the connection, once HELLO of the connector is known.
@@ -160,7 +166,8 @@ func (m *Machine) Session() [16]byte {
 }
 
 // Wanted returns how many bytes the caller may read from the socket now. It is never 0 while a
-// frame is awaited. What follows READY belongs to the transport, so an acceptor reads exactly that.
+// frame is awaited. An acceptor awaiting READY reads no byte beyond that frame, because the bytes
+// after it belong to the transport.
 func (m *Machine) Wanted() int {
 	if !m.isAcceptor() || m.awaiting != layout.ReadyTag {
 		return layout.FrameBytesMax
@@ -174,16 +181,17 @@ func (m *Machine) Wanted() int {
 	return max(whole-len(m.received), 1)
 }
 
-// Flight returns what the caller sends now, in one message, and forgets it. It may be a REJECT
-// after an error.
+// Flight returns the frames that the caller must send now, in one message, and removes them from
+// the machine. After an error the flight may be a REJECT.
 func (m *Machine) Flight() Flight {
 	f := m.flight
 	m.flight = Flight{}
 	return f
 }
 
-// Receive takes what has arrived, and returns the outcome once both sides are ready. The caller
-// then sends the last flight before it uses the transport. The error is an [*Error].
+// Receive handles the bytes and descriptors of one read. It returns the outcome once both sides are
+// ready. The caller then sends the last flight before it uses the transport. The error is an
+// [*Error].
 func (m *Machine) Receive(a Arrival) (*Outcome, error) {
 	outcome, err := m.receive(a)
 	if err != nil {
@@ -205,7 +213,7 @@ func (m *Machine) TimeOut() error {
 	return m.refuse(&Error{Number: layout.ErrorHandshakeTimedOut})
 }
 
-// Busy ends the handshake, because too many are under way (SPEC 2.7).
+// Busy ends the handshake, because the listener has too many handshakes under way (SPEC 2.7).
 func (m *Machine) Busy() error { return m.TimeOut() }
 
 func (m *Machine) receive(a Arrival) (*Outcome, error) {
@@ -233,7 +241,8 @@ func (m *Machine) receive(a Arrival) (*Outcome, error) {
 	}
 }
 
-// nextFrame takes a whole frame from the received bytes, or returns nil.
+// nextFrame removes the next whole frame from the received bytes. The result is nil if no whole
+// frame has come yet.
 func (m *Machine) nextFrame() ([]byte, layout.Preamble, error) {
 	if len(m.received) < layout.FramePreambleBytes {
 		return nil, layout.Preamble{}, nil
@@ -251,7 +260,8 @@ func (m *Machine) nextFrame() ([]byte, layout.Preamble, error) {
 	return frame, p, nil
 }
 
-// act handles a whole frame, if the state awaits it. REJECT is awaited in every state.
+// act handles a whole frame. A frame other than the awaited one is a violation; only REJECT may
+// come at any time.
 func (m *Machine) act(frame []byte, p layout.Preamble) (*Outcome, error) {
 	if p.Tag == layout.RejectTag {
 		return nil, refused(frame)
@@ -309,7 +319,8 @@ func (m *Machine) onHello(frame []byte) error {
 	return nil
 }
 
-// obstacle returns why memory cannot be shared, as far as both HELLOs tell.
+// obstacle returns why memory cannot be shared, according to the HELLOs of both sides; 0 if they
+// allow it.
 func (m *Machine) obstacle() layout.FallbackReason {
 	for _, hello := range []*layout.Hello{&m.terms.Hello, &m.outcome.Peer} {
 		if hello.Features&layout.FeatureSHM == 0 {
@@ -322,7 +333,8 @@ func (m *Machine) obstacle() layout.FallbackReason {
 	return 0
 }
 
-// checkSocket fails unless both sides accept the socket as transport (SPEC 2.4).
+// checkSocket returns the error ErrorNoTransport, with the reason why memory cannot be shared,
+// unless both sides accept the socket as transport (SPEC 2.4).
 func (m *Machine) checkSocket(reason layout.FallbackReason) error {
 	if m.terms.Hello.Features&m.outcome.Peer.Features&layout.FeatureSocket != 0 {
 		return nil
@@ -352,7 +364,8 @@ func (m *Machine) onOffer(frame []byte) error {
 	return m.answer()
 }
 
-// judgeOffer maps the region that the peer offers, and returns why it is of no use otherwise.
+// judgeOffer maps the region that the peer offers. If it is not mapped, judgeOffer returns the
+// reason.
 func (m *Machine) judgeOffer(offer layout.Offer, c *claimedDescriptors) (
 	layout.FallbackReason, error,
 ) {
@@ -365,7 +378,8 @@ func (m *Machine) judgeOffer(offer layout.Offer, c *claimedDescriptors) (
 	case !m.isShared:
 		return orPolicy(offer.Reason), nil
 	case m.isAcceptor() && offer.RegionSize > m.terms.Hello.MapMax:
-		// The connector made its region before it knew the limit, so that is no violation.
+		// The connector made its region before it knew this side's limit, so the size is no
+		// violation.
 		return layout.ReasonLimits, nil
 	case c.isTruncated:
 		return layout.ReasonDescriptors, nil
@@ -386,7 +400,8 @@ func (m *Machine) judgeOffer(offer layout.Offer, c *claimedDescriptors) (
 	return 0, m.takeDoorbells(c)
 }
 
-// takeDoorbells takes the doorbells of the peer, if both came and both sides may use eventfds.
+// takeDoorbells passes the peer's eventfds to the environment, if the peer is trusted and has sent
+// both. A connector takes them only if it has offered its own.
 func (m *Machine) takeDoorbells(c *claimedDescriptors) error {
 	if !c.has(layout.DescriptorRecords) || !c.has(layout.DescriptorRoom) ||
 		!m.outcome.IsTrusted || !m.isAcceptor() && !m.hasDoorbells {
@@ -396,7 +411,7 @@ func (m *Machine) takeDoorbells(c *claimedDescriptors) error {
 	return m.env.TakeDoorbells(c.take(layout.DescriptorRecords), c.take(layout.DescriptorRoom))
 }
 
-// answer makes the region of an acceptor, and sends HELLO, OFFER and READY.
+// answer makes the region of an acceptor, and puts its HELLO, OFFER and READY into the flight.
 func (m *Machine) answer() error {
 	offered := Offered{}
 	if m.ownReason = m.peerReason; m.ownReason == 0 {
@@ -451,7 +466,8 @@ func (m *Machine) onReady(frame []byte) (*Outcome, error) {
 	return m.conclude(reason, canNotify)
 }
 
-// conclude ends the handshake. A connector sends READY, which decides.
+// conclude ends the handshake: memory is shared if reason is 0. A connector sends READY, which
+// tells the acceptor the transport.
 func (m *Machine) conclude(reason layout.FallbackReason, hasDoorbells bool) (*Outcome, error) {
 	if reason != 0 {
 		hasDoorbells = false
@@ -475,7 +491,8 @@ func (m *Machine) conclude(reason layout.FallbackReason, hasDoorbells bool) (*Ou
 	return &m.outcome, nil
 }
 
-// sendHelloAndOffer puts both frames into the flight, with the descriptors that go with them.
+// sendHelloAndOffer puts HELLO and OFFER into the flight, with the descriptors that the two frames
+// list.
 func (m *Machine) sendHelloAndOffer(offered Offered) {
 	hello := m.terms.Hello
 	if m.terms.Pidfd >= 0 {
@@ -499,7 +516,8 @@ func (m *Machine) sendHelloAndOffer(offered Offered) {
 	m.flight.Bytes = offer.Append(hello.Append(m.flight.Bytes))
 }
 
-// checkNothingMore fails if bytes or descriptors came that did not await the answer of this side.
+// checkNothingMore returns a violation if the peer has sent bytes or descriptors after a frame
+// after which it must wait for this side.
 func (m *Machine) checkNothingMore() error {
 	if len(m.received) > 0 || !m.arrived.isEmpty() {
 		return broken(layout.ViolationFrame)
@@ -507,7 +525,8 @@ func (m *Machine) checkNothingMore() error {
 	return nil
 }
 
-// refuse puts the REJECT of an error into the flight, if a frame of this side is still pending.
+// refuse makes the flight a REJECT of err, if err has one and this side has not sent READY. It ends
+// the handshake, and returns err as an [*Error].
 func (m *Machine) refuse(err error) error {
 	failure, ok := err.(*Error)
 	if !ok {
@@ -524,10 +543,11 @@ func (m *Machine) refuse(err error) error {
 
 func (m *Machine) isAcceptor() bool { return m.terms.Role == layout.RoleAcceptor }
 
-// sharesMemory reports whether this side can share memory, as its HELLO says.
+// sharesMemory reports whether the HELLO of this side offers shared memory.
 func (m *Machine) sharesMemory() bool { return m.terms.Hello.Features&layout.FeatureSHM != 0 }
 
-// orPolicy returns the reason, or that of a configuration if the peer gave none.
+// orPolicy returns the reason that the peer gave for not sharing memory. If it gave none, the
+// reason is its configuration, ReasonPolicy.
 func orPolicy(reason layout.FallbackReason) layout.FallbackReason {
 	if reason == 0 {
 		return layout.ReasonPolicy
@@ -535,13 +555,15 @@ func orPolicy(reason layout.FallbackReason) layout.FallbackReason {
 	return reason
 }
 
-// beginsLikeOurs reports whether b can be the beginning of HELLO or REJECT.
+// beginsLikeOurs reports whether b, the first bytes of the peer, may be the beginning of HELLO or
+// REJECT.
 func beginsLikeOurs(b []byte) bool {
 	head := string(b[:min(len(b), len(layout.HelloTag))])
 	return strings.HasPrefix(layout.HelloTag, head) || strings.HasPrefix(layout.RejectTag, head)
 }
 
-// refused returns the error of a REJECT that the peer sent. Its text loses control characters.
+// refused returns the error of a REJECT that the peer sent, with its text. Control characters are
+// removed from the text.
 func refused(frame []byte) error {
 	reject, err := layout.ParseReject(frame)
 	if err != nil {

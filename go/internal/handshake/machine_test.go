@@ -17,7 +17,8 @@ func helloOf(nonce byte) layout.Hello {
 	}
 }
 
-// frugal is an environment without memory: every handshake ends with the socket.
+// frugal is an environment that makes and maps no region, so every handshake agrees on the socket.
+// It counts the descriptors of the peer that it was given.
 type frugal struct{ closed int }
 
 func (*frugal) Judge(Sender, int) (bool, error) { return true, nil }
@@ -108,7 +109,8 @@ func TestLostDescriptorsMeanSocket(t *testing.T) {
 	}
 }
 
-// counting is an environment that shares memory and knows each descriptor that it was given.
+// counting is an environment that shares memory. It counts how often it was given each descriptor
+// of the peer.
 type counting struct{ closed map[int]int }
 
 func (c *counting) Judge(_ Sender, pidfd int) (bool, error) {
@@ -131,8 +133,9 @@ func (c *counting) TakeDoorbells(records, room int) error {
 }
 func (c *counting) Close(descriptor int) { c.closed[descriptor]++ }
 
-// FuzzMachine feeds a machine arbitrary arrivals: each byte of cuts is the size of the next, and
-// its lowest bits the number of descriptors with it.
+// FuzzMachine feeds a machine the bytes b in arrivals of arbitrary sizes, with arbitrary
+// descriptors. Each byte of cuts is the size of one arrival, and its two lowest bits the number of
+// descriptors with it. Each descriptor must be given to the environment exactly once.
 func FuzzMachine(f *testing.F) {
 	hello := helloOf(1)
 	hello.Descriptors = layout.Descriptors{layout.DescriptorPidfd}

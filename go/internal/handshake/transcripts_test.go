@@ -15,10 +15,12 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// transcriptsMin is the number of transcripts in spec/handshakes, none of which may be passed over.
+// transcriptsMin is the least number of transcripts in spec/handshakes. With fewer files the test
+// fails, because it would leave transcripts out.
 const transcriptsMin = 102
 
-// Ways to cut the frames between two answers into arrivals. The outcome does not depend on it.
+// Ways in which the frames that the player sends in a row are divided into arrivals: not at all, at
+// each frame, at each byte. The outcome must be the same.
 const (
 	cutNever = iota
 	cutFrames
@@ -52,7 +54,7 @@ func TestTranscriptsEndAsTheirOutcomesSay(t *testing.T) {
 	}
 }
 
-// A script is the lines of a transcript, each in cells.
+// A script is the lines of one transcript of a handshake, each split at its tabs.
 type script [][]string
 
 func readScript(t testing.TB, file string) script {
@@ -79,7 +81,8 @@ func (s script) has(first string) bool {
 	return false
 }
 
-// play plays a transcript once: the player is the peer of the machine.
+// play plays a transcript once, and checks the outcome. The player sends the frames of the
+// transcript to the machine under test.
 func play(t *testing.T, lines script, cut int) {
 	p := newPlayer(t, lines, cut)
 	p.note(nil, p.machine.Start())
@@ -105,8 +108,8 @@ func play(t *testing.T, lines script, cut int) {
 	p.check(strings.Join(lines[len(lines)-1][1:], " "))
 }
 
-// player is the peer of the machine under test, and its environment. Descriptors are numbers; of
-// each the player knows what it stands for.
+// A player is the peer of the machine under test, and also the machine's environment. Its
+// descriptors are only numbers; open says which object each one stands for.
 type player struct {
 	t        *testing.T
 	cut      int
@@ -129,7 +132,7 @@ type player struct {
 	failure *Error
 }
 
-// thing is what a descriptor of the player refers to.
+// A thing is the object for which a descriptor of the player stands, such as a region.
 type thing struct {
 	name   string
 	region layout.Region
@@ -179,7 +182,7 @@ func newPlayer(t *testing.T, lines script, cut int) *player {
 	return p
 }
 
-// note remembers how the handshake ended at the machine.
+// note stores how the handshake ended at the machine under test: with an outcome or with an error.
 func (p *player) note(outcome *Outcome, err error) {
 	p.t.Helper()
 	if p.failure != nil {
@@ -231,7 +234,8 @@ func (p *player) send(digits, descriptors string) {
 	}
 }
 
-// flush gives the machine what was kept, as much at a time as it asks for.
+// flush hands the player's unsent bytes and descriptors to the machine under test, in pieces of at
+// most the bytes that the machine wants.
 func (p *player) flush() {
 	a := p.unsent
 	p.unsent = Arrival{}
@@ -244,7 +248,7 @@ func (p *player) flush() {
 		flight := p.machine.Flight()
 		p.toReceive = append(p.toReceive, flight.Bytes...)
 	}
-	// The kernel closes what nobody receives.
+	// Descriptors with bytes that the machine never receives are closed, as the kernel does.
 	for _, descriptor := range a.Descriptors {
 		p.Close(descriptor)
 	}
@@ -293,13 +297,15 @@ func (p *player) check(want string) {
 	if found != want {
 		p.t.Errorf("ends with %q, want %q (%v)", found, want, p.failure)
 	}
-	// What the environment was given, it has closed or keeps.
+	// The machine has given each descriptor of the player to an environment method that closes it,
+	// so none is open.
 	for descriptor, thing := range p.open {
 		p.t.Errorf("descriptor %d (%s) leaks", descriptor, thing.name)
 	}
 }
 
-// descriptor returns a new descriptor for what the transcript names.
+// descriptor returns a new descriptor for the object that the transcript calls name. For a region,
+// the name says which field of its header is wrong.
 func (p *player) descriptor(name string, size uint64) int {
 	role := uint32(layout.RoleAcceptor)
 	if p.acceptor {
@@ -326,7 +332,7 @@ func (p *player) descriptor(name string, size uint64) int {
 	return p.next
 }
 
-// use closes a descriptor of the player's and returns what it stood for.
+// use closes a descriptor of the player, and returns the object for which it stood.
 func (p *player) use(descriptor int) thing {
 	used, ok := p.open[descriptor]
 	if !ok {

@@ -4,8 +4,8 @@ package layout
 
 import "encoding/binary"
 
-// An Assembly counts the bytes of a message that comes in fragments (SPEC 5.5). Its zero value is
-// between messages.
+// An Assembly counts the bytes of a message that comes in fragments (SPEC 5.5). Its zero value has
+// no unfinished message.
 //
 //	FIRST (total, bytes) → MID (bytes)* → LAST (bytes)     or, after FIRST, → ABORT
 type Assembly struct {
@@ -13,13 +13,14 @@ type Assembly struct {
 	got, total uint64
 }
 
-// Progress returns the bytes of the last message that came in fragments, and their total.
+// Progress returns how many bytes of the last message in fragments have come, and its total length.
 func (a *Assembly) Progress() (got, total uint64) { return a.got, a.total }
 
 // IsWithin reports whether a message has begun that is not complete.
 func (a *Assembly) IsWithin() bool { return a.within }
 
-// Add checks one fragment. Its payload has passed [checkFragment].
+// Add checks the order of one fragment and the sum of the lengths, and counts its bytes. Its
+// payload has passed [checkFragment].
 func (a *Assembly) Add(kind Kind, payload []byte) error {
 	if a.within == (kind == KindFragmentFirst) {
 		return ViolationFragment
@@ -45,10 +46,10 @@ func (a *Assembly) Add(kind Kind, payload []byte) error {
 	return nil
 }
 
-// Drop ends an unfinished message, because its direction has ended.
+// Drop discards an unfinished message, because its sender has ended the direction.
 func (a *Assembly) Drop() { a.within = false }
 
-// checkFragment checks the payload of a fragment by itself.
+// checkFragment checks the payload of a fragment, apart from the fragments before it.
 func checkFragment(kind Kind, payload []byte, messageMax uint64) error {
 	switch kind {
 	case KindFragmentFirst:
@@ -64,7 +65,7 @@ func checkFragment(kind Kind, payload []byte, messageMax uint64) error {
 	return nil
 }
 
-// checkEmpty checks the payload of a record that has none.
+// checkEmpty returns a violation if a record whose kind has no payload comes with one.
 func checkEmpty(payload []byte) error {
 	if len(payload) != 0 {
 		return ViolationBody

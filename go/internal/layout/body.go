@@ -4,13 +4,13 @@ package layout
 
 import "encoding/binary"
 
-// A Blob is the body of a BLOB: where a message lies that is too long for the ring (SPEC 5.2).
+// A Blob is the body of a BLOB: the place of a message that is too long for the ring (SPEC 5.2).
 type Blob struct {
 	Block   uint64
 	Segment uint32 // 0 is the slab
 	Offset  uint64
 	Length  uint64
-	// HasCredit says whether the record carries credit, which only those of sessions may.
+	// HasCredit says whether the record carries credit of its stream. On a channel it must not.
 	HasCredit bool
 	Credited  uint64
 }
@@ -21,7 +21,8 @@ const (
 	BlobCreditBytes = 40
 )
 
-// ParseBlob reads the body of a BLOB. Whether it may have 40 bytes is the caller's to know.
+// ParseBlob reads the body of a BLOB, of 32 or 40 bytes. The caller checks whether a record on this
+// connection may have 40.
 func ParseBlob(body []byte) (Blob, error) {
 	if len(body) != BlobBytes && len(body) != BlobCreditBytes {
 		return Blob{}, ViolationBody
@@ -38,7 +39,7 @@ func ParseBlob(body []byte) (Blob, error) {
 	return b, nil
 }
 
-// Append appends the body to dst.
+// Append appends the body of a BLOB to dst.
 func (b Blob) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, b.Block)
 	dst = binary.LittleEndian.AppendUint32(dst, b.Segment)
@@ -71,7 +72,7 @@ func ParseSegment(body []byte) (Segment, error) {
 	}, nil
 }
 
-// Append appends the body to dst.
+// Append appends the body of a SEGMENT or SEGMENT_RETIRE to dst.
 func (s Segment) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.Number)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
@@ -87,7 +88,7 @@ type Open struct {
 // OpenHeadBytes is the size of the payload of OPEN before its metadata.
 const OpenHeadBytes = 8
 
-// ParseOpen reads the payload of OPEN. The metadata is a part of payload.
+// ParseOpen reads the payload of OPEN. Metadata refers to bytes of payload, without a copy.
 func ParseOpen(payload []byte) (Open, error) {
 	if len(payload) < OpenHeadBytes || len(payload) > OpenHeadBytes+MetadataBytesMax {
 		return Open{}, ViolationBody
@@ -96,7 +97,7 @@ func ParseOpen(payload []byte) (Open, error) {
 	return Open{Content: content, Metadata: payload[OpenHeadBytes:]}, nil
 }
 
-// Append appends the payload to dst.
+// Append appends the payload of OPEN to dst.
 func (o Open) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, o.Content)
 	dst = append(dst, make([]byte, OpenHeadBytes-2)...)
@@ -124,7 +125,7 @@ func ParseReset(payload []byte) (Reset, error) {
 	return r, nil
 }
 
-// Append appends the payload to dst.
+// Append appends the payload of RESET to dst.
 func (r Reset) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, r.Code)
 	return binary.LittleEndian.AppendUint32(dst, r.Directions)
@@ -151,7 +152,7 @@ type GoAway struct {
 	Reason []byte // for operators, only with GoAwayClosing
 }
 
-// ParseGoAway reads the payload of GO_AWAY. The reason is a part of payload.
+// ParseGoAway reads the payload of GO_AWAY. Reason refers to bytes of payload, without a copy.
 func ParseGoAway(payload []byte) (GoAway, error) {
 	const head = 8
 	if len(payload) < head || len(payload) > head+GoAwayReasonBytesMax {
@@ -168,7 +169,7 @@ func ParseGoAway(payload []byte) (GoAway, error) {
 	return g, nil
 }
 
-// Append appends the payload to dst.
+// Append appends the payload of GO_AWAY to dst.
 func (g GoAway) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, g.Code)
 	dst = binary.LittleEndian.AppendUint32(dst, g.Flags)
@@ -194,7 +195,7 @@ func ParsePing(payload []byte) (Ping, error) {
 	return Ping{Answer: answer == PingAnswer, Token: token}, nil
 }
 
-// Append appends the payload to dst.
+// Append appends the payload of PING to dst.
 func (p Ping) Append(dst []byte) []byte {
 	answer := uint64(PingAsk)
 	if p.Answer {

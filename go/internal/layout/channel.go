@@ -5,7 +5,7 @@ package layout
 // A Channel checks the records of one direction of a channel, in the order in which they come (SPEC
 // 4.3, 5, 8.2). Each header has passed [ParseRing] or [ParseSocket] before.
 //
-// After an error the Channel has no meaning, because the connection has ended.
+// After an error the connection has ended, and the Channel is not used any more.
 type Channel struct {
 	Assembly Assembly
 	limits   Limits
@@ -13,7 +13,7 @@ type Channel struct {
 	isClosed bool
 }
 
-// NewChannel returns a Channel before its first record. The segments are nil on a socket.
+// NewChannel returns a Channel that has received no record. The segments are nil on a socket.
 func NewChannel(limits Limits, segments *Segments) *Channel {
 	return &Channel{limits: limits, segments: segments}
 }
@@ -56,7 +56,7 @@ func (c *Channel) Receive(h Header, payload []byte) error {
 	return nil // PAD
 }
 
-// whole checks that a message in one record does not come between the parts of another.
+// whole checks that a whole message does not come between the fragments of another message.
 func (c *Channel) whole() error {
 	if c.Assembly.IsWithin() {
 		return ViolationFragment
@@ -90,7 +90,8 @@ func isSessionKind(kind Kind) bool {
 	return kind == KindOpen || kind >= KindReset && kind <= KindEnd
 }
 
-// isSharedKind reports whether a channel has records of the kind over shared memory alone.
+// isSharedKind reports whether a channel has records of the kind over shared memory only, and not
+// on a socket.
 func isSharedKind(kind Kind) bool {
 	return kind >= KindFragmentFirst && kind <= KindSegmentRetire || kind == KindPad
 }

@@ -16,7 +16,8 @@ type ControlFrame struct {
 func (f ControlFrame) IsSkipped() bool { return f.Type >= ControlSkippedMin }
 
 // ParseControl reads the doorbell or the frame at the beginning of b, which is not empty. It
-// returns false if more bytes must come first; a head that breaks a rule is refused without them.
+// returns false if the frame is not complete yet. If the bytes so far break a rule, the error says
+// so before the rest has come.
 func ParseControl(b []byte) (ControlFrame, bool, error) {
 	f := ControlFrame{Type: b[0]}
 	switch {
@@ -46,7 +47,7 @@ func ParseControl(b []byte) (ControlFrame, bool, error) {
 	return f, true, nil
 }
 
-// AppendControlSegment appends the frame that brings the descriptor of a segment to dst (SPEC 5.4).
+// AppendControlSegment appends to dst the frame that brings the descriptor of a segment (SPEC 5.4).
 func AppendControlSegment(dst []byte, number uint32) []byte {
 	dst = append(dst, ControlSegment, 1)
 	dst = binary.LittleEndian.AppendUint16(dst, controlSegmentBytes)

@@ -11,12 +11,12 @@ import "encoding/binary"
 type Preamble struct {
 	Tag    string
 	Length int // of the whole frame, in bytes
-	// VersionMin and VersionMax are those of a HELLO, else 0.
+	// VersionMin and VersionMax are the versions that a HELLO states; 0 in other frames.
 	VersionMin, VersionMax uint16
 }
 
-// ParsePreamble checks the beginning of a frame, which is FramePreambleBytes long. After it the
-// receiver may read up to Length bytes, and no more.
+// ParsePreamble checks the first FramePreambleBytes bytes of a frame. The receiver may then read up
+// to Length bytes, and no more.
 func ParsePreamble(b []byte) (Preamble, error) {
 	if len(b) < FramePreambleBytes {
 		return Preamble{}, ViolationFrame
@@ -50,7 +50,8 @@ func ParsePreamble(b []byte) (Preamble, error) {
 	return p, nil
 }
 
-// Common returns the version that both sides use, or 0 if they have none in common (SPEC 1.3).
+// Common returns the version that this implementation uses with the sender of the HELLO, or 0 if
+// they have none in common (SPEC 1.3).
 func (p Preamble) Common() uint16 {
 	version := min(p.VersionMax, ProtocolVersionMax)
 	if version < p.VersionMin || version < ProtocolVersionMin {
@@ -59,7 +60,8 @@ func (p Preamble) Common() uint16 {
 	return version
 }
 
-// parseFrame checks that b is one whole frame with the tag, and returns the frame alone.
+// parseFrame checks that b begins with a whole frame of the given tag. It returns that frame,
+// without the bytes after it.
 func parseFrame(b []byte, tag string) (Preamble, []byte, error) {
 	p, err := ParsePreamble(b)
 	if err != nil {
@@ -74,7 +76,8 @@ func parseFrame(b []byte, tag string) (Preamble, []byte, error) {
 // Descriptors is the list of the descriptors that come with a frame, by their kinds (SPEC 2.2).
 type Descriptors []uint8
 
-// parseDescriptors reads a list. A kind that this version does not know may be there several times.
+// parseDescriptors reads the list of descriptors in a frame. Only kinds that this version does not
+// know may occur more than once.
 func parseDescriptors(b []byte) (Descriptors, error) {
 	count := int(b[DescriptorsCountOffset])
 	if count > DescriptorsMax {
@@ -99,7 +102,8 @@ func (d Descriptors) Has(kind uint8) bool {
 	return false
 }
 
-// put writes the list to the 8 bytes of b. It panics if there are more than DescriptorsMax kinds.
+// put writes the list of descriptors to the 8 bytes of b. It panics if the list has more than
+// DescriptorsMax kinds.
 func (d Descriptors) put(b []byte) {
 	if len(d) > DescriptorsMax {
 		panic("layout: too many descriptors for a frame")
@@ -125,8 +129,8 @@ type Hello struct {
 	Descriptors            Descriptors
 }
 
-// ParseHello reads the frame HELLO. If its versions have none in common with this one's, all other
-// fields are 0, because they have no meaning.
+// ParseHello reads the frame HELLO. If its sender and this version have no protocol version in
+// common, all other fields are 0, because they have no meaning.
 func ParseHello(frame []byte) (Hello, error) {
 	p, b, err := parseFrame(frame, HelloTag)
 	if err != nil {
@@ -156,7 +160,7 @@ func ParseHello(frame []byte) (Hello, error) {
 	return h, nil
 }
 
-// Append appends the frame to dst.
+// Append appends the frame HELLO to dst.
 func (h Hello) Append(dst []byte) []byte {
 	b := make([]byte, HelloBytes)
 	copy(b, HelloTag)
@@ -207,7 +211,7 @@ func ParseOffer(frame []byte) (Offer, error) {
 	return o, nil
 }
 
-// Append appends the frame to dst.
+// Append appends the frame OFFER to dst.
 func (o Offer) Append(dst []byte) []byte {
 	b := make([]byte, OfferBytes)
 	copy(b, OfferTag)
@@ -247,7 +251,7 @@ func ParseReady(frame []byte) (Ready, error) {
 	return r, nil
 }
 
-// Append appends the frame to dst.
+// Append appends the frame READY to dst.
 func (r Ready) Append(dst []byte) []byte {
 	b := make([]byte, ReadyBytes)
 	copy(b, ReadyTag)
@@ -280,7 +284,7 @@ func ParseReject(frame []byte) (Reject, error) {
 	return Reject{Code: code, Text: string(text)}, nil
 }
 
-// Append appends the frame to dst, with at most RejectTextMax bytes of the text.
+// Append appends the frame REJECT to dst, with at most RejectTextMax bytes of its text.
 func (r Reject) Append(dst []byte) []byte {
 	text := r.Text[:min(len(r.Text), RejectTextMax)]
 	b := make([]byte, RejectHeadBytes, RejectHeadBytes+len(text))

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// vector returns the bytes of a golden vector.
+// vector returns the bytes of a file in spec/vectors, the reference encodings of the protocol.
 func vector(tb testing.TB, file string) []byte {
 	tb.Helper()
 	b, err := os.ReadFile(filepath.Join(spec, "vectors", file))
@@ -83,8 +83,8 @@ func TestFramesIgnoreWhatFollowsThem(t *testing.T) {
 	}
 }
 
-// SPEC 2.2: a kind that is not known may be there twice, and 2.3: peer blocks max is free without
-// SHM.
+// HELLO with unusual values is read and written again. SPEC 2.2: an unknown kind of descriptor may
+// occur twice. SPEC 2.3: without the feature SHM, peer blocks max may have any value.
 func TestHelloIsNotRefusedForUnknownThings(t *testing.T) {
 	hello, err := ParseHello(vector(t, "hello.bin"))
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// addImages adds the images of the kind as seeds.
+// addImages adds to the seeds of f the files of the kind in spec/vectors, spec/hostile and
+// spec/sessions.
 func addImages(f *testing.F, kind string) {
 	f.Helper()
 	for _, directory := range []string{"vectors", "hostile", "sessions"} {
@@ -21,7 +22,7 @@ func addImages(f *testing.F, kind string) {
 	}
 }
 
-// checkViolation fails the test if the error is no violation, or one without a name.
+// checkViolation fails the test if err is set and is not a [Violation] that has a name.
 func checkViolation(t *testing.T, err error) {
 	t.Helper()
 	var violation Violation
@@ -30,7 +31,8 @@ func checkViolation(t *testing.T, err error) {
 	}
 }
 
-// Bytes that are read as a frame are written as a frame that is read in the same way.
+// FuzzFrame reads any bytes as a frame. A frame that is read without an error is written, and must
+// then be read with the same fields.
 func FuzzFrame(f *testing.F) {
 	addImages(f, "frame")
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -53,7 +55,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// A header that is read names three parts that lie within the region, in order.
+// FuzzRegion reads any bytes as the header of a region. If a header is accepted, its record ring,
+// release ring and slab must lie in this order within the region.
 func FuzzRegion(f *testing.F) {
 	addImages(f, "region")
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -99,7 +102,8 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// FuzzRing reads any bytes as a ring, as a channel and as a session.
+// FuzzRing reads any bytes as a record ring, once with the rules of a channel and once with those
+// of a session. Each error must be a violation.
 func FuzzRing(f *testing.F) {
 	addImages(f, "ring")
 	addImages(f, "session-ring")
@@ -113,8 +117,9 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// FuzzSocket reads any bytes as a direction of a socket, as a channel and as a session. The words
-// of headers are corrected, because a changed byte otherwise moves all that follows.
+// FuzzSocket reads any bytes as one direction of a socket, with the rules of a channel and of a
+// session. It also reads them with corrected positions: otherwise one changed length makes the
+// position of each later record wrong.
 func FuzzSocket(f *testing.F) {
 	addImages(f, "socket")
 	addImages(f, "session-socket")
@@ -128,7 +133,8 @@ func FuzzSocket(f *testing.F) {
 	})
 }
 
-// withPositions returns the bytes with the positions that the headers must have.
+// withPositions returns a copy of the bytes of a socket, in which each record's header has the
+// position that the lengths before it give.
 func withPositions(b []byte) []byte {
 	b = bytes.Clone(b)
 	position := uint64(0)

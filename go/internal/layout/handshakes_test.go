@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// brokenFrames names the frame that breaks a rule by itself, of the transcripts that have one. All
-// other frames of all transcripts are in order by themselves; only the state of the handshake may
-// refuse them.
+// brokenFrames maps a file of spec/handshakes to the tag of its frame that breaks a rule of its own
+// format. All other frames of the transcripts are well-formed, and only the state of a handshake
+// may refuse them.
 var brokenFrames = map[string]string{
 	"acceptor-blocks-9.txt":            "HELLO",
 	"acceptor-foreign.txt":             "bytes",
@@ -34,7 +34,8 @@ var brokenFrames = map[string]string{
 	"connector-no-region.txt":          "OFFER",
 }
 
-// cutFrames names the transcripts in which the peer hangs up within a frame.
+// cutFrames maps the transcripts in which the peer hangs up within a frame to the tag of that
+// frame.
 var cutFrames = map[string]string{"acceptor-close-first.txt": "bytes"}
 
 func TestFramesOfHandshakes(t *testing.T) {
@@ -85,12 +86,12 @@ func TestFramesOfHandshakes(t *testing.T) {
 	}
 }
 
-// checkReceived checks a frame that the side under test sends: it is read without a violation, and
-// written again as it was.
+// checkReceived checks a frame that the side under test sends in a transcript. The frame must be
+// read without a violation, and be written again with the same bytes.
 func checkReceived(t *testing.T, file, tag, digits string) {
 	t.Helper()
-	// A limit with shared memory must be a power of two. So the wildcards become the byte 0, but
-	// for those of that limit.
+	// The byte 0 replaces the wildcards of the transcript. Only peer blocks max gets 8, because
+	// with shared memory it must be a power of two.
 	fill := strings.ReplaceAll(digits, "..", "00")
 	limit := 2 * HelloPeerBlocksMaxOffset
 	if tag == "HELLO" && digits[limit:][:2] == ".." {
@@ -110,7 +111,7 @@ func checkReceived(t *testing.T, file, tag, digits string) {
 	}
 }
 
-// rewrite reads a frame and writes it.
+// rewrite reads a frame, and returns the bytes that are written for its fields.
 func rewrite(frame []byte) ([]byte, error) {
 	p, err := ParsePreamble(frame)
 	if err != nil {

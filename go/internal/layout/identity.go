@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// An Identity is what the owner of a region says about itself, for tools (SPEC 3.4). Nothing in it
-// may be relied on, and none of its values is a violation.
+// An Identity is the description of a region by its owner, for tools (SPEC 3.4). Its values are
+// unchecked claims, and none of them is a violation.
 type Identity struct {
 	OwnerPID  uint32
 	Role      uint32
@@ -21,14 +21,14 @@ type Identity struct {
 	State     uint64
 	LastError uint64 // an ErrorNumber, if this version knows it
 	ChangedNS uint64
-	// Sending and Receiving are the counters of SPEC 3.3.
+	// Sending and Receiving are the owner's counters of what it sent and received (SPEC 3.3).
 	Sending   [CounterSendingCount]uint64
 	Receiving [CounterReceivingCount]uint64
 	Consumed  uint64 // a position
 }
 
-// ParseIdentity reads header page and control page of a region, which the caller has copied. It
-// refuses with ViolationRegionHeader bytes that are no region of this format.
+// ParseIdentity reads the header page and the control page of a region, which the caller has
+// copied. If the bytes are no region of this format, the error is ViolationRegionHeader.
 func ParseIdentity(pages []byte) (Identity, error) {
 	if len(pages) < IdentityBytes || !isRegion(pages) {
 		return Identity{}, ViolationRegionHeader
@@ -58,8 +58,8 @@ func ParseIdentity(pages []byte) (Identity, error) {
 	return i, nil
 }
 
-// parseText reads a text of the owner's up to the first byte that is not UTF-8, and the first
-// control character.
+// parseText reads a text that the region's owner wrote. The text ends before the first byte that is
+// not UTF-8, and before the first control character.
 func parseText(b []byte) string {
 	length := int(binary.LittleEndian.Uint16(b[IdentityTextLengthOffset:]))
 	text := b[IdentityTextTextOffset:][:min(length, IdentityTextBytesMax)]
@@ -74,8 +74,8 @@ func parseText(b []byte) string {
 	return string(text[:end])
 }
 
-// AppendText appends the 512 bytes of a text to dst: its length, and the last whole characters that
-// fit.
+// AppendText appends a text of an Identity to dst: its length and its bytes, 512 bytes in total. If
+// the text is too long, the last whole characters that fit are kept.
 func AppendText(dst []byte, text string) []byte {
 	start := max(0, len(text)-IdentityTextBytesMax)
 	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {

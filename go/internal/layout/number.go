@@ -35,7 +35,8 @@ func (r FallbackReason) String() string { return name(reasonNames, r) }
 // An ErrorNumber identifies an error in every language (SPEC 17).
 type ErrorNumber uint32
 
-// ErrorNumber returns the number of the error that reports the violation (SPEC 17.2).
+// ErrorNumber returns the number of the error with which a program reports the violation (SPEC
+// 17.2).
 func (v Violation) ErrorNumber() ErrorNumber { return violationErrors + ErrorNumber(v) }
 
 // String returns the error's name, or its number if it has none.
@@ -46,7 +47,8 @@ func (n ErrorNumber) String() string {
 	return name(errorNames, n)
 }
 
-// Errors between violationErrors and violationErrors+violationMax report violations.
+// The errors that report violations have the numbers from violationErrors to
+// violationErrors+violationMax.
 const (
 	violationErrors = 100
 	violationMax    = 99

@@ -18,8 +18,8 @@ type Header struct {
 	Stream   uint32 // 0 on a channel, and for the session itself
 }
 
-// Footprint returns the ring bytes that a record with a payload of n bytes takes (SPEC 4.1). The
-// result is exact for every length that a record can have.
+// Footprint returns the number of ring bytes that a record with a payload of n bytes takes (SPEC
+// 4.1). The sum does not overflow for any length that a record can have.
 func Footprint(n uint64) uint64 {
 	return (RecordHeaderBytes + n + SlotBytes - 1) &^ (SlotBytes - 1)
 }
@@ -30,17 +30,17 @@ func (h Header) Next() uint64 { return h.Position + Footprint(uint64(h.Len)) }
 // Word0 returns the first word of a committed record (SPEC 4.2).
 func Word0(position uint64, kind Kind) uint64 { return position + 2*uint64(kind) + 1 }
 
-// Word1 returns the second word of a record.
+// Word1 returns the second word of a record, which holds the payload's length and the stream.
 func Word1(length, stream uint32) uint64 { return uint64(length) | uint64(stream)<<32 }
 
-// AppendHeader appends the 16 bytes of the header to b.
+// AppendHeader appends the 16 bytes of the record's header to b.
 func (h Header) AppendHeader(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, Word0(h.Position, h.Kind))
 	return binary.LittleEndian.AppendUint64(b, Word1(h.Len, h.Stream))
 }
 
-// ParseWord0 checks the first word at the reader's position and returns the record's kind (SPEC
-// 4.2, 4.3). It must not be 0, which in a ring means that no record is there yet.
+// ParseWord0 checks the first word of the record at the reader's position, and returns the record's
+// kind (SPEC 4.2, 4.3). The word must not be 0: in a ring, 0 means that no record is there yet.
 func ParseWord0(word, position uint64) (Kind, error) {
 	if word&^KindMask != position|1 {
 		return 0, ViolationWord
@@ -52,8 +52,8 @@ func ParseWord0(word, position uint64) (Kind, error) {
 	return kind, nil
 }
 
-// ParseRing checks both words of a record in a ring of size bytes (SPEC 4.2 to 4.4). The caller has
-// loaded each word once, and the first one is not 0.
+// ParseRing checks both words of a record's header in a ring of size bytes (SPEC 4.2 to 4.4). The
+// caller has loaded each word once, and the first one is not 0.
 func ParseRing(word0, word1, position, size uint64) (Header, error) {
 	kind, err := ParseWord0(word0, position)
 	if err != nil {

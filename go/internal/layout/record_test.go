@@ -20,8 +20,8 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// Each other position is refused, and each value of the low bits but those of a known kind that is
-// committed.
+// The first word of a record is refused if its position is not the reader's, if its kind is
+// unknown, or if it is not committed.
 func TestWord0(t *testing.T) {
 	const position = 1 << 40
 	known := 0
@@ -85,7 +85,8 @@ func TestBodiesAreWrittenAsTheyAreRead(t *testing.T) {
 	}
 }
 
-// reread reads the bytes as a body of the same type, and writes it.
+// reread reads b as a body of the type of body, and returns the bytes that are written for its
+// fields.
 func reread(body any, b []byte) ([]byte, error) {
 	var again interface{ Append([]byte) []byte }
 	var err error

@@ -26,10 +26,12 @@ type Region struct {
 	CreatedNS      uint64
 }
 
-// RegionHeaderBytes is the size of the header, which the address follows (SPEC 3.4).
+// RegionHeaderBytes is the size of the region's header; the listener's address follows it in the
+// page (SPEC 3.4).
 const RegionHeaderBytes = 128
 
-// An Expectation is what the receiver of a region knows before it reads the header.
+// An Expectation has the values of a region that its receiver knows from the handshake, before it
+// reads the header.
 type Expectation struct {
 	Size          uint64 // of the descriptor
 	SessionID     [16]byte
@@ -37,7 +39,7 @@ type Expectation struct {
 	PeerBlocksMax uint64 // of the owner's HELLO
 }
 
-// ParseRegion checks a header that the caller has copied to private memory.
+// ParseRegion checks the header of a region, which the caller has copied to private memory.
 func ParseRegion(header []byte, want Expectation) (Region, error) {
 	if len(header) < RegionHeaderBytes || !isRegion(header) {
 		return Region{}, ViolationRegionHeader
@@ -68,7 +70,8 @@ func ParseRegion(header []byte, want Expectation) (Region, error) {
 	return r, nil
 }
 
-// isRegion checks the four fields that say that the bytes begin a region of this format.
+// isRegion reports whether the bytes begin a region of this format: it compares magic, version,
+// header size and layout hash.
 func isRegion(header []byte) bool {
 	return string(header[:8]) == RegionMagic &&
 		binary.LittleEndian.Uint32(header[RegionVersionOffset:]) == MemoryFormatVersion &&
@@ -76,7 +79,7 @@ func isRegion(header []byte) bool {
 		binary.LittleEndian.Uint64(header[RegionLayoutHashOffset:]) == LayoutHash
 }
 
-// hasParts reports whether ring, release ring and slab lie in this order within the region.
+// hasParts reports whether record ring, release ring and slab lie in this order within the region.
 func (r Region) hasParts() bool {
 	end := uint64(ControlOffset + PageBytes)
 	for _, part := range []struct{ offset, size uint64 }{
@@ -93,7 +96,7 @@ func (r Region) hasParts() bool {
 	return true
 }
 
-// Append appends the 128 bytes of the header to dst.
+// Append appends the 128 bytes of the region's header to dst.
 func (r Region) Append(dst []byte) []byte {
 	b := make([]byte, RegionHeaderBytes)
 	copy(b, RegionMagic)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// SPEC 3.2: the sixteen integers under the layout hash.
+// LayoutHash is the hash of the sixteen integers that SPEC 3.2 names, computed from the constants.
 func TestLayoutHashIsThatOfTheConstants(t *testing.T) {
 	hash := fnv.New64a()
 	for _, n := range []uint64{

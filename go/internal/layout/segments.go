@@ -2,14 +2,15 @@
 
 package layout
 
-// Limits are those that a side states in its HELLO and that its peer must keep (SPEC 2.3).
+// Limits are the limits that a side states in its HELLO, and that its peer must observe (SPEC 2.3).
 type Limits struct {
 	MapMax      uint64 // of region and segments mapped at a time, in bytes
 	MessageMax  uint64 // of the payload of one message, in bytes
 	SegmentsMax uint32 // mapped at a time, without the slab
 }
 
-// Segments are the segments of the peer that are there, with the slab as number 0 (SPEC 5.4).
+// Segments are the segments that the peer has announced and not retired, with the slab of its
+// region as number 0 (SPEC 5.4).
 type Segments struct {
 	limits Limits
 	sizes  map[uint32]uint64
@@ -17,18 +18,19 @@ type Segments struct {
 	last   uint32 // the highest number that was announced
 }
 
-// NewSegments returns the slab alone, of a region of regionSize bytes.
+// NewSegments returns segments of which only the slab exists, in a region of regionSize bytes.
 func NewSegments(limits Limits, regionSize, slabSize uint64) *Segments {
 	return &Segments{limits: limits, sizes: map[uint32]uint64{0: slabSize}, mapped: regionSize}
 }
 
-// Add checks the record SEGMENT. The caller then claims the descriptor of the number; if it has not
-// come, that is ViolationSegmentMissing.
+// Add checks the record SEGMENT, and adds its segment. The caller then claims the segment's
+// descriptor; if none has come, the peer has committed ViolationSegmentMissing.
 func (s *Segments) Add(segment Segment) error {
 	if segment.Number <= s.last || segment.Size == 0 || segment.Size%GrainBytes != 0 {
 		return ViolationBody
 	}
-	// mapped is at most MapMax, because the region was admitted by the same limit.
+	// The subtraction does not overflow: the region was admitted by the same limit, so mapped is at
+	// most MapMax.
 	if segment.Size > s.limits.MapMax-s.mapped ||
 		uint64(len(s.sizes)) > uint64(s.limits.SegmentsMax) {
 		return ViolationMemory
@@ -38,7 +40,7 @@ func (s *Segments) Add(segment Segment) error {
 	return nil
 }
 
-// Retire checks the record SEGMENT_RETIRE.
+// Retire checks the record SEGMENT_RETIRE, and removes its segment.
 func (s *Segments) Retire(segment Segment) error {
 	size, there := s.sizes[segment.Number]
 	if segment.Number == 0 || !there || size != segment.Size {
@@ -49,7 +51,7 @@ func (s *Segments) Retire(segment Segment) error {
 	return nil
 }
 
-// CheckBlob checks where the message of a BLOB lies, and its length (SPEC 5.2).
+// CheckBlob checks that the message of a BLOB lies within a segment and is not too long (SPEC 5.2).
 func (s *Segments) CheckBlob(b Blob) error {
 	if b.Length > s.limits.MessageMax {
 		return ViolationMessageLength

@@ -6,9 +6,9 @@ import "math/bits"
 
 // A Session checks the records of one direction of a session, in the order in which they come (SPEC
 // 11). Each header has passed [ParseRing] or [ParseSocket] before. The side that owns the Session
-// notes with the other methods what it has sent itself.
+// records with the other methods what it has sent itself.
 //
-// After an error the Session has no meaning, because the connection has ended.
+// After an error the connection has ended, and the Session is not used any more.
 type Session struct {
 	config   SessionConfig
 	segments *Segments // nil on a socket
@@ -16,7 +16,7 @@ type Session struct {
 	isClosed bool
 }
 
-// A SessionConfig has what the owner of a [Session] stated in its HELLO.
+// A SessionConfig has the values that the owner of a [Session] stated in its HELLO.
 type SessionConfig struct {
 	Limits       Limits
 	Role         uint32 // RoleConnector or RoleAcceptor
@@ -24,19 +24,19 @@ type SessionConfig struct {
 	StreamsMax   uint32 // streams that the peer may have open at a time
 }
 
-// NewSession returns a Session before its first record. The segments are nil on a socket.
+// NewSession returns a Session that has received no record. The segments are nil on a socket.
 func NewSession(config SessionConfig, segments *Segments) *Session {
 	return &Session{config: config, segments: segments, streams: make(map[uint32]*Stream)}
 }
 
-// IsClosed reports whether CLOSE_WRITE of the session itself was received.
+// IsClosed reports whether CLOSE_WRITE of stream 0, the session itself, was received.
 func (s *Session) IsClosed() bool { return s.isClosed }
 
-// Stream returns the stream with the number, or nil if there is none.
+// Stream returns the state of the stream with this number, or nil if no such stream is open.
 func (s *Session) Stream(number uint32) *Stream { return s.streams[number] }
 
-// Open notes that the owner of the Session has sent OPEN, and returns the new stream. The number
-// must be one of its own, and free.
+// Open records that the owner of the Session has sent OPEN, and returns the new stream. It panics
+// if the number is one of the peer's, or in use.
 func (s *Session) Open(number uint32) *Stream {
 	if s.isPeers(number) || s.streams[number] != nil {
 		panic("layout: opening a stream whose number is not free")
@@ -83,7 +83,7 @@ func (s *Session) Receive(h Header, payload []byte) error {
 	return err
 }
 
-// receiveOwn checks a record of the session itself.
+// receiveOwn checks a record of stream 0, the session itself.
 func (s *Session) receiveOwn(kind Kind, payload []byte) error {
 	switch {
 	case isMessage(kind):
@@ -113,7 +113,7 @@ func (s *Session) receiveOpen(number uint32) error {
 	return nil
 }
 
-// isPeers reports whether the peer opens streams of the number (SPEC 11.1).
+// isPeers reports whether streams with this number are opened by the peer (SPEC 11.1).
 func (s *Session) isPeers(number uint32) bool {
 	opener := uint32(RoleAcceptor)
 	if number%2 == 1 {
@@ -122,7 +122,7 @@ func (s *Session) isPeers(number uint32) bool {
 	return opener != s.config.Role
 }
 
-// checkPayload checks the payload of a stream's record by itself.
+// checkPayload checks the payload of a stream's record, apart from the state of the stream.
 func (s *Session) checkPayload(kind Kind, payload []byte) error {
 	var err error
 	switch kind {
@@ -170,17 +170,17 @@ func (s *Stream) MayBegin(length, window uint64) bool {
 	return fits(length, s.sent-s.peerCredited, window)
 }
 
-// Send notes that this side has begun a message of length bytes.
+// Send records that this side has begun a message of length bytes.
 func (s *Stream) Send(length uint64) { s.sent += Footprint(length) }
 
-// Finish notes that this side has sent CLOSE_WRITE or RESET {sending}.
+// Finish records that this side has sent CLOSE_WRITE or RESET {sending}.
 func (s *Stream) Finish() { s.hasFinished = true }
 
-// Stop notes that this side has sent RESET {receiving}.
+// Stop records that this side has sent RESET {receiving}.
 func (s *Stream) Stop() { s.hasStopped = true }
 
-// Credit notes that this side has sent CREDIT. It panics if the peer was not charged that much, or
-// if the value falls.
+// Credit records that this side has sent CREDIT. It panics if credited is below the last such
+// value, or above the cost of the received messages.
 func (s *Stream) Credit(credited uint64) {
 	if credited < s.credited || credited > s.charged {
 		panic("layout: credit that the stream does not have")
@@ -188,13 +188,15 @@ func (s *Stream) Credit(credited uint64) {
 	s.credited = credited
 }
 
-// IsOver reports whether both directions are over at this side (SPEC 11.5). The answerer then sends
-// END, once its application has taken the messages.
+// IsOver reports whether this side sees both directions of the stream as ended (SPEC 11.5). The
+// answerer, the side that did not open it, then sends END once its application has taken the
+// messages.
 func (s *Stream) IsOver() bool {
 	return (s.hasFinished || s.peerHasStopped) && (s.hasStopped || s.peerHasFinished)
 }
 
-// End notes that this side has sent END. It panics if this side may not send it.
+// End records that this side has sent END. It panics if this side opened the stream, has sent END
+// before, or a direction is still open.
 func (s *Stream) End() {
 	if s.isOwn || s.hasSentEnd || !s.IsOver() {
 		panic("layout: END of a stream that is not the answerer's to end")
@@ -202,12 +204,13 @@ func (s *Stream) End() {
 	s.hasSentEnd = true
 }
 
-// Charged returns the cost of the messages that were received, and what was credited of it.
+// Charged returns the cost of all messages that this side has received on the stream, and the part
+// of it for which this side has returned credit.
 func (s *Stream) Charged() (charged, credited uint64) { return s.charged, s.credited }
 
-// Receive checks a record of the stream, other than OPEN, where window is the stream window of this
-// side. [Session.Receive] has checked its payload by itself. The result says whether the number is
-// free again.
+// Receive checks a record of the stream other than OPEN. The window is the stream window of this
+// side, and [Session.Receive] has checked the payload. The result says whether the stream has
+// ended, so that its number is free again.
 func (s *Stream) Receive(kind Kind, payload []byte, window uint64) (isFree bool, err error) {
 	if s.hasSentEnd {
 		return false, nil // the opener sent it before it read END (SPEC 11.5)
@@ -245,7 +248,8 @@ func (s *Stream) receiveFinish() error {
 	return nil
 }
 
-// receiveCredit checks what the peer's application has taken (SPEC 11.4).
+// receiveCredit checks the credit of the peer, which is the cost of the messages that its
+// application has taken (SPEC 11.4).
 func (s *Stream) receiveCredit(credited uint64) error {
 	if s.peerHasStopped {
 		return ViolationStream
@@ -257,7 +261,7 @@ func (s *Stream) receiveCredit(credited uint64) error {
 	return nil
 }
 
-// receiveMessage checks a record that carries a message, or a part of one.
+// receiveMessage checks a record that carries a whole message or a fragment of one.
 func (s *Stream) receiveMessage(kind Kind, payload []byte, window uint64) error {
 	if s.peerHasFinished {
 		return ViolationStream
@@ -285,7 +289,8 @@ func (s *Stream) receiveMessage(kind Kind, payload []byte, window uint64) error 
 	return s.charge(length, window)
 }
 
-// charge takes the cost of a new message from the credit of the stream (SPEC 11.4).
+// charge adds the cost of a new message to the stream, or returns a violation if the peer had no
+// credit for it (SPEC 11.4).
 func (s *Stream) charge(length, window uint64) error {
 	if !fits(length, s.charged-s.credited, window) {
 		return ViolationCredit
@@ -304,6 +309,6 @@ func fits(length, outstanding, window uint64) bool {
 	return outstanding <= window/2 || carry == 0 && sum <= window
 }
 
-// costLengthMax is the length up to which the cost of a message is computed without overflow. No
-// ring and no slab holds a longer one.
+// costLengthMax is the longest message whose cost is computed; the cost of longer ones could
+// overflow. No ring and no slab holds such a message.
 const costLengthMax = 1 << 62

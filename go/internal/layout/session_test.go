@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// testSession returns the acceptor's session over a socket, with a window of 1,000.
+// testSession returns the state of an acceptor's session over a socket, with a stream window of
+// 1,000 bytes.
 func testSession() *Session {
 	return NewSession(SessionConfig{
 		Limits:       Limits{MessageMax: 1 << 20},
@@ -20,7 +21,7 @@ func testSession() *Session {
 
 func record(kind Kind, stream uint32) Header { return Header{Kind: kind, Stream: stream} }
 
-// mustReceive hands records to the session that are in order.
+// mustReceive hands records of these kinds to the session, each of which must be legal now.
 func mustReceive(t *testing.T, s *Session, stream uint32, kinds ...Kind) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -30,7 +31,7 @@ func mustReceive(t *testing.T, s *Session, stream uint32, kinds ...Kind) {
 	}
 }
 
-// payloadOf returns a payload that a record of the kind may have.
+// payloadOf returns a legal payload for a record of the kind.
 func payloadOf(kind Kind) []byte {
 	switch kind {
 	case KindData:
@@ -47,7 +48,8 @@ func payloadOf(kind Kind) []byte {
 	return nil
 }
 
-// SPEC 11.5: what the opener sent before it read END is dropped, until OPEN begins a new stream.
+// SPEC 11.5: after the acceptor's END, records that the opener sent before it read END are dropped.
+// OPEN then begins a new stream with the same number.
 func TestRecordsAfterEndAreDropped(t *testing.T) {
 	s := testSession()
 	mustReceive(t, s, 1, KindOpen, KindData, KindReset)
@@ -62,7 +64,8 @@ func TestRecordsAfterEndAreDropped(t *testing.T) {
 	}
 }
 
-// SPEC 11.5: END makes the opener's number free, and no record of the stream follows.
+// SPEC 11.5: the peer's END frees the number of a stream that this side opened, and a later record
+// with that number is a violation.
 func TestNumberIsFreeAfterEnd(t *testing.T) {
 	s := testSession()
 	for range 3 {
@@ -77,7 +80,8 @@ func TestNumberIsFreeAfterEnd(t *testing.T) {
 	}
 }
 
-// SPEC 11.3: both sides can end both directions; END is legal once both are over.
+// SPEC 11.3: each side can end both directions of a stream. END of the peer is a violation while a
+// direction is open.
 func TestEndNeedsBothDirections(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -107,7 +111,8 @@ func TestEndNeedsBothDirections(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: credit of this side lets the peer send more, in whatever pieces a message goes.
+// SPEC 11.4: the peer may send more once this side has returned credit. DATA, BLOB and fragments
+// are all charged.
 func TestCreditIsChargedAndReturned(t *testing.T) {
 	s := testSession()
 	mustReceive(t, s, 1, KindOpen)
@@ -121,7 +126,7 @@ func TestCreditIsChargedAndReturned(t *testing.T) {
 		t.Fatalf("charged %d, credited %d; want 512, 0", charged, credited)
 	}
 	s.Stream(1).Credit(charged)
-	// A message of any length may begin while at most half the window is unread.
+	// At most half the window is unread, so a message of any length may begin.
 	if err := receive(KindBlob, Blob{Length: 1 << 20}.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +142,7 @@ func TestCreditIsChargedAndReturned(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: the credit in a BLOB breaks the rules of CREDIT.
+// SPEC 11.4: credit that a BLOB carries is checked by the same rules as CREDIT.
 func TestCreditInABlob(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -168,7 +173,8 @@ func TestCreditInABlob(t *testing.T) {
 	}
 }
 
-// SPEC 11.1: the connector opens odd numbers, the acceptor even ones.
+// SPEC 11.1: the connector opens streams with odd numbers, the acceptor with even ones. OPEN with
+// another number, or one too high, is a violation.
 func TestNumbersOfTheSides(t *testing.T) {
 	for _, test := range []struct {
 		role, number uint32
@@ -211,7 +217,7 @@ func TestMisuseOfAStreamIsAProgramError(t *testing.T) {
 	}
 }
 
-// SPEC 11.3: the end of a direction ends the message that is under way.
+// SPEC 11.3: the end of a direction discards a message of which only the first fragment has come.
 func TestEndOfDirectionEndsTheMessage(t *testing.T) {
 	for _, end := range []Kind{KindCloseWrite, KindReset} {
 		s := testSession()
@@ -226,7 +232,8 @@ func TestEndOfDirectionEndsTheMessage(t *testing.T) {
 	}
 }
 
-// SPEC 8.2: on a socket block, segment, zero and offset of a BLOB are 0.
+// SPEC 8.2: the body of a BLOB on a socket has block, segment, zero and offset 0. The test sets
+// each byte of the body to 1 in turn.
 func TestBlobOnSocketHasNoPlace(t *testing.T) {
 	for offset := range BlobBytes {
 		body := Blob{}.Append(nil)
@@ -245,7 +252,8 @@ func TestBlobOnSocketHasNoPlace(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: no length of a message overflows its cost.
+// SPEC 11.4: the cost of a message of nearly 2^64 bytes does not overflow: the message exceeds the
+// credit.
 func TestLongestMessageIsChargedWithoutOverflow(t *testing.T) {
 	for _, length := range []uint64{1 << 62, 1<<62 + 1, math.MaxUint64 - 80, math.MaxUint64} {
 		limits := Limits{MessageMax: math.MaxUint64}
@@ -258,7 +266,8 @@ func TestLongestMessageIsChargedWithoutOverflow(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: neither does what is unread, in the largest window.
+// SPEC 11.4: in the largest window, the cost of several unread messages of 2^62 bytes does not
+// overflow.
 func TestLargestWindowIsChargedWithoutOverflow(t *testing.T) {
 	limits := Limits{MessageMax: math.MaxUint64}
 	config := SessionConfig{

@@ -16,14 +16,16 @@ import (
 // spec is the directory of the specification.
 const spec = "../../../spec"
 
-// An image is one row of an INDEX.md (SPEC 10).
+// An image is a file of bytes in the specification, with the result that its row of INDEX.md
+// expects (SPEC 10).
 type image struct {
 	file, kind, expected string
 	from                 uint64
 	bytes                []byte
 }
 
-// images reads the rows of a directory of images, and fails the test unless each image has a row.
+// images reads the images that the INDEX.md of a directory lists. It fails the test if an image has
+// no row.
 func images(tb testing.TB, directory string) []image {
 	tb.Helper()
 	var list []image
@@ -47,7 +49,7 @@ func images(tb testing.TB, directory string) []image {
 	return list
 }
 
-// index returns the cells of the rows that name a file.
+// index returns the cells of those rows of a directory's INDEX.md that name a file.
 func index(tb testing.TB, directory string, columns int) [][]string {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(spec, directory, "INDEX.md"))
@@ -104,7 +106,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// checkImage reads the image, and compares what is read, or the violation, with its row.
+// checkImage reads the image, and compares the fields or the violation with the image's row.
 func checkImage(t *testing.T, image image) {
 	t.Helper()
 	read, ok := imageReaders[image.kind]
@@ -136,7 +138,8 @@ var imageReaders = map[string]func(image) (string, error){
 	"session-socket": readSessionSocket,
 }
 
-// readFrame reads any frame, and writes its fields as the index does.
+// readFrame reads any frame of the handshake, and returns its fields as the rows of INDEX.md give
+// them.
 func readFrame(b []byte) (string, error) {
 	p, err := ParsePreamble(b)
 	if err != nil {
@@ -172,7 +175,8 @@ func list(d Descriptors) string {
 	return strings.ReplaceAll(fmt.Sprint([]uint8(d)), " ", ", ")
 }
 
-// The region of the images: its owner is the acceptor, and the slab is what the other parts leave.
+// The values of the region that all images share. Its owner is the acceptor, and its slab takes the
+// rest of the region.
 var imageExpectation = Expectation{
 	Size:          131072,
 	SessionID:     [16]byte([]byte("0123456789abcdef")),
@@ -218,10 +222,11 @@ func readControl(i image) (string, error) {
 	return strings.Join(items, "; "), nil
 }
 
-// The limits of the reader of rings and sockets.
+// The limits of the side that reads the images of rings and sockets.
 var imageLimits = Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
-// segmentDescriptorsMax is the highest segment whose descriptor has come to the reader.
+// segmentDescriptorsMax is the highest number of a segment whose descriptor counts as received when
+// an image is read.
 const segmentDescriptorsMax = 2
 
 func readRingImage(i image) (string, error) {
@@ -264,7 +269,8 @@ func readSocketImage(i image) (string, error) {
 	})
 }
 
-// readRing hands each record of a ring to next, which returns its content as the index has it.
+// readRing hands each record of a ring to next. It returns the records' contents as the rows of
+// INDEX.md give them.
 func readRing(i image, next func(Header, []byte) (string, error)) (string, error) {
 	var items []string
 	size := uint64(len(i.bytes))
@@ -290,8 +296,8 @@ func readRing(i image, next func(Header, []byte) (string, error)) (string, error
 	}
 }
 
-// readSocket hands each record of a socket direction to next: a BLOB with its body first, and then
-// again with its message.
+// readSocket hands each record of one direction of a socket to next. A BLOB is handed over twice:
+// with its body, and then with its message.
 func readSocket(
 	i image, next func(h Header, payload, message []byte) (string, error),
 ) (string, error) {
@@ -335,7 +341,7 @@ func readSocket(
 	return strings.Join(items, "; "), nil
 }
 
-// kindText is the kind's name as the indexes write it.
+// kindText returns the name of a record's kind as the rows of INDEX.md write it.
 func kindText(kind Kind) string {
 	var b strings.Builder
 	for _, word := range strings.Fields(kind.String()) {
@@ -344,7 +350,8 @@ func kindText(kind Kind) string {
 	return b.String()
 }
 
-// text is a payload as the indexes write it.
+// text returns a payload as the rows of INDEX.md write it: quoted if it is short and printable,
+// otherwise its length and the sum of its bytes.
 func text(payload []byte) string {
 	isPrintable := len(payload) <= 16
 	sum := 0
@@ -366,7 +373,7 @@ func blob(b Blob) string {
 	return s
 }
 
-// content is the content of a record, of a channel or of a stream, as the indexes write it.
+// content returns the fields of a record of a channel or stream as the rows of INDEX.md write them.
 func content(h Header, payload []byte, a *Assembly) (string, error) {
 	switch {
 	case h.Kind == KindBlob:
@@ -389,8 +396,8 @@ func content(h Header, payload []byte, a *Assembly) (string, error) {
 	return text(payload), nil
 }
 
-// An imageSession is the reader of the images of sessions: the acceptor, whose application has
-// opened stream 2, and sent one message of cost 128 on it.
+// An imageSession reads the images of sessions. It is the acceptor, whose application has opened
+// stream 2 and sent one message of cost 128 on it.
 type imageSession struct {
 	session *Session
 	unread  map[uint32]bool // the streams with messages, because the application takes none
@@ -408,7 +415,8 @@ func newImageSession(segments *Segments) imageSession {
 	return imageSession{session, make(map[uint32]bool)}
 }
 
-// receive hands a record to the session, sends END where it is due, and returns the content.
+// receive hands a record to the session, sends END where it is due, and returns the record's fields
+// as the rows of INDEX.md write them.
 func (s imageSession) receive(h Header, payload []byte) (string, error) {
 	if err := s.session.Receive(h, payload); err != nil {
 		return "", err

@@ -82,8 +82,8 @@ func TestEmptyAccessAtEndIsAllowed(t *testing.T) {
 	}
 }
 
-// The race detector sees heap memory: it fails this test if a published word does not order the
-// plain writes before it.
+// Two goroutines use heap memory, which the race detector observes. It fails the test if loading a
+// published word does not order the plain writes before it.
 func TestPublishOrdersEarlierWrites(t *testing.T) {
 	const rounds = 1000
 	own, back := Allocate(128), Allocate(8)

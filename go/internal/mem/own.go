@@ -9,8 +9,9 @@
 // A word is 8 bytes at a multiple of 8, little-endian in memory (SPEC 1.2). An access outside the
 // memory panics: callers check every number of the peer before they use it as an offset.
 //
-// The package does not map memory, and keeps no mapping alive: whoever unmaps memory first drops
-// every Own and Peer of it (SPEC 7.4). Mapped memory is invisible to the garbage collector.
+// The package does not map memory, and keeps no mapping alive: before the caller unmaps memory, it
+// stops using every Own and Peer of it (SPEC 7.4). Mapped memory is invisible to the garbage
+// collector.
 //
 // # Memory order
 //
@@ -68,11 +69,11 @@ func (m Own) Part(offset, size uint64) Own {
 	return Own{base: unsafe.Add(m.base, offset), size: size}
 }
 
-// Peer returns the same memory as the peer sees it. The peer of this process is another process,
-// except in a test.
+// Peer returns the same memory as a Peer, which only reads it. It serves tests that play both sides
+// in one process.
 func (m Own) Peer() Peer { return Peer(m) }
 
-// Load returns the word at offset.
+// Load returns the word at offset, as this process last stored it.
 func (m Own) Load(offset uint64) uint64 {
 	return fromWire(atomic.LoadUint64(word(m.base, offset, m.size)))
 }
@@ -104,8 +105,8 @@ func (m Own) Write(offset uint64, p []byte) {
 	copy(m.Bytes(offset, uint64(len(p))), p)
 }
 
-// word returns the address of the word at offset in the size bytes at base, which are mapped while
-// their user holds them: the offset is checked here.
+// word returns the address of the word at offset in the memory of size bytes at base. It panics if
+// the word is not within that memory; the owner of base keeps the memory mapped.
 func word(base unsafe.Pointer, offset, size uint64) *uint64 {
 	if offset%WordBytes != 0 || size < WordBytes || offset > size-WordBytes {
 		outside(offset, WordBytes, size)
@@ -120,18 +121,20 @@ func check(offset, size, limit uint64) {
 	}
 }
 
-// outside is a function of its own, so that the compiler can insert its callers into theirs.
+// outside panics with the text of a wrong access. As a separate function it keeps its callers small
+// enough for the compiler to inline them.
 //
 //go:noinline
 func outside(offset, size, limit uint64) {
 	panic(fmt.Sprintf("mem: no access to %d bytes at %d in memory of %d bytes", size, offset, limit))
 }
 
-// bigEndian reports that this machine's words have their highest byte first.
+// bigEndian says whether this machine stores the highest byte of a word first.
 const bigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
 	runtime.GOARCH == "mips" || runtime.GOARCH == "mips64"
 
-// toWire returns the word whose bytes in memory are those of value, lowest first.
+// toWire returns the word that this machine stores so that the lowest byte of value comes first in
+// memory.
 func toWire(value uint64) uint64 {
 	if bigEndian {
 		return bits.ReverseBytes64(value)
@@ -139,5 +142,5 @@ func toWire(value uint64) uint64 {
 	return value
 }
 
-// fromWire is the inverse of [toWire].
+// fromWire returns the value of which word is the [toWire].
 func fromWire(word uint64) uint64 { return toWire(word) }

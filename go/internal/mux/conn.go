@@ -14,9 +14,9 @@ import (
 type Conn interface {
 	session.Writer
 
-	// WriteMessage writes records of a message, and returns whether the message is complete. If
-	// not, there is no room now; the call is repeated later. After an error the connection has
-	// ended.
+	// WriteMessage writes the records of a message that are still missing, and returns whether the
+	// message is complete. If not, there is no room now, and the caller repeats the call later.
+	// After an error the connection has ended.
 	WriteMessage(m *Outgoing) (bool, error)
 
 	// Room returns a wait until there may be more room than the last write found, which failed.
@@ -28,10 +28,11 @@ type Conn interface {
 	Unwritten() func() error
 
 	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
-	// valid until the next call. A whole message comes with the record: DATA, or a BLOB, whose
-	// payload is its body then.
+	// is valid until the next call. The message is set if the record is DATA, or a BLOB, whose
+	// payload is then only its body.
 	//
-	// The error is [io.EOF] if the peer has hung up and everything was read that it had committed.
+	// The error is [io.EOF] if the peer has hung up and every record that it had committed was
+	// read.
 	ReadRecord() (layout.Header, []byte, session.Message, error)
 
 	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
@@ -49,13 +50,13 @@ type Outgoing struct {
 	Stream  uint32
 	Payload []byte
 
-	// Credit is what a BLOB of the stream may carry, if HasCredit. The connection clears HasCredit
-	// when a record has carried it.
+	// Credit is the credit that a BLOB of the stream may carry, if HasCredit is set. The connection
+	// clears HasCredit when a record has carried it.
 	Credit    uint64
 	HasCredit bool
 
-	// HasBegun says that the first record is written; Written counts the bytes that are, if the
-	// message goes in fragments. The connection sets both.
+	// HasBegun says that the message's first record is written. Written counts the payload bytes
+	// that are written, if the message goes in fragments. The connection sets both.
 	HasBegun bool
 	Written  int
 }

@@ -17,14 +17,15 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A fakeConn is one side of a connection within the process: a queue of records with bounded room
-// in each direction. Messages go as DATA, BLOB or fragments, by their length.
+// A fakeConn is one side of a [Conn] without shared memory or sockets, for tests. A queue of
+// records with bounded room serves each direction. By its length, a message goes as DATA, BLOB or
+// fragments.
 type fakeConn struct {
 	in, out  *fakeQueue
 	borrowed *int // messages of BLOB that nobody has released
 }
 
-// A fakeQueue holds the records of one direction.
+// A fakeQueue holds the records of one direction that were written and not read.
 type fakeQueue struct {
 	mu       sync.Mutex
 	records  []fakeRecord
@@ -41,14 +42,15 @@ type fakeRecord struct {
 	message []byte
 }
 
-// Lengths in bytes: of a queue, of the longest DATA, and of the messages that go as BLOB.
+// Maximum lengths in bytes: of all records in a queue, of a message that goes as DATA, and of one
+// that goes as BLOB. Longer messages go in fragments.
 const (
 	fakeQueueMax = 16 << 10
 	fakeDataMax  = 1 << 10
 	fakeBlobMax  = 4 << 10
 )
 
-// newFakes returns the two sides of a connection.
+// newFakes returns the two sides of a new fake connection.
 func newFakes() [2]*fakeConn {
 	queues := [2]*fakeQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
 	return [2]*fakeConn{
@@ -57,7 +59,7 @@ func newFakes() [2]*fakeConn {
 	}
 }
 
-// change lets f change the queue, and wakes those that wait for a change.
+// change calls f, which changes the queue, and wakes the goroutines that wait for a change.
 func (q *fakeQueue) change(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,7 +205,7 @@ func (w *fakeConn) Close() { w.Interrupt() }
 // testDeadline is how long a test waits for what must happen.
 const testDeadline = 30 * time.Second
 
-// testWindow is the stream window of both sides.
+// testWindow is the stream window of both sides, in bytes.
 const testWindow = 8 << 10
 
 // start returns two sessions over fakes, which end with the test.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// A streamConn is a stream as [net.Conn].
+// A streamConn makes a stream a [net.Conn], by adding the addresses that nettest needs.
 type streamConn struct{ *Stream }
 
 func (streamConn) LocalAddr() net.Addr  { return fakeAddr{} }
@@ -44,7 +44,7 @@ func TestStreamIsAConnection(t *testing.T) {
 	}
 }
 
-// mustOpen returns both sides of a new stream.
+// mustOpen opens a stream from the first session to the second, and returns both of its sides.
 func mustOpen(t *testing.T, sessions [2]*Session) (opened, accepted *Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testDeadline)

@@ -13,7 +13,7 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A Session is one side of a session that any number of goroutines may use.
+// A Session is one side of a session. Any number of goroutines may use it.
 type Session struct {
 	conn   Conn
 	linger time.Duration
@@ -30,15 +30,17 @@ type Session struct {
 	once   sync.Once      // of Close
 }
 
-// Start returns the session over a connection, and starts its driver. Close ends it. The session
-// writes its last records for at most the linger time (SPEC 11.6).
+// Start returns the session over a connection, and starts its driver, the goroutine that reads the
+// records of the peer. [Session.Close] ends both, and waits for at most the linger time until the
+// last records are written (SPEC 11.6).
 func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := &Session{conn: conn, linger: linger, state: state, driven: make(chan struct{})}
 	go s.drive()
 	return s
 }
 
-// Open opens a stream (SPEC 11.2). It waits while as many streams are open as the peer allows.
+// Open opens a stream (SPEC 11.2). While as many streams of this side are open as the peer allows,
+// it waits.
 func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +60,7 @@ func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*S
 	}
 }
 
-// Accept waits for a stream of the peer.
+// Accept waits for the next stream that the peer opens.
 func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +80,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// Ping waits until the peer has answered a question.
+// Ping sends PING, and waits until the peer has answered it.
 func (s *Session) Ping(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +105,8 @@ func (s *Session) GoAway(code uint32) {
 	s.flush()
 }
 
-// PeerGoAway waits until the peer accepts no more streams, and returns the [session.Error] that
-// opening one has then.
+// PeerGoAway waits until the peer has asked this side to open no more streams. It returns the
+// [session.Error] with which [Session.Open] then fails.
 func (s *Session) PeerGoAway(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +153,8 @@ func (s *Session) Err() error {
 // Done returns a channel that is closed once the session is over and its connection closed.
 func (s *Session) Done() <-chan struct{} { return s.driven }
 
-// Close ends the session: all streams end, and the peer gets the code and the reason. It waits
-// until the connection is closed, at most for the linger time.
+// Close ends the session and all its streams, and sends code and reason to the peer. It waits until
+// the connection is closed, at most for the linger time.
 func (s *Session) Close(code uint32, reason string) {
 	s.once.Do(func() { s.close(code, reason) })
 	<-s.driven
@@ -171,6 +173,7 @@ func (s *Session) close(code uint32, reason string) {
 	if isWritten || s.conn.Unwritten() == nil {
 		s.closeWrite()
 	}
+
 	s.mu.Unlock()
 	lingering.set(time.Time{})
 	s.conn.Interrupt()
@@ -211,7 +214,7 @@ func (s *Session) drive() {
 	s.conn.Close()
 }
 
-// readNext reads one record, and returns whether another can follow.
+// readNext reads and applies one record of the peer, and returns whether another may follow.
 func (s *Session) readNext() bool {
 	header, payload, message, err := s.conn.ReadRecord()
 	s.mu.Lock()
@@ -227,7 +230,7 @@ func (s *Session) readNext() bool {
 	if wasOver || s.state.Err() == nil {
 		return true
 	}
-	// The peer has closed in good order, or broken a rule: no more is read (SPEC 11.6).
+	// The peer has closed the session or broken a rule, so the driver reads no more (SPEC 11.6).
 	s.wakeAll()
 	if err == nil {
 		s.closeWrite()
@@ -235,7 +238,7 @@ func (s *Session) readNext() bool {
 	return false
 }
 
-// end ends the session because its connection has ended. The lock is held.
+// end ends the session because its connection has ended. The caller holds the session's lock.
 func (s *Session) end(err error) {
 	if errors.Is(err, io.EOF) {
 		err = &session.Error{Number: layout.ErrorDisconnected}
@@ -244,8 +247,8 @@ func (s *Session) end(err error) {
 	s.wakeAll()
 }
 
-// flush writes what is pending, and returns whether all of it is written. If not, the session waits
-// for room from now on. The lock is held.
+// flush writes the pending records, and returns whether all of them are written. If not, a
+// goroutine waits for room and writes the rest. The caller holds the session's lock.
 func (s *Session) flush() bool {
 	if !s.state.HasPending() {
 		return true
@@ -306,7 +309,8 @@ func (s *Session) wait(l limit, event <-chan struct{}) error {
 	return l.wait(event)
 }
 
-// wake wakes those that wait for what has changed. The lock is held.
+// wake wakes the goroutines that wait for what the event has changed. The caller holds the
+// session's lock.
 func (s *Session) wake(event session.Event) {
 	if event.Stream != nil {
 		if stream, isUsed := event.Stream.User.(*Stream); isUsed {
@@ -323,7 +327,8 @@ func (s *Session) wake(event session.Event) {
 	}
 }
 
-// wakeAll wakes everybody, because the session is over. The lock is held.
+// wakeAll wakes all goroutines that wait, because the session is over. The caller holds the
+// session's lock.
 func (s *Session) wakeAll() {
 	for state := range s.state.Streams() {
 		if stream, isUsed := state.User.(*Stream); isUsed {

@@ -20,7 +20,7 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// payload returns n bytes that depend on seed.
+// payload returns n bytes, a message of the tests; different seeds give different bytes.
 func payload(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -29,7 +29,7 @@ func payload(n, seed int) []byte {
 	return b
 }
 
-// mustFail fails the test unless err is a [session.Error] with the number and the code.
+// mustFail fails the test unless err is a [session.Error] with this error number and code.
 func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	t.Helper()
 	var e *session.Error
@@ -38,7 +38,7 @@ func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	}
 }
 
-// within returns a context that ends with the test, and at the latest after the deadline of tests.
+// within returns a context that ends with the test, or after testDeadline if that is earlier.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), testDeadline)
 	t.Cleanup(cancel)
@@ -116,7 +116,7 @@ func manyStreamsAtOnce(t *testing.T, sessions [2]*Session) {
 	}
 }
 
-// echo sends bytes on a new stream, and compares them with what comes back.
+// echo writes bytes on a new stream, and compares them with those that the peer sends back.
 func echo(ctx context.Context, t *testing.T, s *Session, seed int) {
 	stream, err := s.Open(ctx, 1, nil)
 	if err != nil {
@@ -249,12 +249,14 @@ func TestEndsOfStreams(t *testing.T) {
 	}
 }
 
-// A message that is given up ends at the peer, and the next one arrives.
+// A message in fragments is given up, because its context is canceled while the queue is full. The
+// peer drops it, and receives the next message of the stream.
 func TestMessageGivenUpInFragments(t *testing.T) {
 	sessions, conns := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
-	// The driver of the peer is held by the lock, so that the long message meets a full queue.
+	// The test holds the lock of the peer's session. Its driver reads nothing, so the queue fills
+	// up.
 	sessions[1].mu.Lock()
 	sending, cancel := context.WithCancel(ctx)
 	go func() {
@@ -362,7 +364,8 @@ func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
 	mustFail(t, sessions[1].Ping(ctx), layout.ErrorDisconnected, 0)
 }
 
-// SPEC 11.6: a peer that reads nothing delays the end by the linger time.
+// SPEC 11.6: Close has more records to write than the peer's queue holds, and the peer reads
+// nothing. It gives up after the linger time.
 func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := newFakes()
@@ -385,7 +388,8 @@ func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	})
 }
 
-// A deadline that is moved to the past wakes a reader that waits.
+// A Read that waits fails once the deadline of the stream is set to a past time. Without a deadline
+// the stream can be read again.
 func TestDeadlineInThePastWakesReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)
@@ -414,7 +418,8 @@ func TestDeadlineInThePastWakesReader(t *testing.T) {
 	})
 }
 
-// Close wakes those that wait on the stream, and gives back what Read has not read.
+// Close makes a waiting Read and Write of the stream fail. It also releases a message that Read has
+// read in part.
 func TestCloseOfStreamWakesUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)
@@ -447,7 +452,8 @@ func TestCloseOfStreamWakesUsers(t *testing.T) {
 	})
 }
 
-// A million streams would take long here: the state has a test of its own.
+// 2,000 streams are opened and closed one after another, and none is left. Package session tests a
+// million streams, which would take long here.
 func TestStreamsOneAfterAnotherLeaveNothing(t *testing.T) {
 	overEach(t, streamsOneAfterAnotherLeaveNothing)
 }

@@ -14,8 +14,8 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A Stream is one side of a stream that any number of goroutines may use, one at a time in each
-// direction. It carries messages, or bytes (SPEC 11.8).
+// A Stream is one side of a stream. Any number of goroutines may use it: calls that send take
+// turns, and so do those that receive. It carries messages, or bytes (SPEC 11.8).
 type Stream struct {
 	session *Session
 	state   *session.Stream
@@ -35,10 +35,10 @@ type Stream struct {
 	rest     session.Message // what Read has not read of a message; the receiving turn guards it
 }
 
-// A turn is held by at most one goroutine.
+// A turn is the right to send, or to receive, on a stream; one goroutine at a time has it.
 type turn chan struct{}
 
-// take waits for the turn.
+// take waits until the turn is free, and takes it. The error is that of the limit l.
 func (t turn) take(l limit) error {
 	if err := l.check(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func newTurn() turn {
 	return t
 }
 
-// newStream returns the stream of the state. The lock of the session is held.
+// newStream returns the stream with this state. The lock of the session is held.
 func newStream(s *Session, state *session.Stream) *Stream {
 	stream := &Stream{
 		session: s, state: state, sending: newTurn(), receiving: newTurn(),
@@ -73,22 +73,22 @@ func newStream(s *Session, state *session.Stream) *Stream {
 // Number returns the number of the stream.
 func (s *Stream) Number() uint32 { return s.state.Number() }
 
-// Content returns what the opener says the stream carries.
+// Content returns the number with which the opener says what the stream carries.
 func (s *Stream) Content() uint16 { return s.state.Content() }
 
-// Metadata returns the metadata that the opener gave.
+// Metadata returns the bytes that the opener sent in OPEN.
 func (s *Stream) Metadata() []byte { return s.state.Metadata() }
 
 // Session returns the session of the stream.
 func (s *Stream) Session() *Session { return s.session }
 
-// A Message is a message that was received. Release gives its memory back.
+// A Message is a message that was received. [Message.Release] frees its memory.
 type Message struct {
 	session.Message
 	session *Session
 }
 
-// Release gives the memory of the message back. Nobody reads its bytes afterwards.
+// Release frees the memory of the message. The caller reads the bytes no more.
 func (m Message) Release() {
 	if m.Owner != nil {
 		m.session.mu.Lock()
@@ -97,8 +97,8 @@ func (m Message) Release() {
 	}
 }
 
-// Recv waits for a message. The error is [io.EOF] after the last one, a [session.Error], that of
-// the context, or why the session is over.
+// Recv waits for a message. The error is [io.EOF] after the last message, a [session.Error], the
+// error of the context, or the reason why the session is over.
 func (s *Stream) Recv(ctx context.Context) (Message, error) {
 	return s.recv(limit{ctx: ctx, deadline: &s.readDeadline})
 }
@@ -112,7 +112,7 @@ func (s *Stream) recv(l limit) (Message, error) {
 	return Message{m, s.session}, err
 }
 
-// next waits for a message. The receiving turn is held.
+// next waits for a message. The caller has the receiving turn.
 func (s *Stream) next(l limit) (session.Message, error) {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -131,8 +131,8 @@ func (s *Stream) next(l limit) (session.Message, error) {
 	}
 }
 
-// Send sends a message. It waits for credit and for room. If the error is that of the context, the
-// message is not sent; other errors are a [session.Error], or why the session is over.
+// Send sends a message, and waits for credit and for room. If the error is that of the context, the
+// message is not sent. Other errors are a [session.Error], or the reason why the session is over.
 func (s *Stream) Send(ctx context.Context, payload []byte) error {
 	l := limit{ctx: ctx, deadline: &s.writeDeadline}
 	if err := s.sending.take(l); err != nil {
@@ -142,7 +142,7 @@ func (s *Stream) Send(ctx context.Context, payload []byte) error {
 	return s.send(l, payload)
 }
 
-// send sends one message. The sending turn is held.
+// send sends one message. The caller has the sending turn.
 func (s *Stream) send(l limit, payload []byte) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -214,7 +214,8 @@ func (s *Stream) wakeSenders() {
 	s.stopped.wake()
 }
 
-// giveUp notes that the message under way will not be completed. The lock is held.
+// giveUp aborts the message under way if its first record is written. The caller holds the
+// session's lock.
 func (s *Stream) giveUp() {
 	if s.isSending && s.outgoing.HasBegun {
 		s.state.Abort()
@@ -222,8 +223,8 @@ func (s *Stream) giveUp() {
 	}
 }
 
-// Read reads bytes (SPEC 11.8). The error is [os.ErrDeadlineExceeded], [net.ErrClosed] after
-// [Stream.Close], or that of [Stream.Recv].
+// Read reads bytes of the messages received (SPEC 11.8). The error is [os.ErrDeadlineExceeded],
+// [net.ErrClosed] after [Stream.Close], or an error of [Stream.Recv].
 func (s *Stream) Read(b []byte) (int, error) {
 	l := limit{deadline: &s.readDeadline}
 	if err := s.receiving.take(l); err != nil {
@@ -246,14 +247,16 @@ func (s *Stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// release gives the memory back of the message that was read last. The receiving turn is held.
+// release frees the memory of the message from which Read last read. The caller has the receiving
+// turn.
 func (s *Stream) release() {
 	Message{s.rest, s.session}.Release()
 	s.rest = session.Message{}
 }
 
-// Write sends bytes (SPEC 11.8). The errors are those of [Stream.Send], [os.ErrDeadlineExceeded],
-// or [net.ErrClosed] after [Stream.Close]. With an error it returns how many bytes were sent.
+// Write sends bytes as messages of up to 64 KiB (SPEC 11.8). The errors are those of [Stream.Send],
+// [os.ErrDeadlineExceeded], or [net.ErrClosed] after [Stream.Close]. With an error it returns how
+// many bytes were sent.
 func (s *Stream) Write(b []byte) (int, error) {
 	l := limit{deadline: &s.writeDeadline}
 	if err := s.sending.take(l); err != nil {
@@ -272,7 +275,7 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return written, s.checkWrite(written)
 }
 
-// checkWrite returns why nothing can be written, for a write of nothing.
+// checkWrite makes a Write of no bytes fail if this side can send no more on the stream.
 func (s *Stream) checkWrite(written int) error {
 	if written > 0 {
 		return nil
@@ -285,7 +288,8 @@ func (s *Stream) checkWrite(written int) error {
 	return s.state.SendErr()
 }
 
-// CloseWrite ends the sending after what was sent. A message under way is given up.
+// CloseWrite ends this side's sending in good order: the peer receives all complete messages, then
+// the end. A message under way is aborted.
 func (s *Stream) CloseWrite() {
 	s.change(func() {
 		s.giveUp()
@@ -293,7 +297,7 @@ func (s *Stream) CloseWrite() {
 	})
 }
 
-// Reset ends the sending, and gives up what is under way. The peer gets the code.
+// Reset ends this side's sending, aborts a message under way, and sends the code to the peer.
 func (s *Stream) Reset(code uint32) { s.change(func() { s.state.Reset(code) }) }
 
 // Refuse ends both directions of a stream that the application has not seen.
@@ -328,7 +332,8 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// change changes the state under the lock, writes what is pending then, and wakes those that wait.
+// change calls the function change under the lock, unless the stream is closed. It then writes the
+// pending records, and wakes the goroutines that wait on the stream.
 func (s *Stream) change(change func()) {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -342,7 +347,7 @@ func (s *Stream) change(change func()) {
 	s.session.room.wake()
 }
 
-// Stopped waits until this side can send no more, and returns why.
+// Stopped waits until this side can send no more on the stream, and returns the reason.
 func (s *Stream) Stopped(ctx context.Context) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -354,14 +359,15 @@ func (s *Stream) Stopped(ctx context.Context) error {
 	return s.state.SendErr()
 }
 
-// SetReadDeadline moves the deadline of calls that receive, also of those that wait. The zero time
-// never passes. The error is [net.ErrClosed] after [Stream.Close].
+// SetReadDeadline sets the deadline of calls that receive, even of those that wait already. With
+// the zero time there is no deadline. The error is [net.ErrClosed] after [Stream.Close].
 func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadlines(t, &s.readDeadline) }
 
-// SetWriteDeadline moves the deadline of calls that send, as [Stream.SetReadDeadline] does.
+// SetWriteDeadline sets the deadline of calls that send, as [Stream.SetReadDeadline] does for those
+// that receive.
 func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadlines(t, &s.writeDeadline) }
 
-// SetDeadline moves both deadlines.
+// SetDeadline sets the deadlines of both sending and receiving.
 func (s *Stream) SetDeadline(t time.Time) error {
 	return s.setDeadlines(t, &s.readDeadline, &s.writeDeadline)
 }

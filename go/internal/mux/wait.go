@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A broadcast wakes all goroutines that wait for an event. The lock of its user guards it. Its
-// zero value has no waiter.
+// A broadcast wakes all goroutines that wait for one event of a session or stream. The lock of the
+// session guards it. Its zero value has no waiter.
 type broadcast struct{ waiters chan struct{} }
 
-// wait returns a channel that the next wake closes.
+// wait returns a channel that the next call of wake closes.
 func (b *broadcast) wait() <-chan struct{} {
 	if b.waiters == nil {
 		b.waiters = make(chan struct{})
@@ -21,7 +21,7 @@ func (b *broadcast) wait() <-chan struct{} {
 	return b.waiters
 }
 
-// wake wakes those that wait.
+// wake wakes the goroutines that wait for the event.
 func (b *broadcast) wake() {
 	if b.waiters != nil {
 		close(b.waiters)
@@ -67,7 +67,7 @@ func (l limit) wait(event <-chan struct{}) error {
 	}
 }
 
-// check returns the error of a limit that is reached already.
+// check returns an error if the context is done or the deadline has passed already.
 func (l limit) check() error {
 	if l.ctx != nil && l.ctx.Err() != nil {
 		return l.ctx.Err()
@@ -78,7 +78,7 @@ func (l limit) check() error {
 	return nil
 }
 
-// A deadline is an instant that can be moved while calls wait for it. Its zero value never passes.
+// A deadline is a time that can be changed while calls wait for it. Its zero value never passes.
 type deadline struct {
 	mu     sync.Mutex
 	passed chan struct{} // closed once the instant has passed; nil until somebody waits
@@ -86,7 +86,7 @@ type deadline struct {
 	is     bool // the instant has passed
 }
 
-// set moves the deadline. The zero time never passes.
+// set changes the time of the deadline. With the zero time it never passes.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,7 +115,7 @@ func (d *deadline) set(t time.Time) {
 	d.pass()
 }
 
-// pass notes that the instant has passed. The lock is held.
+// pass wakes the calls that wait, because the deadline has passed. The lock d.mu is held.
 func (d *deadline) pass() {
 	d.is = true
 	if d.passed != nil {
@@ -123,14 +123,14 @@ func (d *deadline) pass() {
 	}
 }
 
-// hasPassed reports whether the instant has passed.
+// hasPassed reports whether the deadline has passed.
 func (d *deadline) hasPassed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.is
 }
 
-// wait returns a channel that is closed once the instant has passed.
+// wait returns a channel that is closed once the deadline has passed.
 func (d *deadline) wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 //	 the peer   less than an     0 if no record is published
 //	 may write  eighth           yet, else a whole record
 //
-// It checks the headers of records. Their kinds in order and their bodies are for its caller.
+// It checks the headers of records. Its caller checks the order of their kinds, and their bodies.
 type Consumer struct {
 	ring mem.Peer
 	own  mem.Own // control page of this process, with its word consumed
@@ -64,7 +64,8 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 		if header.Kind != layout.KindPad {
 			return header, true, nil
 		}
-		// A PAD ends where the ring ends and is refused at its start: at most one comes in turn.
+		// A PAD ends at the end of the ring and is refused at its start, so no second PAD follows
+		// it.
 		c.Advance(header)
 	}
 	return layout.Header{}, false, c.broken
@@ -79,20 +80,22 @@ func (c *Consumer) check(first, second uint64) (layout.Header, error) {
 	return header, err
 }
 
-// Copy copies len(into) bytes of the payload of a record that [Consumer.Peek] returned, from byte
-// from on. It panics if the payload has fewer.
+// Copy copies len(into) bytes of the payload of a record that [Consumer.Peek] returned. The copy
+// begins at byte from of the payload. Copy panics if the payload is shorter.
 func (c *Consumer) Copy(into []byte, header layout.Header, from uint64) {
 	c.ring.Copy(into, c.payload(header, from, uint64(len(into))))
 }
 
-// Payload returns the payload of a record that [Consumer.Peek] returned where it lies. The peer
-// must be trusted (SPEC 9.1). The bytes are valid until [Consumer.Report] after the record.
+// Payload returns the payload of a record that [Consumer.Peek] returned, without a copy. The peer
+// must be trusted (SPEC 9.1). The bytes are valid until the record is passed and [Consumer.Report]
+// is called.
 func (c *Consumer) Payload(header layout.Header) []byte {
 	size := uint64(header.Len)
 	return c.ring.Bytes(c.payload(header, 0, size), size)
 }
 
-// payload returns the offset in the ring of size bytes of a record's payload.
+// payload returns the offset in the ring of the size bytes at byte from of the record's payload. It
+// panics if the payload is shorter.
 func (c *Consumer) payload(header layout.Header, from, size uint64) uint64 {
 	if from > uint64(header.Len) || size > uint64(header.Len)-from {
 		panic(fmt.Sprintf("ring: %d bytes from %d of a payload of %d", size, from, header.Len))
@@ -100,8 +103,8 @@ func (c *Consumer) payload(header layout.Header, from, size uint64) uint64 {
 	return c.offset(header.Position) + layout.RecordHeaderBytes + from
 }
 
-// Advance moves behind the record that [Consumer.Peek] returned. The peer writes over it only after
-// [Consumer.Report]. Advance panics if header is not that of the next record.
+// Advance moves past the record that [Consumer.Peek] returned. The peer may overwrite that record
+// only after [Consumer.Report]. Advance panics if header is not that of the next record.
 func (c *Consumer) Advance(header layout.Header) {
 	if header.Position != c.position {
 		panic("ring: records are consumed in order")
@@ -109,7 +112,8 @@ func (c *Consumer) Advance(header layout.Header) {
 	c.position = header.Next()
 }
 
-// IsReportDue reports whether [Consumer.Report] must follow now, for the peer's room (SPEC 4.6).
+// IsReportDue reports whether an eighth of the ring is consumed and not reported. The caller then
+// calls [Consumer.Report], so that the peer's producer gets room (SPEC 4.6).
 func (c *Consumer) IsReportDue() bool {
 	due := c.size / 8
 	if fault("late_report") {
@@ -118,11 +122,12 @@ func (c *Consumer) IsReportDue() bool {
 	return c.position-c.reported >= due
 }
 
-// Report tells the peer that everything before the position is finished with: it may write over it.
-// It returns whether that is news. If so, the caller asks its [Waker] whether to notify the peer.
+// Report tells the peer that all records before the position are consumed, so that it may overwrite
+// them. It returns whether the reported position has changed. If so, the caller asks its [Waker]
+// whether to notify the peer.
 //
-// Besides when [Consumer.IsReportDue] says so, a reader reports before it sleeps, and after a
-// bounded number of polls that find nothing (SPEC 4.6).
+// A reader also reports before it sleeps, and after a bounded number of polls that find nothing
+// (SPEC 4.6).
 func (c *Consumer) Report() bool {
 	if c.reported == c.position {
 		return false
@@ -132,5 +137,5 @@ func (c *Consumer) Report() bool {
 	return true
 }
 
-// offset returns the place of a position in the ring.
+// offset returns the offset in the ring of the byte at a position.
 func (c *Consumer) offset(position uint64) uint64 { return position & (c.size - 1) }

@@ -17,7 +17,7 @@ import (
 // spec is the directory of the specification.
 const spec = "../../../spec"
 
-// The reader of the images (SPEC 10).
+// The sizes and limits of the side that reads the images of SPEC 10.
 const (
 	imageRegionBytes = 131072
 	imageSlabBytes   = 114688
@@ -25,14 +25,15 @@ const (
 
 var imageLimits = layout.Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
-// ringImage is an image of a whole ring, with what SPEC 10 expects of its reader.
+// A ringImage is an image of a whole record ring, with the result that its row of INDEX.md expects
+// (SPEC 10).
 type ringImage struct {
 	file, expected string
 	from           uint64
 	bytes          []byte
 }
 
-// ringImages reads the images of rings of one directory.
+// ringImages reads the images of record rings that the INDEX.md of a directory lists.
 func ringImages(tb testing.TB, directory string) []ringImage {
 	tb.Helper()
 	index, err := os.ReadFile(filepath.Join(spec, directory, "INDEX.md"))
@@ -63,7 +64,7 @@ func ringImages(tb testing.TB, directory string) []ringImage {
 	return images
 }
 
-// consumerOf returns a consumer of a ring with this content, at position from.
+// consumerOf returns a consumer of a ring with this content, whose next record is at position from.
 func consumerOf(content []byte, from uint64) *Consumer {
 	memory := mem.Allocate(uint64(len(content)))
 	memory.Write(0, content)
@@ -72,8 +73,8 @@ func consumerOf(content []byte, from uint64) *Consumer {
 	return consumer
 }
 
-// readChannel reads records as a channel does, until there is none, or a violation. It returns the
-// headers of those that were in order.
+// readChannel reads records with the rules of a channel, until there is none or one breaks a rule.
+// It returns the headers of the records before that.
 func readChannel(tb testing.TB, c *Consumer) ([]layout.Header, error) {
 	tb.Helper()
 	segments := layout.NewSegments(imageLimits, imageRegionBytes, imageSlabBytes)
@@ -140,7 +141,7 @@ func TestVectorRingsAreRead(t *testing.T) {
 				positions = append(positions, strconv.FormatUint(header.Position, 10))
 			}
 			for record := range strings.SplitSeq(image.expected, "; ") {
-				// A consumer skips a PAD, which the index names.
+				// The index lists PADs, which a consumer skips.
 				if fields := strings.Fields(record); fields[1] != "Pad" {
 					want = append(want, fields[0])
 				}
@@ -172,7 +173,7 @@ func TestHeaderIsCheckedCopyOfOneLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The peer changes the length after it was checked.
+	// After Peek has checked the length, the peer changes it in the ring.
 	p.memory.Store(8, layout.Word1(0xffffffff, 9))
 	if header.Len != 10 || len(p.consumer.Payload(header)) != 10 {
 		t.Errorf("the length is %d", header.Len)
@@ -203,7 +204,8 @@ func TestReportIsDueAfterEighth(t *testing.T) {
 	}
 }
 
-// FuzzRing reads any bytes as a ring, from any position, to the end.
+// FuzzRing reads any bytes as a record ring, from any position. Each error must be a violation, and
+// no record may reach beyond the ring.
 func FuzzRing(f *testing.F) {
 	for _, directory := range []string{"vectors", "hostile"} {
 		for _, image := range ringImages(f, directory) {

@@ -4,6 +4,6 @@
 
 package ring
 
-// fault reports whether the named rule is disabled, to see that a test notices: never in this
-// build. The build tag pwfault has the other.
+// fault reports whether the named rule of this package is disabled, to check that a test then
+// fails. Only a build with the tag pwfault can disable rules, and this is the other build.
 func fault(string) bool { return false }

@@ -6,15 +6,17 @@ package ring
 
 import "os"
 
-// faultVariable names the one rule that this process breaks.
+// faultVariable is the environment variable with the name of the one rule that this process breaks.
 const faultVariable = "PARTYWALL_FAULT"
 
 var activeFault = os.Getenv(faultVariable)
 
-// atFault runs before the rule is broken: a test lets its peer act there.
+// atFault is called just before the rule is broken, so that a test can act as the peer at this
+// moment.
 var atFault = func() {}
 
-// fault reports whether the named rule is disabled, to see that a test notices.
+// fault reports whether the named rule of this package is disabled, to check that a test then
+// fails.
 func fault(name string) bool {
 	if name != activeFault {
 		return false

@@ -10,7 +10,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// Only a build with faults has a moment between two loads of a word, at which the peer can act.
+// The length of a record is changed between two loads. Only a build with faults loads it twice, so
+// only there the peer can act in between.
 func TestLengthIsLoadedOnce(t *testing.T) {
 	p := newPair(testRing)
 	p.send(t, "0123456789")

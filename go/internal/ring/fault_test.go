@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// faults are the rules that the build tag pwfault can disable, one in a process, and the test that
-// must fail then. If that passes, no test protects the rule any more.
+// faults are the rules that the build tag pwfault can disable, one per process. With each is the
+// test that must fail when the rule is disabled: if it passes, no test protects the rule.
 var faults = []struct {
 	name, rule, test string
 	needsRace        bool // only the race detector notices
@@ -41,7 +41,8 @@ var faults = []struct {
 	{"gone_unseen", "a reader that left (6.5)", "TestGoneReaderIsNeitherNotifiedNorAwake", false},
 }
 
-// TestEachFaultIsNoticed builds the tests of this package with the faults, and runs them.
+// TestEachFaultIsNoticed builds the tests of this package with the tag pwfault. For each rule, the
+// named test must pass, and must fail when the rule is disabled.
 func TestEachFaultIsNoticed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the tests once more")
@@ -72,7 +73,7 @@ func TestEachFaultIsNoticed(t *testing.T) {
 	}
 }
 
-// runFaulty runs one test of the program with a fault, and returns what it printed.
+// runFaulty runs one test of program with a rule disabled, and returns the test's output.
 func runFaulty(program, fault, test string) (string, error) {
 	command := exec.Command(program, "-test.run", "^"+test+"$", "-test.timeout", "60s")
 	command.Env = append(os.Environ(), "PARTYWALL_FAULT="+fault,

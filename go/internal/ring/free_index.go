@@ -4,13 +4,13 @@ package ring
 
 import "math/bits"
 
-// freeIndex finds a free chunk by its size: in constant time, unless the list of that size is all
-// that is left.
+// freeIndex finds a free chunk of the slab by its size. It takes constant time, unless only the
+// list of the wanted size has chunks.
 //
 //	heads[b]  list of the free chunks of 2^b .. 2^(b+1)-1 units
 //	filled    one bit for each list that is not empty
 //
-// It knows numbers of chunks and their sizes, but no memory.
+// It knows the numbers of chunks and their sizes, but not their memory.
 type freeIndex struct {
 	filled uint64
 	heads  [64]uint32
@@ -28,7 +28,7 @@ func (f *freeIndex) init() {
 	}
 }
 
-// insert adds a chunk that is not in the index and has at least one unit.
+// insert adds a chunk of at least one unit that is not in the index.
 func (f *freeIndex) insert(chunk uint32, units uint64) {
 	for uint64(len(f.links)) <= uint64(chunk) {
 		f.links = append(f.links, freeLink{})
@@ -43,7 +43,7 @@ func (f *freeIndex) insert(chunk uint32, units uint64) {
 	f.filled |= 1 << list
 }
 
-// remove takes out a chunk that is in the index.
+// remove takes a chunk out of the index, which must contain it.
 func (f *freeIndex) remove(chunk uint32) {
 	link := f.links[chunk]
 	list := listOf(link.units)
@@ -60,8 +60,8 @@ func (f *freeIndex) remove(chunk uint32) {
 	}
 }
 
-// find returns a chunk of at least so many units, or none. Of the one list whose chunks may be too
-// small it tries the first few.
+// find returns a free chunk of at least units units, or none. In the list whose chunks may be
+// smaller than units, it tries only the first few.
 func (f *freeIndex) find(units uint64) uint32 {
 	list := listOf(units)
 	chunk := f.heads[list]
@@ -78,8 +78,8 @@ func (f *freeIndex) find(units uint64) uint32 {
 	return f.heads[bits.TrailingZeros64(larger)]
 }
 
-// findLast looks at the rest of a list, when no other chunk is large enough. Without it a sender
-// would find no block though there is one.
+// findLast searches the rest of a list, which starts at chunk, when no list of larger chunks has
+// one. Without this search, a large enough chunk late in the list would not be found.
 func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 	for chunk != none && f.links[chunk].units < units {
 		chunk = f.links[chunk].next
@@ -87,8 +87,8 @@ func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 	return chunk
 }
 
-// listOf returns the number of the list for chunks of so many units, which are not 0.
+// listOf returns the index in heads of the list for chunks of units units, at least 1.
 func listOf(units uint64) int { return bits.Len64(units) - 1 }
 
-// triesMax bounds the chunks that find tries in the list of the size asked for.
+// triesMax bounds the chunks that find tries in the list whose chunks may be too small.
 const triesMax = 16

@@ -13,8 +13,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// The peer changes headers while they are read: each word is loaded once, so that no length passes
-// its check and is another one when it is used.
+// A hostile peer changes a record's header while a consumer reads it. Each word is loaded once, so
+// no length is used that was not checked.
 func TestConsumerSurvivesHeadersThatChange(t *testing.T) {
 	region, err := sys.NewRegion("partywall-test", layout.GrainBytes)
 	if err != nil {
@@ -69,7 +69,8 @@ func TestConsumerSurvivesHeadersThatChange(t *testing.T) {
 	}
 }
 
-// Any word of the peer's control page is either legal or a violation, and never a panic.
+// The peer's control page and release ring hold random words. The sender accepts them or returns a
+// violation; it never panics.
 func TestSenderSurvivesAnyControlPage(t *testing.T) {
 	random := seeded(t, 1)
 	for range 5_000 {

@@ -15,17 +15,18 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// deadline bounds every wait of a test.
+// deadline is the longest time that a test of rings waits for an expected event.
 const deadline = 20 * time.Second
 
-// record is a record in the model of a ring, which is a queue.
+// A record is one record in the model of a ring, which is a queue of records.
 type record struct {
 	kind    layout.Kind
 	stream  uint32
 	payload []byte
 }
 
-// ringModel drives a ring and a queue alike, and compares.
+// A ringModel performs the same operations on a ring and on a queue of records, and compares the
+// results.
 type ringModel struct {
 	*pair
 	random    *rand.Rand
@@ -56,7 +57,7 @@ func TestRingAgreesWithQueue(t *testing.T) {
 	}
 }
 
-// step does one thing with the ring and the queue.
+// step performs a random operation on the ring and the queue: append, commit, abort, or take.
 func (m *ringModel) step(t *testing.T) {
 	t.Helper()
 	switch m.random.IntN(10) {
@@ -80,7 +81,8 @@ func (m *ringModel) step(t *testing.T) {
 	}
 }
 
-// append adds a record to the open batch, or finds that there is no room, which must be true.
+// append adds a record of random length to the open batch. If the ring reports that it has no room,
+// append checks that it has none.
 func (m *ringModel) append(t *testing.T) {
 	t.Helper()
 	length := m.random.Uint64N(m.producer.PayloadMax() + 1)
@@ -111,8 +113,8 @@ func (m *ringModel) append(t *testing.T) {
 	m.open = append(m.open, r)
 }
 
-// unread checks that a sender short of room has an unread record ahead (SPEC 4.6): else both sides
-// would wait for ever.
+// unread checks that a ring without room has an unread record, unless the reader has a report due
+// (SPEC 4.6). Otherwise producer and consumer would wait for each other for ever.
 func (m *ringModel) unread(t *testing.T) {
 	t.Helper()
 	if m.consumer.IsReportDue() {
@@ -124,7 +126,7 @@ func (m *ringModel) unread(t *testing.T) {
 	}
 }
 
-// take compares the next record with that of the queue.
+// take takes the next record of the ring, and compares it with the first of the queue.
 func (m *ringModel) take(t *testing.T) {
 	t.Helper()
 	if len(m.queue) == 0 {
@@ -141,7 +143,8 @@ func (m *ringModel) take(t *testing.T) {
 	}
 }
 
-// side is one side of a connection of two goroutines: its ends, and its two doorbells.
+// A side is one side of a connection between two goroutines: its producer and consumer, sleepers,
+// wakers, and the doorbells of both sides.
 type side struct {
 	producer              *Producer
 	consumer              *Consumer
@@ -154,8 +157,8 @@ type side struct {
 	sleeps                atomic.Int64 // number of sleeps so far
 }
 
-// newSides returns the two sides of a connection, with rings of size bytes in heap memory, which
-// the race detector observes.
+// newSides returns the two sides of a connection between two goroutines. The rings of size bytes
+// lie in heap memory, which the race detector observes.
 func newSides(size uint64) (*side, *side) {
 	var sides [2]*side
 	var rings, controls [2]mem.Own
@@ -185,7 +188,7 @@ func newSides(size uint64) (*side, *side) {
 	return sides[0], sides[1]
 }
 
-// notify does what a waker says.
+// notify notifies the doorbell if the waker's answer says so.
 func notify(wake Wake, doorbell chan struct{}) {
 	if wake != WakeNotify {
 		return
@@ -196,7 +199,8 @@ func notify(wake Wake, doorbell chan struct{}) {
 	}
 }
 
-// wait sleeps as SPEC 6.2 says, until ready reports true; it returns false after the deadline.
+// wait polls, and then sleeps as SPEC 6.2 says, until ready returns true. It returns false after
+// the deadline of the side.
 func (s *side) wait(sleeper *Sleeper, doorbell chan struct{}, ready func() bool) bool {
 	for range s.polls {
 		if ready() {
@@ -227,7 +231,7 @@ func (s *side) wait(sleeper *Sleeper, doorbell chan struct{}, ready func() bool)
 	}
 }
 
-// send publishes count records of DATA with their numbers.
+// send publishes count records of DATA. The stream of each is its number, and fills its payload.
 func (s *side) send(t *testing.T, count int, random *rand.Rand) {
 	for i := 0; i < count; {
 		length := 8 + random.Uint64N(s.producer.PayloadMax()-7)
@@ -259,7 +263,7 @@ func (s *side) send(t *testing.T, count int, random *rand.Rand) {
 	notify(s.wakeRecords.Check(), s.peerRecords)
 }
 
-// receive takes records up to CLOSE_WRITE, and returns how many.
+// receive takes and checks the records of [side.send] up to CLOSE_WRITE, and returns their number.
 func (s *side) receive(t *testing.T) int {
 	into := make([]byte, s.consumer.size)
 	for count := 0; ; {
@@ -297,8 +301,8 @@ func (s *side) receive(t *testing.T) int {
 	}
 }
 
-// Two goroutines are two sides, in memory that the race detector observes: it reports any access
-// that the words do not order.
+// One goroutine sends 20,000 records to another, and both sleep when they find no record or room.
+// The race detector reports accesses that the words of the ring do not order.
 func TestNoWakeUpIsLostBetweenTwoSides(t *testing.T) {
 	const count = 20000
 	for seed := range uint64(3) {
@@ -308,7 +312,8 @@ func TestNoWakeUpIsLostBetweenTwoSides(t *testing.T) {
 		random := seeded(t, seed)
 		go func() {
 			defer close(done)
-			// The ring is empty until the receiver has slept, so at least one wake-up is tested.
+			// The sender waits until the receiver sleeps at the empty ring, so at least one wake-up
+			// is tested.
 			limit := time.Now().Add(deadline)
 			for receiver.sleeps.Load() == 0 && time.Now().Before(limit) {
 				runtime.Gosched()
@@ -325,7 +330,7 @@ func TestNoWakeUpIsLostBetweenTwoSides(t *testing.T) {
 	}
 }
 
-// Both sides sleep after each record: one lost wake-up ends the game.
+// Two sides send one record to and fro, and sleep until it comes. A lost wake-up stops both.
 func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 	const rounds = 20000
 	first, second := newSides(testRing)
@@ -349,7 +354,7 @@ func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 	}
 }
 
-// post publishes record i.
+// post publishes a record whose stream is the round i.
 func (s *side) post(t *testing.T, i int) bool {
 	if err := s.producer.Append(layout.KindData, uint32(i), nil); err != nil {
 		t.Errorf("round %d: %v", i, err)
@@ -360,7 +365,7 @@ func (s *side) post(t *testing.T, i int) bool {
 	return true
 }
 
-// take waits for record i.
+// take waits for a record, and checks that its stream is the round i.
 func (s *side) take(t *testing.T, i int) bool {
 	if !s.wait(s.records, s.ownRecords, s.consumer.IsReady) {
 		t.Errorf("round %d: a wake-up was lost", i)

@@ -11,7 +11,7 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// pair is a ring with both of its ends, and the control pages of both sides.
+// A pair is a record ring with its producer and its consumer, and the control pages of both sides.
 type pair struct {
 	memory           mem.Own // of the ring
 	sending, reading mem.Own // control pages of the producer's and of the consumer's side
@@ -39,7 +39,8 @@ func (p *pair) send(t *testing.T, payload string) {
 	p.producer.Commit()
 }
 
-// next takes the next record, and returns its payload; it fails the test if there is none.
+// next takes the next record, and returns its header and payload. It fails the test if there is
+// none.
 func (p *pair) next(t *testing.T) (layout.Header, string) {
 	t.Helper()
 	header, isThere, err := p.consumer.Peek()
@@ -52,7 +53,7 @@ func (p *pair) next(t *testing.T) (layout.Header, string) {
 	return header, string(payload)
 }
 
-// drain takes every record that is published, reports, and returns their number.
+// drain takes all published records, reports them as consumed, and returns their number.
 func (p *pair) drain(t *testing.T) int {
 	t.Helper()
 	count := 0
@@ -70,7 +71,7 @@ func (p *pair) drain(t *testing.T) int {
 	}
 }
 
-// empty fails the test if a record is there.
+// empty fails the test if the consumer finds a record or a violation.
 func (p *pair) empty(t *testing.T) {
 	t.Helper()
 	if header, isThere, err := p.consumer.Peek(); isThere || err != nil {
@@ -81,7 +82,7 @@ func (p *pair) empty(t *testing.T) {
 	}
 }
 
-// seeded returns a source of random numbers that prints its seed if the test fails.
+// seeded returns a source of random numbers. If the test fails, it prints the seed.
 func seeded(t *testing.T, seed uint64) *rand.Rand {
 	t.Helper()
 	t.Cleanup(func() {
@@ -92,8 +93,8 @@ func seeded(t *testing.T, seed uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// forge fills b, which begins at this position of a ring, with words of records that could begin
-// at its slots in the next lap.
+// forge fills b, a payload at this position of a ring. At each slot it puts the header of a record
+// that would be legal there in the ring's next lap.
 func forge(b []byte, position, size uint64) {
 	for i := range b {
 		b[i] = 0xff
@@ -108,7 +109,7 @@ func forge(b []byte, position, size uint64) {
 	}
 }
 
-// isViolation fails the test unless err is a violation of this number.
+// isViolation fails the test unless err is the violation want.
 func isViolation(t *testing.T, err error, want layout.Violation) {
 	t.Helper()
 	var found layout.Violation

@@ -18,10 +18,11 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// childVariable makes the test program act as the second process of a test, and says which.
+// childVariable is the environment variable that makes the test program the second process of a
+// test; its value says what that process does.
 const childVariable = "PARTYWALL_GO_TEST_CHILD"
 
-// childSocket is the descriptor of the second process's end of the control socket.
+// childSocket is the second process's descriptor of its end of the socket between both processes.
 const childSocket = 3
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// The parts of a region of the tests.
+// Sizes and offsets in bytes of the regions that the tests with two processes make.
 const (
 	regionBytes   = 2 * layout.GrainBytes
 	ringOffset    = 2 * layout.PageBytes
@@ -51,7 +52,7 @@ const (
 	releaseBytes  = testEntries * mem.WordBytes
 )
 
-// endpoint is one side of a channel between two processes.
+// An endpoint is one process's side of a channel between the two processes of a test.
 type endpoint struct {
 	producer              *Producer
 	consumer              *Consumer
@@ -67,8 +68,8 @@ type endpoint struct {
 	files                 [2]*os.File // keep the doorbells open
 }
 
-// connect makes a region and two doorbells, exchanges them over the socket, and checks and maps
-// those of the peer.
+// connect makes a region and two doorbells, and sends their descriptors over the socket. It then
+// checks and maps the region of the peer.
 func connect(socket int, role uint32) (*endpoint, error) {
 	region, err := sys.NewRegion("partywall-test", regionBytes)
 	if err != nil {
@@ -118,7 +119,7 @@ func connect(socket int, role uint32) (*endpoint, error) {
 	return e, nil
 }
 
-// header returns the header of the region of a side, whose parts are those of the tests.
+// header returns the header of the region that the side with this role makes.
 func header(role uint32) layout.Region {
 	return layout.Region{
 		Size:           regionBytes,
@@ -135,10 +136,10 @@ func header(role uint32) layout.Region {
 	}
 }
 
-// testSession is the session id of the connections of the tests.
+// testSession is the session id of every connection between the two processes of a test.
 var testSession = [16]byte([]byte("0123456789abcdef"))
 
-// use makes the ends of both regions.
+// use makes the objects of the endpoint that write this side's region and read the peer's.
 func (e *endpoint) use(own mem.Own, peer mem.Peer) {
 	control := own.Part(layout.ControlOffset, layout.PageBytes)
 	peerControl := peer.Part(layout.ControlOffset, layout.PageBytes)
@@ -153,7 +154,7 @@ func (e *endpoint) use(own mem.Own, peer mem.Peer) {
 	e.wakeRecords, e.wakeRoom = NewWaker(peerControl, Records), NewWaker(peerControl, Room)
 }
 
-// awaitMessage waits for a message of one byte.
+// awaitMessage waits until one byte comes over the socket, and returns it with its descriptors.
 func awaitMessage(socket int) (sys.Message, error) {
 	end := time.Now().Add(deadline)
 	for time.Now().Before(end) {
@@ -169,7 +170,8 @@ func awaitMessage(socket int) (sys.Message, error) {
 	return sys.Message{}, errors.New("no message in time")
 }
 
-// wait sleeps until ready reports true. The doorbell is never read: an edge is enough (SPEC 6.2).
+// wait sleeps until ready returns true. The doorbell is never read, because the waiter reacts to
+// edges (SPEC 6.2).
 func wait(sleeper *Sleeper, doorbell syscall.RawConn, ready func() bool) error {
 	err := doorbell.Read(func(uintptr) bool {
 		sleeper.Arm(false)
@@ -179,7 +181,7 @@ func wait(sleeper *Sleeper, doorbell syscall.RawConn, ready func() bool) error {
 	return err
 }
 
-// notify notifies the peer if a waker says so.
+// notify notifies the peer's doorbell if the waker's answer says so.
 func (e *endpoint) notify(wake Wake, doorbell *sys.Eventfd) error {
 	if wake != WakeNotify {
 		return nil
@@ -187,7 +189,7 @@ func (e *endpoint) notify(wake Wake, doorbell *sys.Eventfd) error {
 	return doorbell.Notify()
 }
 
-// send publishes a message: in the ring if it is short, else in a block.
+// send publishes a message: a short one as DATA in the ring, a long one as BLOB in a block.
 func (e *endpoint) send(payload []byte) error {
 	kind, body := layout.KindData, payload
 	if uint64(len(payload)) > e.producer.PayloadMax() {
@@ -218,7 +220,8 @@ func (e *endpoint) send(payload []byte) error {
 	return e.notify(e.wakeRecords.Check(), e.peerRecords)
 }
 
-// reserveBlock reserves a block, and waits for those that the peer returns if there is none.
+// reserveBlock reserves a block of n bytes. If there is no memory for it, it waits until the peer
+// has returned blocks.
 func (e *endpoint) reserveBlock(n uint64) (Block, error) {
 	for {
 		for {
@@ -262,7 +265,7 @@ func (e *endpoint) receive() ([]byte, bool, error) {
 	}
 }
 
-// take takes the message of a record.
+// take returns the message of a record and moves past the record. It returns false for CLOSE_WRITE.
 func (e *endpoint) take(header layout.Header) ([]byte, bool, error) {
 	message := make([]byte, header.Len)
 	e.consumer.Copy(message, header, 0)
@@ -293,7 +296,7 @@ func (e *endpoint) close() error {
 	return e.notify(e.wakeRecords.Check(), e.peerRecords)
 }
 
-// echo is a second process that sends back each message.
+// echo is the second process of a test: it sends each message of the first process back.
 func echo() error {
 	e, err := connect(childSocket, layout.RoleConnector)
 	if err != nil {
@@ -316,7 +319,8 @@ func echo() error {
 // committed is how many messages the second process of a test publishes before it is killed.
 const committed = 20
 
-// commitAndStay is a second process that publishes messages, says so on the socket, and stays.
+// commitAndStay is the second process of a test: it publishes messages, reports that on the socket,
+// and waits until it is killed.
 func commitAndStay() error {
 	e, err := connect(childSocket, layout.RoleConnector)
 	if err != nil {
@@ -327,7 +331,7 @@ func commitAndStay() error {
 			return err
 		}
 	}
-	// An open batch of a process that dies is never seen.
+	// The record of this batch is never committed, so the first process must not find it.
 	if err := e.producer.Append(layout.KindData, 0, []byte("open")); err != nil {
 		return err
 	}
@@ -338,8 +342,8 @@ func commitAndStay() error {
 	return err
 }
 
-// startPeer starts the second process, and returns this process's end of the channel and of the
-// control socket.
+// startPeer starts the second process of a test. It returns the command, and this process's ends of
+// the channel and of the socket.
 func startPeer(t *testing.T, mode string) (*exec.Cmd, *endpoint, int) {
 	t.Helper()
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -371,7 +375,7 @@ func TestSecondProcessEchoesMessages(t *testing.T) {
 		if err := e.send(message); err != nil {
 			t.Fatalf("message %d: %v", i, err)
 		}
-		// Every third message waits for the answers of those before it.
+		// After each third message, the test receives the echoes of the last three.
 		if i%3 != 2 {
 			continue
 		}

@@ -30,7 +30,7 @@ var ErrFull = errors.New("the ring is full")
 //  1. Everything before tail - size is consumed.
 //  2. The slot at tail begins with 0 whenever the record before it is visible, so the peer finds 0
 //     or a whole record there, never old payload or a word of a dropped batch (SPEC 4.5).
-//  3. One slot behind that one stays free, so a closing record always fits (SPEC 4.4).
+//  3. One slot after that one stays free, so a closing record always fits (SPEC 4.4).
 type Producer struct {
 	ring mem.Own
 	peer mem.Peer // control page of the peer, with its word consumed
@@ -44,8 +44,8 @@ type Producer struct {
 	isClosed  bool
 }
 
-// NewProducer returns the producer of ring, which is zero, for the peer whose control page is peer.
-// It panics unless the size of ring is one that SPEC 3.2 allows.
+// NewProducer returns a producer that writes to ring, which must be all zero. The peer's control
+// page is peer. NewProducer panics unless the size of ring is one that SPEC 3.2 allows.
 func NewProducer(ring mem.Own, peer mem.Peer) *Producer {
 	return &Producer{ring: ring, peer: peer, size: ringSize(ring.Len())}
 }
@@ -56,20 +56,21 @@ func (p *Producer) Size() uint64 { return p.size }
 // PayloadMax returns the longest payload of a record in bytes (SPEC 4.4).
 func (p *Producer) PayloadMax() uint64 { return p.size/4 - layout.RecordHeaderBytes }
 
-// Published returns the position behind the last published record.
+// Published returns the position after the last published record.
 func (p *Producer) Published() uint64 { return p.published }
 
-// Consumed returns the position up to which the peer has consumed, as this side last saw it.
+// Consumed returns the position up to which the peer has consumed records, as last loaded and
+// checked.
 func (p *Producer) Consumed() uint64 { return p.consumed }
 
-// FitsBatch reports whether the open batch may grow by a record of n bytes (SPEC 4.4). A caller
-// commits the batch first if not.
+// FitsBatch reports whether the open batch may grow by a record with a payload of n bytes (SPEC
+// 4.4). If not, the caller commits the batch first.
 func (p *Producer) FitsBatch(n uint64) bool {
 	return p.tail-p.published-p.padding+layout.Footprint(n) <= p.size/2
 }
 
-// HasRoom reports whether the ring has room for a record of n bytes behind the open batch. The
-// error is a violation of the peer.
+// HasRoom reports whether the ring has room for a record with a payload of n bytes after the open
+// batch. The error is a violation of the peer.
 func (p *Producer) HasRoom(n uint64) (bool, error) {
 	need := p.paddingFor(n) + layout.Footprint(n) + p.reserve()
 	if p.fits(need) {
@@ -82,8 +83,8 @@ func (p *Producer) HasRoom(n uint64) (bool, error) {
 }
 
 // Reserve appends a record with a payload of n bytes to the open batch, and returns the memory of
-// the payload. The caller fills it before [Producer.Commit] and does not keep it. Its bytes are
-// those of an earlier lap until then.
+// the payload. The memory holds old bytes; the caller fills it before [Producer.Commit], and does
+// not use it later.
 //
 // The error is [ErrFull], or a violation of the peer. Reserve panics if n exceeds
 // [Producer.PayloadMax], if the batch is full ([Producer.FitsBatch]), or after [Producer.Close].
@@ -123,8 +124,8 @@ func (p *Producer) Append(kind layout.Kind, stream uint32, parts ...[]byte) erro
 	return nil
 }
 
-// Commit makes the records of the open batch visible to the peer, all at once. It does nothing if
-// there are none. The caller then asks its [Waker] whether to notify the peer.
+// Commit makes all records of the open batch visible to the peer, with one store. It does nothing
+// if the batch is empty. The caller then asks its [Waker] whether to notify the peer.
 func (p *Producer) Commit() {
 	if p.firstWord == 0 {
 		return
@@ -161,8 +162,8 @@ func (p *Producer) Close(stream uint32) {
 	p.Commit()
 }
 
-// reserve returns how many bytes must stay free behind a record: the slot that Commit zeroes, and
-// the slot of the closing record.
+// reserve returns how many bytes must stay free after a record: the slot that Commit zeroes, and
+// the slot of CLOSE_WRITE.
 func (p *Producer) reserve() uint64 {
 	if fault("no_closing_slot") {
 		return layout.SlotBytes
@@ -170,7 +171,8 @@ func (p *Producer) reserve() uint64 {
 	return 2 * layout.SlotBytes
 }
 
-// paddingFor returns the footprint of the PAD before a record of n bytes: 0 if it needs none.
+// paddingFor returns the footprint of the PAD that must precede a record with a payload of n bytes,
+// or 0 if it needs none.
 func (p *Producer) paddingFor(n uint64) uint64 {
 	untilEnd := p.size - p.offset(p.tail)
 	if layout.Footprint(n) <= untilEnd || fault("no_pad") {
@@ -179,7 +181,8 @@ func (p *Producer) paddingFor(n uint64) uint64 {
 	return untilEnd
 }
 
-// fits reports whether need bytes behind the tail are free, as far as this side knows.
+// fits reports whether need bytes after the tail are free, according to the position that the peer
+// last reported.
 func (p *Producer) fits(need uint64) bool { return p.tail-p.consumed+need <= p.size }
 
 // loadConsumed loads the word consumed of the peer once, and checks it (SPEC 4.6).
@@ -194,8 +197,8 @@ func (p *Producer) loadConsumed() error {
 	return nil
 }
 
-// put writes the header of a record at the tail, moves the tail behind the record, and returns the
-// record's offset in the ring. The first word of a batch is held back for Commit.
+// put writes the header of a record at the tail, moves the tail past the record, and returns the
+// record's offset in the ring. The first word of a batch is not written before Commit.
 func (p *Producer) put(kind layout.Kind, stream uint32, n uint64) uint64 {
 	at := p.offset(p.tail)
 	word := layout.Word0(p.tail, kind)
@@ -211,10 +214,10 @@ func (p *Producer) put(kind layout.Kind, stream uint32, n uint64) uint64 {
 	return at
 }
 
-// offset returns the place of a position in the ring.
+// offset returns the offset in the ring of the byte at a position.
 func (p *Producer) offset(position uint64) uint64 { return position & (p.size - 1) }
 
-// ringSize returns size, and panics unless a record ring may have it (SPEC 3.2).
+// ringSize returns size, and panics unless SPEC 3.2 allows a record ring of that size.
 func ringSize(size uint64) uint64 {
 	if !layout.IsRingSize(size) {
 		panic(fmt.Sprintf("ring: no record ring has %d bytes", size))

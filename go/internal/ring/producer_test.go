@@ -65,8 +65,8 @@ func TestAbortedBatchLeavesNoGhost(t *testing.T) {
 	p.empty(t)
 }
 
-// The payloads of one lap are words of records of the next: without the zero behind each batch they
-// would be read.
+// Payloads hold words that would be legal records in the ring's next lap. The consumer must find
+// none of them, because the producer zeroes the slot after each batch.
 func TestForgedWordsAreNeverRead(t *testing.T) {
 	for _, length := range []uint64{48, 49, 200, 1008} {
 		p := newPair(testRing)
@@ -261,7 +261,8 @@ func TestLimitsOfRecordAndBatch(t *testing.T) {
 	}
 }
 
-// The padding of a batch does not count for its limit (SPEC 4.4).
+// SPEC 4.4: the limit of a batch does not count its padding. Two of the longest records with a PAD
+// between them are one batch.
 func TestPaddingDoesNotCountForBatch(t *testing.T) {
 	p := newPair(testRing)
 	for range 15 {

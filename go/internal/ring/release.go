@@ -9,13 +9,13 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// Releaser returns the blocks of the peer that this process has finished with (SPEC 5.3).
+// Releaser returns blocks of the peer that this process no longer reads (SPEC 5.3).
 //
 //	release ring  | id | id | id |  …     of this process's region
 //	released      count of the entries ever written
 //
-// The ring is never full: an honest peer has no more blocks in flight than the ring has entries,
-// and another one harms only its own allocation state.
+// The ring is never full: an honest peer has no more blocks in flight than the ring has entries. A
+// peer that has more loses entries of its own, and damages only its own allocation state.
 type Releaser struct {
 	entries  mem.Own
 	own      mem.Own // control page of this process, with its word released
@@ -23,21 +23,21 @@ type Releaser struct {
 	released uint64
 }
 
-// NewReleaser returns a releaser that writes to the release ring entries, and counts in the control
-// page own. It panics unless the number of entries is one that SPEC 3.2 allows.
+// NewReleaser returns a releaser that writes to entries, this side's release ring, and counts them
+// in its control page own. It panics unless SPEC 3.2 allows the number of entries.
 func NewReleaser(entries, own mem.Own) *Releaser {
 	return &Releaser{entries: entries, own: own, mask: entryCount(entries.Len()) - 1}
 }
 
-// Release returns block to the peer, which writes to it anew. It is called once for each BLOB, in
-// any order. The caller then asks its [Waker] for room whether to notify the peer.
+// Release returns a block to the peer, which may then overwrite it. The caller calls it once for
+// each BLOB, in any order, and then asks its [Waker] for room whether to notify the peer.
 func (r *Releaser) Release(block uint64) {
 	r.entries.Store(r.released&r.mask*mem.WordBytes, block)
 	r.released++
 	r.own.Publish(layout.ControlReleased, r.released)
 }
 
-// Reclaimer takes the blocks back that the peer has returned.
+// Reclaimer reads the ids of the blocks that the peer has returned.
 type Reclaimer struct {
 	entries mem.Peer
 	peer    mem.Peer // control page of the peer, with its word released
@@ -46,8 +46,8 @@ type Reclaimer struct {
 	seen    uint64   // word released of the peer, as last checked
 }
 
-// NewReclaimer returns a reclaimer of the peer's release ring entries, which the peer counts in its
-// control page peer. It panics unless the number of entries is one that SPEC 3.2 allows.
+// NewReclaimer returns a reclaimer that reads entries, the peer's release ring, and their count in
+// the peer's control page. It panics unless SPEC 3.2 allows the number of entries.
 func NewReclaimer(entries, peer mem.Peer) *Reclaimer {
 	return &Reclaimer{entries: entries, peer: peer, mask: entryCount(entries.Len()) - 1}
 }
@@ -74,14 +74,14 @@ func (r *Reclaimer) Next(inFlight uint64) (uint64, bool, error) {
 	return id, true, nil
 }
 
-// HasReturned reports whether the peer has returned blocks since the last [Reclaimer.Next]. It is
-// the cheap poll of a sender that waits for room.
+// HasReturned reports whether the peer has returned blocks that [Reclaimer.Next] has not returned
+// yet. It is the cheap poll of a sender that waits for room.
 func (r *Reclaimer) HasReturned() bool {
 	return r.taken != r.seen || r.peer.Load(layout.ControlReleased) != r.seen
 }
 
-// entryCount returns the number of entries of a release ring of size bytes, and panics unless SPEC
-// 3.2 allows it.
+// entryCount returns the number of entries of a release ring of size bytes. It panics unless SPEC
+// 3.2 allows that number.
 func entryCount(size uint64) uint64 {
 	count := size / mem.WordBytes
 	if !layout.IsReleaseEntries(count) || size%mem.WordBytes != 0 {

@@ -11,7 +11,7 @@ import (
 
 const testEntries = layout.ReleaseEntriesMin
 
-// releasePair is a release ring with both of its ends.
+// A releasePair is a release ring with its releaser and its reclaimer.
 type releasePair struct {
 	entries, control mem.Own // of the releasing side
 	releaser         *Releaser

@@ -47,25 +47,26 @@ type slabSegment struct {
 	used   uint64 // units that are reserved or in flight
 }
 
-// ticket is what a block id refers to. Its generation counts the blocks that it stood for, so an id
-// that is returned twice does not name the next block.
+// ticket is the table entry to which a block id refers. Its generation counts the blocks that it
+// has referred to, so an id that the peer returns twice does not free a later block.
 type ticket struct {
 	generation uint32
 	chunk      uint32 // none while no block is in flight
 }
 
-// Block is a reserved block. Its bytes are those of an earlier message until they are written.
+// Block is a reserved block of the slab. Its memory holds bytes of earlier messages until the
+// caller writes it.
 type Block struct {
 	memory mem.Own
 	chunk  uint32
 }
 
-// Bytes returns the memory of the block, which has the length asked for. The caller writes it
-// before [Slab.Commit] and does not keep it.
+// Bytes returns the memory of the block, with the length that was reserved. The caller writes it
+// before [Slab.Commit], and does not use it later.
 func (b Block) Bytes() []byte { return b.memory.Bytes(0, b.memory.Len()) }
 
 // NewSlab returns a slab without memory. At most blocksMax of its blocks are reserved or in flight
-// at once: that is the peer blocks max of the peer's HELLO (SPEC 5.3).
+// at once; that is the value peer blocks max of the peer's HELLO (SPEC 5.3).
 func NewSlab(blocksMax uint32) *Slab {
 	s := &Slab{tickets: make([]ticket, blocksMax), idle: make([]uint32, blocksMax)}
 	for i := range s.tickets {
@@ -76,8 +77,8 @@ func NewSlab(blocksMax uint32) *Slab {
 	return s
 }
 
-// AddSegment adds the memory of segment number, which is 0 for the slab of the region. Bytes behind
-// the last whole unit of 64 stay unused. It panics if the segment is there already.
+// AddSegment adds the memory of the segment with this number; the slab of the region is segment 0.
+// Bytes after the last whole unit of 64 stay unused. It panics if the slab has the segment already.
 func (s *Slab) AddSegment(number uint32, memory mem.Own) {
 	if s.segment(number) != nil {
 		panic(fmt.Sprintf("ring: segment %d is there already", number))
@@ -91,7 +92,8 @@ func (s *Slab) AddSegment(number uint32, memory mem.Own) {
 	s.setFree(first)
 }
 
-// Reserve reserves a block of n bytes, and returns whether there was memory and a free id for it.
+// Reserve reserves a block of n bytes. It returns false if no free memory is large enough, or if
+// the limit of blocks is reached.
 func (s *Slab) Reserve(n uint64) (Block, bool) {
 	if s.reserved >= len(s.idle) || n > 1<<62 {
 		return Block{}, false
@@ -111,11 +113,11 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 	return Block{memory: segment.memory.Part(this.offset, n), chunk: found}, true
 }
 
-// Commit puts a reserved block in flight, and returns what its BLOB says. Nobody writes to the
-// block from now on, until the peer has returned its id.
+// Commit puts a reserved block in flight, and returns the body of its BLOB. This process must not
+// write to the block until the peer has returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {
 	last := len(s.idle) - 1
-	// A block is reserved only while a ticket is left for it.
+	// Reserve allows no more blocks than there are idle tickets, so one is left.
 	index := s.idle[last]
 	s.idle = s.idle[:last]
 	s.reserved--
@@ -130,13 +132,13 @@ func (s *Slab) Commit(b Block) layout.Blob {
 	}
 }
 
-// Free gives back a reserved block that was not committed.
+// Free frees a reserved block that was not committed.
 func (s *Slab) Free(b Block) {
 	s.reserved--
 	s.release(b.chunk)
 }
 
-// Reclaim frees the block of this id, which the peer returned. The error is a violation: no such
+// Reclaim frees the block with this id, which the peer returned. The error is a violation: no such
 // block is in flight.
 func (s *Slab) Reclaim(id uint64) error {
 	index, generation := uint32(id), uint32(id>>32)
@@ -157,14 +159,14 @@ func (s *Slab) Reclaim(id uint64) error {
 	return nil
 }
 
-// TakeIdleSegment removes a segment none of whose blocks is reserved or in flight, and returns its
-// number and memory, and whether there is one. Segment 0 stays.
+// TakeIdleSegment removes a segment of which no block is reserved or in flight, if there is one. It
+// returns the segment's number and memory. Segment 0 always stays.
 func (s *Slab) TakeIdleSegment() (uint32, mem.Own, bool) {
 	for i, segment := range s.segments {
 		if segment.number == 0 || segment.used != 0 {
 			continue
 		}
-		// Adjacent free chunks are joined, so one chunk is left.
+		// Adjacent free chunks are joined, so the segment is a single free chunk.
 		s.free.remove(segment.first)
 		s.spare = append(s.spare, segment.first)
 		s.segments = append(s.segments[:i], s.segments[i+1:]...)
@@ -176,7 +178,7 @@ func (s *Slab) TakeIdleSegment() (uint32, mem.Own, bool) {
 // InFlight returns the number of blocks in flight.
 func (s *Slab) InFlight() uint64 { return uint64(len(s.tickets) - len(s.idle)) }
 
-// Bytes returns the size of all segments in bytes, in units of 64.
+// Bytes returns the total size of all segments in bytes; each counts in whole units of 64.
 func (s *Slab) Bytes() uint64 {
 	var bytes uint64
 	for _, segment := range s.segments {
@@ -185,7 +187,7 @@ func (s *Slab) Bytes() uint64 {
 	return bytes
 }
 
-// split makes a chunk of units units, and a free one of the rest.
+// split shortens the chunk to units units, and makes the rest a free chunk.
 func (s *Slab) split(index uint32, units uint64) {
 	this := s.chunks[index]
 	if this.units == units {
@@ -205,7 +207,7 @@ func (s *Slab) split(index uint32, units uint64) {
 	s.setFree(rest)
 }
 
-// release frees a chunk, and joins it with the free chunks beside it.
+// release frees a chunk, and joins it with adjacent free chunks.
 func (s *Slab) release(index uint32) {
 	this := &s.chunks[index]
 	s.segment(this.segment).used -= this.units
@@ -221,7 +223,7 @@ func (s *Slab) release(index uint32) {
 	s.setFree(index)
 }
 
-// join adds the chunk second to first, which lies directly before it.
+// join adds the chunk second to the chunk first, which lies directly before it.
 func (s *Slab) join(first, second uint32) {
 	after := s.chunks[second].after
 	s.chunks[first].units += s.chunks[second].units
@@ -248,7 +250,8 @@ func (s *Slab) newChunk(c chunk) uint32 {
 	return uint32(len(s.chunks) - 1)
 }
 
-// segment returns the segment of this number, or nil. There are few.
+// segment returns the segment with this number, or nil. A linear search is enough for a few
+// segments.
 func (s *Slab) segment(number uint32) *slabSegment {
 	for i := range s.segments {
 		if s.segments[i].number == number {
@@ -262,6 +265,6 @@ const (
 	// unitBytes is the unit of allocation: one cache line.
 	unitBytes = layout.SlotBytes
 
-	// none is the index of no chunk.
+	// none is the chunk number that stands for no chunk.
 	none = ^uint32(0)
 )

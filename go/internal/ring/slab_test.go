@@ -56,7 +56,7 @@ func TestBlockReturnedTwiceIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
-	// The same ticket stands for another block now.
+	// The new block has the same ticket with another generation, so the old id is not in flight.
 	next := s.Commit(reserve(t, s, 10))
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
 	if err := s.Reclaim(next.Block); err != nil {
@@ -141,7 +141,8 @@ func TestIdleSegmentIsTaken(t *testing.T) {
 	mustPanic(t, "segment 0 again", func() { s.AddSegment(0, memory) })
 }
 
-// slabModel holds the intervals that are in use.
+// A slabModel performs random operations on a slab. It knows the blocks in use, and fills each with
+// its own stamp, so that overlapping blocks are noticed.
 type slabModel struct {
 	slab     *Slab
 	memories map[uint32]mem.Own
@@ -173,12 +174,13 @@ func TestSlabAgreesWithIntervals(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Nothing is lost: the largest segment is whole again.
+		// All blocks are freed, so a block as large as the whole larger segment can be reserved.
 		m.slab.Free(reserve(t, m.slab, 65536))
 	}
 }
 
-// step does one thing with a slab, and compares.
+// step performs a random operation on the slab: reserve, free, commit or reclaim a block. It checks
+// that the bytes of a reclaimed block are unchanged.
 func (m *slabModel) step(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	switch action := random.IntN(4); {

@@ -7,10 +7,11 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// Which names what a sleeper waits for: the offset of its word in the control page (SPEC 6.1).
+// Which is one of the two things for which a side sleeps, records or room. Its value is the offset
+// of the sleeper's word in the control page (SPEC 6.1).
 type Which uint64
 
-// The two sleepers of a side.
+// The values of [Which], one for each sleeper of a side.
 const (
 	Records Which = layout.ControlAsleepRecords
 	Room    Which = layout.ControlAsleepRoom
@@ -33,14 +34,15 @@ type Sleeper struct {
 	epoch uint64
 }
 
-// NewSleeper returns a sleeper that is awake, whose word is in the control page own.
+// NewSleeper returns a sleeper that is awake. Its word lies in own, the control page of this
+// process.
 func NewSleeper(own mem.Own, which Which) *Sleeper { return &Sleeper{own: own, which: which} }
 
 // Arm declares that this side is about to sleep. The caller drains its doorbell, then calls Arm,
 // then polls again, and waits only if the poll finds nothing.
 //
-// With quiet the peer does not notify of ordinary stores: the caller polls again after a bounded
-// time (SPEC 6.4).
+// If quiet is set, the peer does not notify after an ordinary commit, and the caller polls again
+// after a bounded time (SPEC 6.4).
 func (s *Sleeper) Arm(quiet bool) {
 	if !fault("same_epoch") || s.epoch == 0 {
 		s.epoch = s.epoch%epochMax + 1
@@ -52,13 +54,13 @@ func (s *Sleeper) Arm(quiet bool) {
 	s.own.Publish(uint64(s.which), word)
 }
 
-// Disarm declares that this side is awake. A peer that still sees the epoch notifies once more than
-// needed, at most.
+// Disarm declares that this side is awake. A peer that still sees the epoch notifies at most once
+// needlessly.
 func (s *Sleeper) Disarm() { s.own.Publish(uint64(s.which), 0) }
 
 // Leave declares that this side will never read records again (SPEC 6.5). The caller then asks its
-// [Waker] for room whether to notify the peer, and uses the sleeper no more. It panics for the
-// sleeper for room, in which the value has no meaning.
+// [Waker] for room whether to notify the peer, and uses the sleeper no more. Leave panics for the
+// sleeper for room, whose word has no such value.
 func (s *Sleeper) Leave() {
 	if s.which != Records {
 		panic("ring: only a reader of records leaves")
@@ -66,6 +68,6 @@ func (s *Sleeper) Leave() {
 	s.own.Publish(uint64(s.which), layout.AsleepGone)
 }
 
-// epochMax is the highest epoch; after it comes 1. With and without the flag of quiet it differs
-// from layout.AsleepGone.
+// epochMax is the highest epoch; the next one is 1 again. With or without the flag AsleepQuiet it
+// differs from layout.AsleepGone.
 const epochMax = layout.AsleepQuiet - 2

@@ -113,7 +113,8 @@ func TestGoneHasNoMeaningForRoom(t *testing.T) {
 	}
 }
 
-// A word that is no epoch harms its owner alone (SPEC 6.2): no check panics or reports a violation.
+// SPEC 6.2: the peer's sleeper word holds values that are no epoch. The checks of the waker neither
+// panic nor report a violation.
 func TestHostileWordHarmsItsOwnerAlone(t *testing.T) {
 	for _, which := range []Which{Records, Room} {
 		_, waker, control := newSleeperPair(which)

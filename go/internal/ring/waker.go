@@ -9,17 +9,17 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// Wake says what to do for a peer that may sleep.
+// Wake is the answer of a [Waker]: whether the caller must notify the peer.
 type Wake uint8
 
-// The answers of a [Waker].
+// The answers of [Waker.Check] and [Waker.CheckBeforeWait].
 const (
 	// WakeNone: the peer is awake, or was notified in this sleep already.
 	WakeNone Wake = iota
 	// WakeNotify: the caller notifies the peer's doorbell.
 	WakeNotify
-	// WakeQuiet: the peer polls by itself before long. The caller does nothing, unless it is about
-	// to wait for the peer: see [Waker.CheckBeforeWait].
+	// WakeQuiet: the peer sleeps, but polls by itself at intervals. The caller does nothing, unless
+	// it is about to wait for the peer: see [Waker.CheckBeforeWait].
 	WakeQuiet
 	// WakeGone: the peer will never read records again.
 	WakeGone
@@ -30,17 +30,17 @@ const (
 type Waker struct {
 	peer  mem.Peer // control page of the peer
 	which Which
-	// lastNotified is the whole word of the sleeper when it was last notified, flag included.
+	// lastNotified is the sleeper's word, with its flag, in whose sleep the peer was last notified.
 	lastNotified atomic.Uint64
 }
 
-// NewWaker returns a waker for a sleeper whose word is in the peer's control page.
+// NewWaker returns a waker for the peer's sleeper which, whose word is in the peer's control page.
 func NewWaker(peer mem.Peer, which Which) *Waker { return &Waker{peer: peer, which: which} }
 
-// Check returns what to do after the caller has published something that the sleeper waits for. One
-// call is enough for several stores, if it comes before the caller waits for anything itself.
+// Check says whether to notify the peer after the caller has published what the sleeper waits for.
+// One call is enough for several stores, if it comes before the caller waits for the peer.
 //
-// A call before the stores lets the sleeper wake up early. It does not replace the one after them.
+// A call before the stores lets the sleeper wake up early. It does not replace the call after them.
 func (w *Waker) Check() Wake {
 	word := w.peer.Load(uint64(w.which))
 	if word&layout.AsleepQuiet != 0 && word != layout.AsleepGone && !fault("loud_quiet") {
@@ -53,13 +53,13 @@ func (w *Waker) Check() Wake {
 // is notified, too (SPEC 6.4).
 func (w *Waker) CheckBeforeWait() Wake { return w.claim(w.peer.Load(uint64(w.which))) }
 
-// IsGone reports whether the peer will never read records again. It is always false for the sleeper
-// for room, in whose word the value has no meaning (SPEC 6.5).
+// IsGone reports whether the peer has declared that it will never read records again. It is always
+// false for the sleeper for room, whose word has no such value (SPEC 6.5).
 func (w *Waker) IsGone() bool {
 	return w.which == Records && w.peer.Load(uint64(w.which)) == layout.AsleepGone
 }
 
-// claim returns WakeNotify to one caller for each word of the sleeper.
+// claim returns WakeNotify to only one caller for each sleep, which the sleeper's word identifies.
 func (w *Waker) claim(word uint64) Wake {
 	switch {
 	case word == 0:

@@ -9,20 +9,21 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// An Error says why a session or a stream is over, or why it refuses an operation.
+// An Error says why a session or a stream is over, or why one of its operations fails.
 type Error struct {
 	Number layout.ErrorNumber // of SPEC 17
 	Code   uint32             // the application's, where one of the two gave one
 	Reason string             // for operators; of the peer, so it may hold any bytes
 }
 
-// Results of operations that would have to wait.
+// The errors of operations that would have to wait for the peer.
 var (
-	// ErrEmpty reports that no message, or no stream of the peer, is there now.
+	// ErrEmpty reports that no message has arrived, or that the peer has opened no further stream.
 	ErrEmpty = errors.New("nothing is there now")
-	// ErrNoCredit reports that the receiver of a stream has to take messages first.
+	// ErrNoCredit reports that the peer must take messages of the stream before this side sends
+	// more.
 	ErrNoCredit = errors.New("the stream has no credit now")
-	// ErrNoNumber reports that the peer lets this side open no more streams at a time.
+	// ErrNoNumber reports that as many streams of this side are open as the peer allows.
 	ErrNoNumber = errors.New("the most streams that the peer allows are open")
 )
 

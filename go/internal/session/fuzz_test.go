@@ -9,10 +9,10 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// FuzzSession hands records of a hostile peer to a session, between calls of its application. A
-// session may refuse a record; it must not panic, or keep more than credit allows.
+// FuzzSession hands records of a hostile peer to a session, between calls of its application. The
+// session may refuse a record. It must not panic, nor keep more unread messages than credit allows.
 //
-// A record of the input is its kind, its stream, two bytes of its length, and its payload.
+// Each record of the input is its kind, its stream, two bytes of its length, and its payload.
 func FuzzSession(f *testing.F) {
 	for _, image := range images(f) {
 		if !image.isRing {
@@ -44,7 +44,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// fuzzRecords returns the records of a socket image in the form of the fuzzer's input.
+// fuzzRecords returns the records of an image of a socket, in the format of FuzzSession's input.
 func fuzzRecords(b []byte) []byte {
 	var records []byte
 	for len(b) >= layout.RecordHeaderBytes {
@@ -60,7 +60,7 @@ func fuzzRecords(b []byte) []byte {
 	return records
 }
 
-// act lets the application do one of the things that it may.
+// act performs the operation of the application that choice selects, on the stream or its session.
 func act(s *Stream, choice byte) {
 	switch choice {
 	case 0:
@@ -84,8 +84,8 @@ func act(s *Stream, choice byte) {
 	}
 }
 
-// checkBounds checks that the unread messages of each stream cost at most the window, or half of it
-// and one message, and that there are at most as many streams as the two sides allow.
+// checkBounds checks the limits of a session. The unread messages of a stream cost at most the
+// window, or half of it and one message; and both sides have at most as many streams as allowed.
 func checkBounds(t *testing.T, s *Session) {
 	if limit := int(s.config.StreamsMax + s.config.PeerStreamsMax); len(s.streams) > limit {
 		t.Fatalf("%d streams", len(s.streams))

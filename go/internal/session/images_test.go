@@ -14,20 +14,22 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// imagesDirectory has the records that the connector of a session sends (SPEC 10).
+// imagesDirectory is the directory of the images: the records that the connector of a session sends
+// (SPEC 10).
 const imagesDirectory = "../../../spec/sessions"
 
-// imagesLeast is the number of images; a later version of the directory has more.
+// imagesLeast is the least number of images in the directory; later versions have more.
 const imagesLeast = 159
 
-// An image is a file of the directory and the outcome in its row.
+// An image is a file of records in the directory, with the result that its row of INDEX.md expects.
 type image struct {
 	file, expected string
 	isRing         bool
 	content        []byte
 }
 
-// images reads the rows of the directory's index, and fails the test unless each image has a row.
+// images reads the images that the directory's INDEX.md lists. It fails the test if an image has no
+// row.
 func images(tb testing.TB) []image {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(imagesDirectory, "INDEX.md"))
@@ -78,14 +80,14 @@ func TestImagesOfSessions(t *testing.T) {
 	}
 }
 
-// An imageReader is the reader of the images: its application has opened stream 2 and sent one
+// An imageReader reads the images as the acceptor. Its application has opened stream 2 and sent one
 // message of cost 128. It accepts every stream, and takes no message.
 type imageReader struct {
 	session *Session
 	count   int // records
 }
 
-// WriteRecord implements [Writer] with a connection that has room for everything.
+// WriteRecord implements [Writer]; it drops the record, and never lacks room.
 func (imageReader) WriteRecord(layout.Kind, uint32, []byte) (bool, error) { return true, nil }
 
 func newImageReader(tb testing.TB, isRing bool) *imageReader {
@@ -122,7 +124,7 @@ func (r *imageReader) flush(tb testing.TB) {
 	}
 }
 
-// receive hands one record to the session, accepts its stream, and writes what is pending.
+// receive hands one record to the session, accepts a new stream, and writes pending records.
 func (r *imageReader) receive(h layout.Header, payload, message []byte) error {
 	if _, err := r.session.Receive(h, payload, Message{Bytes: message}); err != nil {
 		return err
@@ -135,7 +137,7 @@ func (r *imageReader) receive(h layout.Header, payload, message []byte) error {
 	return err
 }
 
-// readRing reads a ring until a 0 word, or the end of the session.
+// readRing reads the records of a ring up to the first word that is 0, or the end of the session.
 func (r *imageReader) readRing(b []byte) error {
 	size := uint64(len(b))
 	for position := uint64(0); r.session.Err() == nil; {
@@ -162,7 +164,7 @@ func (r *imageReader) readRing(b []byte) error {
 	return nil
 }
 
-// readSocket reads one direction of a socket to its end.
+// readSocket reads the records of one direction of a socket, up to the end of the image.
 func (r *imageReader) readSocket(b []byte) error {
 	for position := uint64(0); len(b) >= layout.RecordHeaderBytes; {
 		h, err := layout.ParseSocket(b, position)

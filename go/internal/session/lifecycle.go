@@ -4,15 +4,15 @@ package session
 
 import "partywall.test/go/internal/layout"
 
-// A lifecycle is what one side knows of the two directions of a stream, and the records about them
-// that it has yet to write (SPEC 11.3, 11.5).
+// A lifecycle is the state of both directions of a stream as one side sees them. It also holds the
+// records about the directions that this side has not written yet (SPEC 11.3, 11.5).
 //
 //	sending   open ──finish──────▶ finished        receiving   open ──CLOSE_WRITE───▶ finished
 //	               ──reset───────▶ reset                            ──RESET {sending}▶ reset
 //	               ──RESET {rec.}▶ stopped                          ──stop───────────▶ stopped
 //
-// A direction is over in each state but open. The records of the peer have been checked before. A
-// lifecycle is comparable: its test visits all states that two of them can reach together.
+// A direction is over in each state but open. The records of the peer were checked before. A
+// lifecycle is comparable, because its test visits all states that two of them can reach together.
 type lifecycle struct {
 	isOpener bool
 	hasEnded bool // END was written by the answerer, or came to the opener
@@ -34,7 +34,8 @@ const (
 	isStopped            // its receiver takes no more
 )
 
-// A pendingCode is the code of a RESET that has yet to be written, if one has.
+// A pendingCode is the code of a RESET or GO_AWAY that is not written yet; without is there is
+// none.
 type pendingCode struct {
 	is   bool
 	code uint32
@@ -47,7 +48,7 @@ func (l *lifecycle) finish() {
 	}
 }
 
-// reset ends the sending direction and gives up the message under way.
+// reset ends the sending direction with RESET, and aborts the message under way.
 func (l *lifecycle) reset(code uint32) {
 	if l.sending == isOpen {
 		l.sending, l.resetPending = isReset, pendingCode{true, code}
@@ -55,14 +56,14 @@ func (l *lifecycle) reset(code uint32) {
 	}
 }
 
-// stop ends the receiving direction.
+// stop ends the receiving direction with RESET {receiving}.
 func (l *lifecycle) stop(code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.stopPending = isStopped, pendingCode{true, code}
 	}
 }
 
-// abort notes that a message has begun that will not be completed.
+// abort makes FRAGMENT_ABORT pending, for a message in fragments that will not be completed.
 func (l *lifecycle) abort() { l.isAbortPending = l.isAbortPending || l.sending == isOpen }
 
 // receiveFinish applies CLOSE_WRITE of the peer.
@@ -79,11 +80,13 @@ func (l *lifecycle) receiveReset(r layout.Reset) {
 	if l.sending == isOpen {
 		l.sending, l.sendingCode = isStopped, r.Code
 	}
-	// The peer drops what this side would still write about its sending direction.
+	// The peer has stopped receiving, so it drops pending records about this side's sending
+	// direction.
 	l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
 }
 
-// endReceiving notes that the peer has ended its sending, so that it need not be asked to.
+// endReceiving applies the end of the peer's sending. A pending RESET {receiving}, which asks the
+// peer to stop sending, is no longer necessary.
 func (l *lifecycle) endReceiving(how direction, code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.receivingCode = how, code
@@ -91,23 +94,23 @@ func (l *lifecycle) endReceiving(how direction, code uint32) {
 	l.stopPending = pendingCode{}
 }
 
-// receiveEnd applies END of the answerer.
+// receiveEnd applies END, with which the answerer ends the stream; no more records are written.
 func (l *lifecycle) receiveEnd() {
 	l.hasEnded = true
 	l.isAbortPending, l.isClosePending = false, false
 	l.resetPending, l.stopPending = pendingCode{}, pendingCode{}
 }
 
-// isOver reports whether both directions are over.
+// isOver reports whether this side sees both directions of the stream as ended.
 func (l *lifecycle) isOver() bool { return l.sending != isOpen && l.receiving != isOpen }
 
-// A pendingRecord is a record that a stream has yet to write. The kind is 0 if there is none.
+// A pendingRecord is a record of a stream that is not written yet. Its kind is 0 if there is none.
 type pendingRecord struct {
 	kind  layout.Kind
 	reset layout.Reset // of KindReset
 }
 
-// pending returns the next record that must be written about the directions of the stream.
+// pending returns the next record about the stream's directions that this side must write.
 func (l *lifecycle) pending() pendingRecord {
 	reset, stop := l.resetPending, l.stopPending
 	switch {
@@ -133,8 +136,8 @@ func pendingReset(code, directions uint32) pendingRecord {
 	return pendingRecord{layout.KindReset, layout.Reset{Code: code, Directions: directions}}
 }
 
-// wrote notes that a record was written which pending had returned, also on wire, the state of the
-// records that have crossed.
+// wrote applies that a record which pending returned is written. It also updates wire, the state of
+// the stream according to the records that were written and received.
 func (l *lifecycle) wrote(record pendingRecord, wire *layout.Stream) {
 	switch record.kind {
 	case layout.KindFragmentAbort:

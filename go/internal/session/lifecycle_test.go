@@ -11,35 +11,36 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A world is the two sides of one stream, the opener first, and the records under way to each.
+// A world is one state of the test: both sides of a stream, the opener first, and the records that
+// each has written and the other has not read.
 type world struct {
 	sides    [2]side
 	queues   [2]queue // to the opener, to the answerer
 	messages [2]uint8 // that the side may still send
 }
 
-// A side is what one side of a stream keeps, without its messages.
+// A side is the state of one side of a stream, without its messages.
 type side struct {
 	life     lifecycle
 	wire     layout.Stream
 	peerDone bool // CLOSE_WRITE or RESET {sending} has come
 }
 
-// A queue holds records in order.
+// A queue holds the records that one side has written and the other has not read, in order.
 type queue struct {
 	records [10]crossing
 	length  uint8
 }
 
-// A crossing is a record of the stream, with the fields of RESET.
+// A crossing is a record in a queue; code and directions are the fields of RESET.
 type crossing struct {
 	kind             layout.Kind
 	code, directions uint8
 }
 
-// TestEveryOrderOfEventsIsLawful visits each state that two sides of a stream can reach, in any
-// order of calls, writes and reads. In none of them does a side see a violation. Once both have
-// ended both directions, writing and reading alone free the number.
+// TestEveryOrderOfEventsIsLawful visits each state that two sides of a stream can reach, by any
+// order of calls, writes and reads. No side may find a violation. Once both directions have ended
+// at both sides, writing and reading must suffice to end the stream.
 func TestEveryOrderOfEventsIsLawful(t *testing.T) {
 	seed := maphash.MakeSeed()
 	messages := [2]uint8{2, 1}
@@ -71,7 +72,7 @@ func TestEveryOrderOfEventsIsLawful(t *testing.T) {
 	}
 }
 
-// statesOfStream is the number of states that the same walk visits in the implementation in Rust.
+// statesOfStream is the number of states that the same test of the implementation in Rust visits.
 const statesOfStream = 253943
 
 func newWorld(messages [2]uint8) world {
@@ -81,7 +82,7 @@ func newWorld(messages [2]uint8) world {
 	return w
 }
 
-// appendNext appends the worlds that one step of either side leads to.
+// appendNext appends the states that one call, write or read of either side leads to.
 func (w world) appendNext(t *testing.T, to []world) []world {
 	acts := []func(*Stream){
 		(*Stream).CloseWrite,
@@ -112,7 +113,8 @@ func (w world) appendNext(t *testing.T, to []world) []world {
 	return to
 }
 
-// send begins a message of side i. One in fragments is given up at once.
+// send returns the state after side i has begun a message of this kind. A message in fragments is
+// aborted at once. The result is false if the side may not send.
 func (w world) send(i int, kind layout.Kind) (world, bool) {
 	life := &w.sides[i].life
 	if life.sending != isOpen || life.isAbortPending || w.messages[i] == 0 {
@@ -129,7 +131,7 @@ func (w world) send(i int, kind layout.Kind) (world, bool) {
 	return w, true
 }
 
-// write writes the next pending record of side i.
+// write returns the state after side i has written its next pending record; false if it has none.
 func (w world) write(i int) (world, bool) {
 	record := w.sides[i].life.pending()
 	if record.kind == 0 {
@@ -140,7 +142,8 @@ func (w world) write(i int) (world, bool) {
 	return w, true
 }
 
-// read lets side i read the next record that is under way to it.
+// read returns the state after side i has read the next record of its queue; false if the queue is
+// empty. It fails the test if the side refuses the record.
 func (w world) read(t *testing.T, i int) (world, bool) {
 	if w.queues[i].length == 0 {
 		return w, false
@@ -168,7 +171,8 @@ func (w world) read(t *testing.T, i int) (world, bool) {
 	return w, true
 }
 
-// mustEnd writes and reads until nothing is left, and fails the test unless the stream has ended.
+// mustEnd lets both sides write and read until nothing is left. It then fails the test unless the
+// stream has ended at both sides.
 func (w world) mustEnd(t *testing.T) {
 	for isBusy := true; isBusy; {
 		isBusy = false
@@ -188,7 +192,8 @@ func (w world) mustEnd(t *testing.T) {
 	}
 }
 
-// act lets a stream in the state of the side act, and keeps its state without its messages.
+// act calls a function with a stream in the state of the side, and stores the state afterwards. The
+// stream has no messages.
 func (s *side) act(act func(*Stream)) {
 	wire := s.wire
 	stream := &Stream{session: walkSession, life: s.life, wire: &wire, isSeen: true, isListed: true}
@@ -196,10 +201,11 @@ func (s *side) act(act func(*Stream)) {
 	s.life, s.wire = stream.life, wire
 }
 
-// walkSession has no bound on credit.
+// walkSession is the session of all streams of the test; its window sets no limit on credit.
 var walkSession = New(Config{Role: layout.RoleConnector, Window: math.MaxUint64}, nil)
 
-// A projection is the part of a world that does not depend on how its records were written.
+// A projection is a state without the details that the Rust test does not count, such as whether a
+// message went in fragments.
 type projection struct {
 	sides    [2]lifecycle
 	isOver   [2]bool
@@ -234,7 +240,7 @@ func (q *queue) pop() crossing {
 	return c
 }
 
-// payload returns the payload of the record.
+// payload returns the payload of a record in a queue.
 func (c crossing) payload() []byte {
 	switch c.kind {
 	case layout.KindReset:
@@ -247,5 +253,5 @@ func (c crossing) payload() []byte {
 	return nil
 }
 
-// messageBytes is the length of the messages of the walk.
+// messageBytes is the length of each message of the test, in bytes.
 const messageBytes = 8

@@ -4,7 +4,7 @@ package session
 
 import "partywall.test/go/internal/layout"
 
-// A Message is a message that has arrived.
+// A Message is a whole message that has arrived.
 type Message struct {
 	Bytes []byte
 	// Owner takes the memory of Bytes back. It is nil if the garbage collector does.
@@ -18,7 +18,7 @@ type Owner interface {
 	Release(block uint64)
 }
 
-// Release gives the memory of the message back. Nobody reads its bytes afterwards.
+// Release frees the memory of the message. The caller reads its bytes no more.
 func (m Message) Release() {
 	if m.Owner != nil {
 		m.Owner.Release(m.Block)
@@ -28,8 +28,8 @@ func (m Message) Release() {
 // cost returns the credit that the message takes (SPEC 11.4).
 func (m Message) cost() uint64 { return layout.Footprint(uint64(len(m.Bytes))) }
 
-// A messageQueue holds the unread messages of a stream in order. Credit bounds it. Its zero value
-// is empty.
+// A messageQueue holds the unread messages of a stream in order. The stream's credit bounds the
+// queue. Its zero value is empty.
 type messageQueue struct {
 	messages []Message
 	next     int // index of the oldest message
@@ -46,7 +46,7 @@ func (q *messageQueue) push(m Message) {
 	q.messages = append(q.messages, m)
 }
 
-// pop takes the oldest message of a queue that is not empty.
+// pop takes the oldest message out of a queue that is not empty.
 func (q *messageQueue) pop() Message {
 	m := q.messages[q.next]
 	q.messages[q.next] = Message{}
@@ -54,7 +54,7 @@ func (q *messageQueue) pop() Message {
 	return m
 }
 
-// drop releases all messages.
+// drop releases all messages of the queue.
 func (q *messageQueue) drop() {
 	for !q.isEmpty() {
 		q.pop().Release()

@@ -8,8 +8,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// numbers are the numbers of the streams that one side opens. The lowest free one is taken, so
-// numbers stay as low as the count of streams that were open at once.
+// numbers are the numbers of the streams that one side opens. A new stream gets the lowest free
+// number, so the highest one depends only on how many streams were open at once.
 type numbers struct {
 	role  uint32 // of the side
 	fresh uint32 // the lowest index that was never taken
@@ -17,7 +17,7 @@ type numbers struct {
 	freed indexHeap
 }
 
-// take returns the lowest free number, and whether there is one.
+// take takes the lowest free number; it returns false if none is free.
 func (n *numbers) take() (uint32, bool) {
 	if len(n.freed) > 0 {
 		return n.number(heap.Pop(&n.freed).(uint32)), true
@@ -29,10 +29,11 @@ func (n *numbers) take() (uint32, bool) {
 	return n.number(n.fresh - 1), true
 }
 
-// free makes a number free again that take returned.
+// free makes a number free again, when its stream has ended.
 func (n *numbers) free(number uint32) { heap.Push(&n.freed, (number-1)/2) }
 
-// number returns the number with the index (SPEC 11.1).
+// number returns the stream number of an index: odd for a connector, even for an acceptor (SPEC
+// 11.1).
 func (n *numbers) number(index uint32) uint32 {
 	if n.role == layout.RoleConnector {
 		return 2*index + 1
@@ -40,7 +41,8 @@ func (n *numbers) number(index uint32) uint32 {
 	return 2*index + 2
 }
 
-// An indexHeap implements [heap.Interface] with the lowest index first.
+// An indexHeap holds the free indices of [numbers], and implements [heap.Interface] with the lowest
+// index first.
 type indexHeap []uint32
 
 // Len returns the number of indices.

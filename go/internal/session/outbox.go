@@ -4,15 +4,16 @@ package session
 
 import "partywall.test/go/internal/layout"
 
-// A Writer writes records to the connection.
+// A Writer writes records to the connection of a session.
 type Writer interface {
 	// WriteRecord writes one record, and returns whether there was room for it. It keeps no part of
 	// the payload. After an error the connection has ended.
 	WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error)
 }
 
-// An outbox holds the records that are pending: those of the session itself, and the streams that
-// have one (SPEC 11.7). Each kind is pending once, with its newest value. Its zero value is empty.
+// An outbox holds the pending records of the session itself, and a list of the streams that have
+// pending records (SPEC 11.7). Each kind of record is pending at most once, with its newest value.
+// Its zero value is empty.
 //
 //	PING answer ─▶ PING ─▶ GO_AWAY ─▶ GO_AWAY {CLOSING} ─▶ streams, first listed first
 type outbox struct {
@@ -26,7 +27,7 @@ type outbox struct {
 	body       []byte // of the last record that was written
 }
 
-// list adds a stream if a record of it is pending.
+// list adds a stream to the list if one of its records is pending.
 func (o *outbox) list(s *Stream) {
 	if !s.isListed && s.pending().kind != 0 {
 		s.isListed = true
@@ -38,7 +39,7 @@ func (o *outbox) isEmpty() bool {
 	return !o.mustAnswer && o.ask == 0 && !o.goAway.is && o.farewell == nil && len(o.streams) == 0
 }
 
-// flush writes everything, and returns whether there was room.
+// flush writes the pending records, and returns whether there was room for all of them.
 func (o *outbox) flush(w Writer) (bool, error) {
 	if ok, err := o.flushOwn(w); !ok || err != nil {
 		return false, err
@@ -62,7 +63,7 @@ func (o *outbox) flush(w Writer) (bool, error) {
 	return true, nil
 }
 
-// flushOwn writes the records of the session itself.
+// flushOwn writes the pending records of the session itself, stream 0.
 func (o *outbox) flushOwn(w Writer) (bool, error) {
 	if o.mustAnswer {
 		o.body = layout.Ping{Answer: true, Token: o.answer}.Append(o.body[:0])

@@ -14,11 +14,12 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A pair is two sessions joined by two queues of records, and the applications of both. A random
-// schedule lets either application act, either session write, and either read its next record.
+// A pair is two sessions joined by two queues of records, and the applications of both. At random,
+// an application acts on a stream, a session writes its pending records, or it reads its next
+// record.
 //
-// The model of the test is what the applications know: what they sent, and how they ended each
-// direction. No side may see a violation, and no byte may reach another stream.
+// The test compares with what the applications know: the messages that they sent, and how they
+// ended each direction. No side may see a violation, and no byte may reach another stream.
 type pair struct {
 	t      *testing.T
 	random *rand.Rand
@@ -27,7 +28,7 @@ type pair struct {
 	opened int
 }
 
-// An end is one side of a pair.
+// An end is one side of a pair: its session, the queue of records to it, and its streams.
 type end struct {
 	session  *Session
 	incoming []wireRecord
@@ -38,14 +39,14 @@ type end struct {
 	owned    int // messages that are lent and not given back
 }
 
-// A wireRecord is a record under way.
+// A wireRecord is a record that one side has written and the other has not read.
 type wireRecord struct {
 	header  layout.Header
 	payload []byte
 	message []byte
 }
 
-// A testStream is the application's half of a stream.
+// A testStream is one side's stream, with the message that its application is sending.
 type testStream struct {
 	stream      *Stream
 	out, in     *flow
@@ -55,7 +56,8 @@ type testStream struct {
 	hasBegun    bool
 }
 
-// A flow is one direction of a stream: what its sender did, and its receiver.
+// A flow is one direction of a stream: the messages that its sender sent, and how each side ended
+// it.
 type flow struct {
 	sent     [][]byte // whole messages in order, as they were written
 	received int
@@ -64,7 +66,8 @@ type flow struct {
 	stopped  uint32 // the receiver's code, if it stopped
 }
 
-// WriteRecord implements [Writer] with a queue of bounded length.
+// WriteRecord implements [Writer]. It returns false while the peer's queue has as many records as
+// it may hold.
 func (e *end) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return e.writeMessage(kind, stream, payload, nil), nil
 }
@@ -105,7 +108,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return p
 }
 
-// step lets one of the two sides do one thing.
+// step performs one random operation of one of the two sides.
 func (p *pair) step() {
 	e := p.ends[p.random.IntN(2)]
 	switch p.random.IntN(10) {
@@ -124,7 +127,8 @@ func (p *pair) step() {
 	}
 }
 
-// read lets the side read its next record, and returns whether there was one.
+// read lets the side read its next record, and returns whether there was one. It fails the test if
+// the session refuses the record.
 func (p *pair) read(e *end) bool {
 	if len(e.incoming) == 0 {
 		return false
@@ -145,7 +149,7 @@ func (p *pair) read(e *end) bool {
 	return true
 }
 
-// flush lets the side write what is pending.
+// flush lets the side write its pending records, as far as there is room.
 func (p *pair) flush(e *end) {
 	if _, err := e.session.Flush(e); err != nil {
 		p.t.Fatal(err)
@@ -183,7 +187,7 @@ func (p *pair) accept(e *end) bool {
 	return true
 }
 
-// use lets the application do one thing with a stream.
+// use performs one random operation of the application on a stream.
 func (p *pair) use(e *end, s *testStream) {
 	code := uint32(1 + p.random.IntN(3))
 	switch n := p.random.IntN(40); {
@@ -222,7 +226,7 @@ func (p *pair) stop(s *testStream, code uint32) {
 	}
 }
 
-// message returns a message whose bytes say which one it is.
+// message returns a message of random length with random bytes.
 func (p *pair) message() []byte {
 	m := make([]byte, p.random.IntN(1500))
 	for i := range m {
@@ -231,7 +235,7 @@ func (p *pair) message() []byte {
 	return m
 }
 
-// send tries to go on with the outgoing message.
+// send begins or continues the stream's outgoing message, if credit and room allow it.
 func (p *pair) send(e *end, s *testStream) {
 	if s.outgoing == nil {
 		return
@@ -279,7 +283,7 @@ func (p *pair) send(e *end, s *testStream) {
 	s.outgoing = nil
 }
 
-// sendPart writes the next fragment.
+// sendPart writes the next fragment of the outgoing message.
 func (p *pair) sendPart(e *end, s *testStream) {
 	if err := s.stream.SendErr(); err != nil {
 		p.giveUp(s, err)
@@ -300,7 +304,8 @@ func (p *pair) sendPart(e *end, s *testStream) {
 	}
 }
 
-// giveUp checks why a message cannot be sent.
+// giveUp drops the outgoing message if the error is that the receiver has stopped the stream. Any
+// other error except ErrNoCredit fails the test.
 func (p *pair) giveUp(s *testStream, err error) {
 	if errors.Is(err, ErrNoCredit) {
 		return
@@ -321,7 +326,8 @@ func (p *pair) giveUp(s *testStream, err error) {
 	}
 }
 
-// recv takes a message, compares it with the one that was sent, and returns whether there was one.
+// recv takes the next message of the stream, and compares it with the one that was sent. It returns
+// whether there was one.
 func (p *pair) recv(s *testStream) bool {
 	m, err := s.stream.Recv()
 	flow := s.in
@@ -352,8 +358,8 @@ func (p *pair) recv(s *testStream) bool {
 	return false
 }
 
-// settle lets both applications send what they have begun, take everything, and end all streams.
-// It fails the test if something is left then.
+// settle lets both sides write, read and take messages until nothing is left. It fails the test if
+// a message that was begun is never sent.
 func (p *pair) settle() {
 	for _, e := range p.ends {
 		e.room = max(e.room, 2)
@@ -385,7 +391,8 @@ func (p *pair) settle() {
 	}
 }
 
-// end ends all streams, and fails the test unless all of them are forgotten.
+// end ends all streams at both sides. It fails the test if a session still has a stream, a pending
+// record, a message that was not released, or a number that is not free.
 func (p *pair) end() {
 	for _, e := range p.ends {
 		for _, s := range e.streams {

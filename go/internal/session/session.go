@@ -10,7 +10,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A Session is one side of a session: its streams, and the records that it has yet to write.
+// A Session is one side of a session: its streams, and its pending records, which are not written
+// yet.
 //
 //	Open    ──▶ Stream ◀── Accept        until the session is over: Close, End, or the peer's
 //	Receive ──▶ Event                    CLOSE_WRITE of stream 0
@@ -32,7 +33,7 @@ type Session struct {
 	isOutboxClosed bool   // nothing more is written
 }
 
-// A Config is what the two sides have stated in their HELLO (SPEC 2.2).
+// A Config has the values that both sides have stated in their HELLOs (SPEC 2.2).
 type Config struct {
 	Role           uint32        // RoleConnector or RoleAcceptor, of this side
 	Limits         layout.Limits // of this side
@@ -43,13 +44,14 @@ type Config struct {
 	PeerStreamsMax uint32
 }
 
-// An Event says what a record has changed for goroutines that wait.
+// An Event says what a received record has changed, so that the caller wakes the goroutines that
+// wait for it.
 type Event struct {
 	Stream *Stream // the stream that a record of a stream concerns
 	Change Change
 }
 
-// A Change is a set of changes.
+// A Change is a set of bits, each for something that a record has changed.
 type Change uint8
 
 // The changes of an [Event].
@@ -63,8 +65,8 @@ const (
 	Over                          // the session is over
 )
 
-// New returns a session before its first record. The segments are those of the peer, which the
-// connection keeps, or nil on a socket.
+// New returns a session that has received no record. The segments are the peer's, which the
+// connection keeps up to date, or nil on a socket.
 func New(config Config, segments *layout.Segments) *Session {
 	return &Session{
 		config: config,
@@ -88,7 +90,8 @@ func (s *Session) StreamCount() int { return len(s.streams) }
 // Streams returns the streams that have not ended, in no order.
 func (s *Session) Streams() iter.Seq[*Stream] { return maps.Values(s.streams) }
 
-// PeerGoAway returns why this side can open no more streams, if the peer has said so (SPEC 11.6).
+// PeerGoAway returns the error with which [Session.Open] fails after GO_AWAY of the peer; nil
+// before (SPEC 11.6).
 func (s *Session) PeerGoAway() error {
 	if s.peerGoAway == nil {
 		return nil
@@ -96,8 +99,8 @@ func (s *Session) PeerGoAway() error {
 	return s.peerGoAway
 }
 
-// Open opens a stream: OPEN is pending from now on. The error is an [Error], or [ErrNoNumber] if a
-// stream has to end first. The metadata is copied.
+// Open opens a stream, whose OPEN is pending from now on. The error is an [Error], or [ErrNoNumber]
+// if another stream must end first. The metadata is copied.
 func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	switch {
 	case s.err != nil:
@@ -121,8 +124,8 @@ func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	return stream, nil
 }
 
-// Accept returns the oldest stream of the peer that was not accepted. The error is [ErrEmpty], or
-// why the session is over.
+// Accept returns the oldest stream of the peer that was not accepted. The error is [ErrEmpty] if
+// there is none, or the reason why the session is over.
 func (s *Session) Accept() (*Stream, error) {
 	switch {
 	case s.err != nil && (len(s.waiting) == 0 || s.isClosedHere()):
@@ -144,8 +147,8 @@ func (s *Session) isClosedHere() bool {
 	return isError && e.Number == layout.ErrorSessionClosedHere
 }
 
-// GoAway asks the peer to open no more streams. Those that it opens from now on are refused. A
-// second call does nothing.
+// GoAway asks the peer to open no more streams. Streams that the peer opens after this call are
+// refused. A second call does nothing.
 func (s *Session) GoAway(code uint32) {
 	if !s.hasGoneAway && s.err == nil {
 		s.hasGoneAway = true
@@ -153,20 +156,20 @@ func (s *Session) GoAway(code uint32) {
 	}
 }
 
-// Ping asks the peer for an answer, and returns the token of the question. [Session.Answered]
-// reaches the token when the answer is there.
+// Ping makes PING pending, and returns its token. Once the peer has answered, [Session.Answered]
+// returns this token or a higher one.
 func (s *Session) Ping() uint64 {
 	s.asked++
 	s.outbox.ask = s.asked
 	return s.asked
 }
 
-// Answered returns the highest token that the peer has answered.
+// Answered returns the highest token of a PING that the peer has answered.
 func (s *Session) Answered() uint64 { return s.answered }
 
-// Close ends the session at this side: streams end, and records that come are dropped. What is
-// pending can still be written, and then CLOSE_WRITE of stream 0, which the caller writes. The
-// reason is for operators, and cut to 255 bytes.
+// Close ends the session at this side: its streams end, and later records of the peer are dropped.
+// The caller may still write the pending records, and then writes CLOSE_WRITE of stream 0. The
+// reason is for operators, and is cut to 255 bytes.
 func (s *Session) Close(code uint32, reason string) {
 	if s.err != nil {
 		return
@@ -183,7 +186,7 @@ func (s *Session) Close(code uint32, reason string) {
 	}
 }
 
-// End ends the session because its connection has ended with err. Nothing more is written.
+// End ends the session because its connection has ended with err. No more records are written.
 func (s *Session) End(err error) {
 	s.isOutboxClosed = true
 	if s.err != nil {
@@ -200,11 +203,10 @@ func (s *Session) End(err error) {
 func (s *Session) CutOff() { s.isOutboxClosed = true }
 
 // Receive applies the next record of the peer, whose header was checked. The payload is memory that
-// the peer cannot write. A message that is whole comes as m, which belongs to the session from now
-// on; the payload of a BLOB is its body.
+// the peer cannot write. The message m is set if the record has a whole message, and belongs to the
+// session from now on; the payload of a BLOB is only its body.
 //
-// The error is a violation, after which the session is over. After the end of the session records
-// are dropped.
+// The error is a violation, after which the session is over. A session that is over drops records.
 func (s *Session) Receive(h layout.Header, payload []byte, m Message) (Event, error) {
 	if s.err != nil {
 		m.Release()
@@ -243,7 +245,7 @@ func (s *Session) HasPending() bool { return !s.isOutboxClosed && !s.outbox.isEm
 // Flush writes the pending records, and returns whether all of them are written. If not, w has no
 // room now. The error is that of w.
 //
-// Afterwards the caller looks at [Session.StreamCount]: END of a stream may have been written.
+// END of a stream may have been written. So [Session.StreamCount] may be lower after the call.
 func (s *Session) Flush(w Writer) (bool, error) {
 	if !s.HasPending() {
 		return true, nil
@@ -251,7 +253,7 @@ func (s *Session) Flush(w Writer) (bool, error) {
 	return s.outbox.flush(w)
 }
 
-// receiveOwn applies a record of the session itself.
+// receiveOwn applies a record of stream 0, the session itself.
 func (s *Session) receiveOwn(kind layout.Kind, payload []byte) Event {
 	switch kind {
 	case layout.KindPing:
@@ -279,7 +281,8 @@ func (s *Session) receiveOwn(kind layout.Kind, payload []byte) Event {
 	return Event{}
 }
 
-// receiveGoAway keeps what the peer said first (SPEC 11.6).
+// receiveGoAway keeps the codes of the peer's first GO_AWAY and of its first GO_AWAY {CLOSING}
+// (SPEC 11.6).
 func (s *Session) receiveGoAway(g layout.GoAway) {
 	if s.peerGoAway == nil {
 		s.peerGoAway = &Error{Number: layout.ErrorGoingAway, Code: g.Code}
@@ -293,7 +296,8 @@ func (s *Session) receiveGoAway(g layout.GoAway) {
 	}
 }
 
-// receiveOpen makes the stream that the peer has opened, and refuses it after GO_AWAY.
+// receiveOpen makes the stream that the peer has opened. After this side's GO_AWAY the stream is
+// refused with RESET.
 func (s *Session) receiveOpen(number uint32, payload []byte) Event {
 	open, _ := layout.ParseOpen(payload)
 	stream := newStream(s, number, false, open)
@@ -310,7 +314,7 @@ func (s *Session) receiveOpen(number uint32, payload []byte) Event {
 	return Event{Change: Acceptable}
 }
 
-// streamErr returns why a stream is over that was open when the session ended (SPEC 11.6).
+// streamErr returns the error of a stream that was open when the session ended (SPEC 11.6).
 func (s *Session) streamErr() error {
 	if e, isError := s.err.(*Error); isError && e.Number == layout.ErrorFinished {
 		return &Error{Number: layout.ErrorDisconnected}
@@ -318,7 +322,7 @@ func (s *Session) streamErr() error {
 	return s.err
 }
 
-// cut returns text, cut to max bytes before a character.
+// cut returns the beginning of text, at most max bytes, without a part of a character.
 func cut(text string, max int) string {
 	if len(text) <= max {
 		return text

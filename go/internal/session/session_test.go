@@ -14,7 +14,7 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A recorder is a connection that keeps what is written, while it has room.
+// A recorder is a [Writer] that keeps the records as text, up to the number for which it has room.
 type recorder struct {
 	records []string
 	room    int
@@ -34,7 +34,7 @@ func (r *recorder) WriteRecord(kind layout.Kind, stream uint32, payload []byte) 
 	return true, nil
 }
 
-// flush returns what the session writes.
+// flush lets the session write its pending records, and returns them as text.
 func flush(t *testing.T, s *Session) []string {
 	t.Helper()
 	r := &recorder{room: 100}
@@ -44,7 +44,7 @@ func flush(t *testing.T, s *Session) []string {
 	return r.records
 }
 
-// mustFlush fails the test unless the session writes exactly the records.
+// mustFlush fails the test unless the session's pending records are those in want.
 func mustFlush(t *testing.T, s *Session, want ...string) {
 	t.Helper()
 	if got := flush(t, s); !slices.Equal(got, want) {
@@ -52,7 +52,7 @@ func mustFlush(t *testing.T, s *Session, want ...string) {
 	}
 }
 
-// testConfig is the acceptor's, whose peer has the same limits.
+// testConfig is the configuration of an acceptor whose peer has the same limits.
 var testConfig = Config{
 	Role:           layout.RoleAcceptor,
 	Limits:         layout.Limits{MapMax: 1 << 20, MessageMax: 1 << 20, SegmentsMax: 1},
@@ -67,7 +67,7 @@ func testSession() *Session {
 	return New(testConfig, layout.NewSegments(testConfig.Limits, 1<<20, 1<<20))
 }
 
-// receive hands a record to the session that is in order, and returns the changes.
+// receive hands a record to the session, which must accept it, and returns the changes.
 func receive(t *testing.T, s *Session, stream uint32, kind layout.Kind, payload []byte) Change {
 	t.Helper()
 	event, err := s.Receive(layout.Header{Kind: kind, Stream: stream}, payload, Message{Bytes: payload})
@@ -77,7 +77,7 @@ func receive(t *testing.T, s *Session, stream uint32, kind layout.Kind, payload 
 	return event.Change
 }
 
-// mustOpen returns a new stream of this side whose OPEN is written.
+// mustOpen opens a stream at this side, and writes its OPEN.
 func mustOpen(t *testing.T, s *Session) *Stream {
 	t.Helper()
 	stream, err := s.Open(0, nil)
@@ -88,7 +88,7 @@ func mustOpen(t *testing.T, s *Session) *Stream {
 	return stream
 }
 
-// mustAccept returns the stream of the peer that this side has accepted.
+// mustAccept receives OPEN of the peer's stream with this number, and accepts the stream.
 func mustAccept(t *testing.T, s *Session, number uint32) *Stream {
 	t.Helper()
 	receive(t, s, number, layout.KindOpen, layout.Open{}.Append(nil))
@@ -99,7 +99,7 @@ func mustAccept(t *testing.T, s *Session, number uint32) *Stream {
 	return stream
 }
 
-// mustFail fails the test unless err is an [Error] with the number and the code.
+// mustFail fails the test unless err is an [Error] with this error number and code.
 func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	t.Helper()
 	var e *Error
@@ -108,12 +108,12 @@ func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	}
 }
 
-// reset is the payload of RESET.
+// reset returns the payload of RESET with this code and these directions.
 func reset(code, directions uint32) []byte {
 	return layout.Reset{Code: code, Directions: directions}.Append(nil)
 }
 
-// send begins a message of n bytes, which goes nowhere.
+// send counts a message of n bytes as begun on the stream; no record is written.
 func send(t *testing.T, s *Stream, n uint64) {
 	t.Helper()
 	if err := s.MayBegin(n); err != nil {
@@ -142,7 +142,8 @@ func TestPendingRecordsAreWrittenInOrder(t *testing.T) {
 	mustFlush(t, s)
 }
 
-// SPEC 11.7: a record for which there is no room stays pending, with its newest value.
+// SPEC 11.7: the connection has room for one record at a time. The other records stay pending, each
+// with its newest value.
 func TestFullConnectionKeepsRecordsPending(t *testing.T) {
 	s := testSession()
 	for range 3 {
@@ -231,7 +232,8 @@ func TestNumbersAreUsedAgainOnceEnded(t *testing.T) {
 	}
 }
 
-// A million streams leave nothing behind at either side.
+// A million streams are opened and ended one after another. Neither side keeps a stream, a further
+// number or a longer list of streams.
 func TestMillionStreamsLeaveNothing(t *testing.T) {
 	streams := 1_000_000
 	if raceEnabled || testing.Short() {
@@ -271,7 +273,8 @@ func TestMillionStreamsLeaveNothing(t *testing.T) {
 	}
 }
 
-// SPEC 11.6: a stream that comes after GO_AWAY was sent is refused, and never accepted.
+// SPEC 11.6: a stream that the peer opens after this side has sent GO_AWAY is refused with RESET,
+// and Accept never returns it.
 func TestStreamAfterGoAwayIsRefused(t *testing.T) {
 	s := testSession()
 	mustAccept(t, s, 1)
@@ -288,7 +291,7 @@ func TestStreamAfterGoAwayIsRefused(t *testing.T) {
 	}
 }
 
-// SPEC 11.6: code and reason are the session's end if CLOSE_WRITE follows.
+// SPEC 11.6: if CLOSE_WRITE follows GO_AWAY {CLOSING}, the session ends with its code and reason.
 func TestEndOfSession(t *testing.T) {
 	closing := layout.GoAway{Code: 42, Flags: layout.GoAwayClosing, Reason: []byte("done")}.Append(nil)
 	for _, test := range []struct {
@@ -339,7 +342,7 @@ func TestEndOfSession(t *testing.T) {
 	}
 }
 
-// SPEC 11.6: what came before the end is delivered.
+// SPEC 11.6: messages and streams that came before the peer closed the session are still delivered.
 func TestMessagesBeforeTheEndAreDelivered(t *testing.T) {
 	s := testSession()
 	stream := mustAccept(t, s, 1)
@@ -431,7 +434,7 @@ func TestClosedSessionGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// SPEC 5.5: fragments make one message, and memory is taken as bytes come.
+// SPEC 5.5: three fragments are received as one message. The session copies their bytes.
 func TestFragmentsMakeAMessage(t *testing.T) {
 	s := testSession()
 	stream := mustAccept(t, s, 1)

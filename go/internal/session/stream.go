@@ -35,7 +35,7 @@ type Stream struct {
 	waitsForCredit  bool // the application waits to send
 }
 
-// newStream returns the stream of OPEN.
+// newStream returns a stream with the content and metadata of its OPEN.
 func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stream {
 	return &Stream{
 		session:  s,
@@ -47,19 +47,19 @@ func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stre
 	}
 }
 
-// Number returns the number of the stream. Streams that have ended had the same ones.
+// Number returns the number of the stream, which streams that have ended may have had before.
 func (s *Stream) Number() uint32 { return s.number }
 
-// Content returns what the opener says the stream carries (SPEC 11.2).
+// Content returns the number with which the opener says what the stream carries (SPEC 11.2).
 func (s *Stream) Content() uint16 { return s.content }
 
-// Metadata returns the metadata of OPEN.
+// Metadata returns the bytes that the opener sent in OPEN.
 func (s *Stream) Metadata() []byte { return s.metadata }
 
-// Recv takes the oldest message. The error is [ErrEmpty]; [io.EOF] after the peer's CLOSE_WRITE; an
-// [Error]; or why the session is over.
+// Recv takes the oldest message of the stream. The error is [ErrEmpty] if none has come, [io.EOF]
+// after the peer's CLOSE_WRITE, an [Error], or the reason why the session is over.
 //
-// After a call a CREDIT or END may be pending.
+// After a call, CREDIT or END may be pending.
 func (s *Stream) Recv() (Message, error) {
 	if !s.queue.isEmpty() {
 		m := s.queue.pop()
@@ -81,7 +81,7 @@ func (s *Stream) Recv() (Message, error) {
 	return Message{}, ErrEmpty
 }
 
-// SendErr returns why this side sends no more on the stream, or nil if it may.
+// SendErr returns the reason why this side can send no more on the stream, or nil if it can.
 func (s *Stream) SendErr() error {
 	switch {
 	case s.life.sending == isStopped:
@@ -96,9 +96,10 @@ func (s *Stream) SendErr() error {
 	return nil
 }
 
-// MayBegin returns nil if a message of length bytes may begin. The error is that of
-// [Stream.SendErr], an [Error] if no such message can ever be sent, or [ErrNoCredit], after which
-// CREDIT may be pending. MayBegin panics if a record of the stream is pending.
+// MayBegin returns nil if this side may begin a message of length bytes. Otherwise the error is
+// that of [Stream.SendErr], an [Error] if the message is too long to be ever sent, or
+// [ErrNoCredit]. After [ErrNoCredit], CREDIT may be pending. MayBegin panics if a record of the
+// stream is pending.
 func (s *Stream) MayBegin(length uint64) error {
 	if err := s.SendErr(); err != nil {
 		return err
@@ -117,35 +118,35 @@ func (s *Stream) MayBegin(length uint64) error {
 	return nil
 }
 
-// Begun notes that the first record of a message of length bytes was written, for which
-// [Stream.MayBegin] had returned nil.
+// Begun counts a message of length bytes as begun: its first record is written, after
+// [Stream.MayBegin] returned nil.
 func (s *Stream) Begun(length uint64) { s.wire.Send(length) }
 
-// DueCredit returns the credit that a BLOB of this stream may carry, if any (SPEC 11.4). The caller
-// notes with [Stream.Credited] that the BLOB was written.
+// DueCredit returns the credit that a BLOB of this stream may carry, if any is due (SPEC 11.4).
+// Once the BLOB is written, the caller calls [Stream.Credited].
 func (s *Stream) DueCredit() (credited uint64, isDue bool) {
 	return s.taken, s.life.receiving == isOpen && s.isCreditDue()
 }
 
-// Credited notes that a BLOB has carried credit.
+// Credited counts credit as sent to the peer, because a BLOB has carried it.
 func (s *Stream) Credited(credited uint64) {
 	s.wire.Credit(credited)
 	s.isCreditPending = false
 }
 
-// CloseWrite ends the sending: everything was sent.
+// CloseWrite ends this side's sending after all messages that were sent; CLOSE_WRITE is pending.
 func (s *Stream) CloseWrite() {
 	s.life.finish()
 	s.session.outbox.list(s)
 }
 
-// Reset ends the sending, and gives up the message under way. The peer gets the code.
+// Reset ends this side's sending, aborts the message under way, and sends the code to the peer.
 func (s *Stream) Reset(code uint32) {
 	s.life.reset(code)
 	s.session.outbox.list(s)
 }
 
-// Stop ends the receiving, and drops what is unread. The peer gets the code.
+// Stop ends this side's receiving, drops the unread messages, and sends the code to the peer.
 func (s *Stream) Stop(code uint32) {
 	s.life.stop(code)
 	s.queue.drop()
@@ -153,16 +154,16 @@ func (s *Stream) Stop(code uint32) {
 	s.session.outbox.list(s)
 }
 
-// Abort notes that a message will not be completed of which the first records were written.
+// Abort aborts a message of which the first fragments were written; FRAGMENT_ABORT is pending.
 func (s *Stream) Abort() {
 	s.life.abort()
 	s.session.outbox.list(s)
 }
 
-// HasEnded reports whether no more records of the stream are sent or received.
+// HasEnded reports whether the stream has ended with END, so that none of its records follows.
 func (s *Stream) HasEnded() bool { return s.life.hasEnded }
 
-// receive applies a record of the peer that was checked, other than OPEN and END.
+// receive applies a checked record of the peer, of any kind but OPEN and END.
 func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 	switch kind {
 	case layout.KindData:
@@ -190,7 +191,8 @@ func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 	return s.receivePart(kind, payload)
 }
 
-// receiveMessage queues a whole message, unless the application takes no more.
+// receiveMessage queues a whole message. If this side has stopped receiving, the message is
+// released.
 func (s *Stream) receiveMessage(m Message) Change {
 	if s.life.receiving != isOpen {
 		m.Release()
@@ -200,8 +202,8 @@ func (s *Stream) receiveMessage(m Message) Change {
 	return Readable
 }
 
-// receivePart applies a fragment (SPEC 5.5). Memory is allocated as bytes come, not as the peer
-// announces them.
+// receivePart applies a fragment (SPEC 5.5). Memory grows with the bytes that have come, because
+// the peer's announced length is not trusted.
 func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	if s.life.receiving != isOpen {
 		return 0
@@ -247,7 +249,7 @@ func (s *Stream) took(cost uint64) {
 	}
 }
 
-// requestCredit makes due credit pending.
+// requestCredit makes CREDIT pending, if credit is due and this side still receives.
 func (s *Stream) requestCredit() {
 	if s.life.receiving == isOpen && s.isCreditDue() {
 		s.isCreditPending = true
@@ -255,7 +257,7 @@ func (s *Stream) requestCredit() {
 	}
 }
 
-// isCreditDue reports whether half the window was taken since the last credit.
+// isCreditDue reports whether messages worth half the window were taken since the last credit.
 func (s *Stream) isCreditDue() bool {
 	if s.wire == nil {
 		return false
@@ -264,7 +266,7 @@ func (s *Stream) isCreditDue() bool {
 	return s.taken > credited && s.taken-credited >= s.session.config.Window/2
 }
 
-// pending returns the next record that must be written for the stream.
+// pending returns the next record of the stream that this side must write.
 func (s *Stream) pending() pendingRecord {
 	if s.wire == nil {
 		return pendingRecord{kind: layout.KindOpen}
@@ -293,7 +295,7 @@ func (s *Stream) appendPayload(to []byte, record pendingRecord) []byte {
 	return to
 }
 
-// wrote notes that a pending record was written.
+// wrote applies that a record which pending returned is written.
 func (s *Stream) wrote(record pendingRecord) {
 	switch record.kind {
 	case layout.KindOpen:

@@ -127,7 +127,8 @@ func TestRecordsOfEnds(t *testing.T) {
 	}
 }
 
-// SPEC 11.5: END waits until the application has seen the stream and taken its messages.
+// SPEC 11.5: the peer opens a stream and ends both directions. This side's END is pending only once
+// the application has accepted the stream and taken its messages.
 func TestEndWaitsForTheApplication(t *testing.T) {
 	s := testSession()
 	receive(t, s, 1, layout.KindOpen, layout.Open{}.Append(nil))
@@ -172,11 +173,11 @@ func TestStopDropsTheUnread(t *testing.T) {
 	mustFlush(t, s, "close write 1", "end 1")
 }
 
-// Payloads that cost 64, 512 and 768 bytes.
+// Lengths of payloads whose messages cost 64, 512 and 768 bytes of credit.
 const empty, half, most = 0, 480, 720
 
-// creditCases are acts of an application, and the records that they make pending, in a window of
-// 1,000 (SPEC 11.4).
+// creditCases are calls of an application on a stream with a window of 1,000, and the records that
+// are pending after them (SPEC 11.4).
 var creditCases = []struct {
 	name string
 	act  func(*testing.T, *Session, *Stream)
@@ -250,7 +251,7 @@ func TestCreditIsSentWhenDue(t *testing.T) {
 	}
 }
 
-// take lets messages of the lengths come, and takes all of them.
+// take receives messages of these lengths on stream 1, and takes all of them.
 func take(t *testing.T, all *Session, s *Stream, lengths ...int) {
 	t.Helper()
 	for _, n := range lengths {
@@ -263,14 +264,14 @@ func take(t *testing.T, all *Session, s *Stream, lengths ...int) {
 	}
 }
 
-// credit is the text of a CREDIT of stream 1.
+// credit returns the text of a CREDIT of stream 1, as a recorder writes it.
 func credit(credited uint64) string {
 	return fmt.Sprintf("credit 1 %x", layout.AppendCredit(nil, credited))
 }
 
-// TestCreditOfTwoSides compares the credit of a sender and a receiver with SPEC 11.4, for windows
-// and messages of every size: the sender begins exactly what the formula allows, and the receiver
-// refuses nothing of it. Once all is taken and more is asked for, any message may begin.
+// TestCreditOfTwoSides sends messages of random lengths, with random windows. The sender must begin
+// exactly those messages that the formula of SPEC 11.4 allows, and the receiver must refuse none.
+// Once all messages are taken and the receiver asks for more, any message may begin.
 func TestCreditOfTwoSides(t *testing.T) {
 	random := rand.New(rand.NewPCG(11, 4))
 	for range 300 {
@@ -315,7 +316,7 @@ func TestCreditOfTwoSides(t *testing.T) {
 	}
 }
 
-// A writerFunc is a connection that hands each record on.
+// A writerFunc is a [Writer] that calls a function with each record.
 type writerFunc func(kind layout.Kind, payload []byte)
 
 // WriteRecord implements [Writer].
@@ -357,7 +358,8 @@ func TestBlobWithCreditWakesSenders(t *testing.T) {
 	}
 }
 
-// The memory of a message that is never complete is free when its direction ends, or its receiver.
+// A message in fragments is never completed. Its memory is freed when its direction, its message,
+// the receiving or the session ends.
 func TestUnfinishedMessageIsForgotten(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *Session, *Stream){
 		"CLOSE_WRITE": func(t *testing.T, s *Session, _ *Stream) {

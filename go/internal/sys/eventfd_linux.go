@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Eventfd is a doorbell: one process notifies, another waits until the descriptor is readable.
+// Eventfd is a doorbell: one process notifies, and another waits until the descriptor is readable.
 //
-// Its descriptor is non-blocking. A waiter that takes edges never reads it (SPEC 6.2).
+// Its descriptor is non-blocking. A waiter that reacts to edges never reads it (SPEC 6.2).
 type Eventfd struct {
 	descriptor int
 }
@@ -30,15 +30,15 @@ func NewEventfd() (*Eventfd, error) {
 }
 
 // EventfdOf takes over a descriptor that came from the peer. If it is no eventfd, Notify fails or
-// wakes nothing, which harms the peer alone.
+// has no effect, which harms only the peer.
 func EventfdOf(descriptor int) *Eventfd { return &Eventfd{descriptor: descriptor} }
 
-// Descriptor returns the descriptor, which remains the eventfd's.
+// Descriptor returns the descriptor of the eventfd, which stays open until [Eventfd.Close].
 func (e *Eventfd) Descriptor() int { return e.descriptor }
 
-// Notify wakes the waiter. It does not wait: a notification that is pending already is enough.
+// Notify wakes the waiter, and never blocks: if a notification is pending already, it is enough.
 //
-// The peer could make its descriptor block, so only a trusted peer's is used (SPEC 2.8).
+// The peer could make its descriptor blocking, so only that of a trusted peer is used (SPEC 2.8).
 func (e *Eventfd) Notify() error {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
@@ -52,9 +52,9 @@ func (e *Eventfd) Notify() error {
 	return err
 }
 
-// CheckEventfd returns an error unless a descriptor of the peer can serve as a doorbell: it is an
-// eventfd that does not block and counts plainly (SPEC 2.2). The error wraps [ErrNotEventfd] if it
-// is none.
+// CheckEventfd returns an error unless a descriptor of the peer can serve as a doorbell: an eventfd
+// that does not block and is no semaphore (SPEC 2.2). If it cannot, the error wraps
+// [ErrNotEventfd].
 func CheckEventfd(descriptor int) error {
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(descriptor))
 	if err != nil {

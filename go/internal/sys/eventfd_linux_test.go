@@ -63,7 +63,7 @@ func TestNotifyOfNoEventfdFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeDescriptor(pipe[1])
-	// The end of a pipe from which one reads cannot be written.
+	// The descriptor is the reading end of a pipe, to which a write fails.
 	peer := EventfdOf(pipe[0])
 	defer peer.Close()
 	if err := peer.Notify(); err == nil {

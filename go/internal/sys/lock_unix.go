@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockDirectory locks a directory, so that no other process takes over a socket file in it
-// meanwhile (SPEC 2.1). Closing the file ends the lock. The error is [ErrWouldBlock] if another
+// LockDirectory locks a directory, so that no other process replaces a socket file in it while the
+// lock is held (SPEC 2.1). Closing the file ends the lock. The error is [ErrWouldBlock] if another
 // process holds the lock.
 func LockDirectory(path string) (*os.File, error) {
 	directory, err := os.Open(path)

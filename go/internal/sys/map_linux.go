@@ -10,16 +10,17 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// PeerMap is a mapping of the peer's region or segment, for reading only.
+// PeerMap is a read-only mapping of the peer's region or of one of its segments.
 type PeerMap struct {
 	mapped []byte
 }
 
-// MapPeer checks the memory of descriptor, which the peer announced with size bytes, and maps it.
-// At most limit bytes are accepted. The checks are those of SPEC 3.1, in its order; no byte of the
-// memory is read. [IsViolation] tells a breach of the peer from a failure of this process.
+// MapPeer checks and maps the memory behind descriptor, which the peer announced with size bytes.
+// It accepts at most limit bytes. The checks are those of SPEC 3.1, in its order; no byte of the
+// memory is read. [IsViolation] tells whether an error is a breach by the peer or a failure of this
+// process.
 //
-// The caller closes the descriptor, in any case.
+// The caller closes the descriptor, even after an error.
 func MapPeer(descriptor int, size, limit uint64) (*PeerMap, error) {
 	if err := checkSealed(descriptor); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func MapPeer(descriptor int, size, limit uint64) (*PeerMap, error) {
 // Memory returns the bytes of the mapping, which are valid until [PeerMap.Unmap].
 func (m *PeerMap) Memory() mem.Peer { return mem.NewPeer(m.mapped) }
 
-// Unmap unmaps the memory. No other use of the mapping, nor of its memory, may follow.
+// Unmap unmaps the memory. The caller must not use the mapping or its memory afterwards.
 func (m *PeerMap) Unmap() error {
 	mapped := m.mapped
 	m.mapped = nil
@@ -59,7 +60,8 @@ func (m *PeerMap) Unmap() error {
 	return unix.Munmap(mapped)
 }
 
-// checkSealed passes a memfd that has every seal. Nothing that is checked later can change then.
+// checkSealed returns an error unless the descriptor is a memfd with every required seal. The seals
+// keep what later checks find from changing.
 func checkSealed(descriptor int) error {
 	present, err := unix.FcntlInt(uintptr(descriptor), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -74,7 +76,8 @@ func checkSealed(descriptor int) error {
 	return nil
 }
 
-// checkFileSystem passes memory on tmpfs: no huge pages, and no other file system.
+// checkFileSystem returns an error unless the memory is on tmpfs. Huge pages are another file
+// system.
 func checkFileSystem(descriptor int) error {
 	var stat unix.Statfs_t
 	if err := retry(func() error { return unix.Fstatfs(descriptor, &stat) }); err != nil {
@@ -86,7 +89,8 @@ func checkFileSystem(descriptor int) error {
 	return nil
 }
 
-// checkAllocated passes memory of exactly size bytes, each of which is allocated.
+// checkAllocated returns an error unless the memory has exactly size bytes and all of them are
+// allocated.
 func checkAllocated(descriptor int, size uint64) error {
 	var stat unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(descriptor, &stat) }); err != nil {
@@ -101,5 +105,5 @@ func checkAllocated(descriptor int, size uint64) error {
 	return nil
 }
 
-// statBlockBytes is the unit of st_blocks in bytes, whatever the block size of the file system.
+// statBlockBytes is the unit in bytes of the field st_blocks, on every file system.
 const statBlockBytes = 512

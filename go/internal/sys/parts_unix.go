@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SendParts sends what the socket takes of the concatenation of parts, without waiting, and returns
-// how many bytes that is. The error is [ErrWouldBlock] if it takes nothing now, and [ErrHungUp] if
-// the peer is gone.
+// SendParts sends as much of the concatenation of parts as the socket takes, without waiting. It
+// returns the number of bytes sent. The error is [ErrWouldBlock] if the socket takes nothing now,
+// and [ErrHungUp] if the peer is gone.
 func SendParts(socket int, parts ...[]byte) (int, error) {
 	for {
 		var sent int
@@ -30,8 +30,8 @@ func SendParts(socket int, parts ...[]byte) (int, error) {
 	}
 }
 
-// ReadNow reads what is there, without waiting. The error is [ErrWouldBlock] if there is nothing
-// now, and [ErrHungUp] after the last byte.
+// ReadNow reads the bytes that have come, without waiting. The error is [ErrWouldBlock] if none
+// have come, and [ErrHungUp] after the last byte.
 func ReadNow(socket int, into []byte) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(socket, into, unix.MSG_DONTWAIT)

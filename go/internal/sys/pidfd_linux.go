@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pidfd names one process for good, unlike its number, which the kernel gives out again.
+// Pidfd refers to one process for ever. A pid does not, because the kernel reuses pids.
 type Pidfd struct {
 	descriptor int
 }
@@ -26,16 +26,16 @@ func OpenPidfd(pid int) (*Pidfd, error) {
 	return &Pidfd{descriptor: descriptor}, nil
 }
 
-// PidfdOf takes over a descriptor that came from the peer. [Pidfd.PID] verifies it.
+// PidfdOf takes over a descriptor that came from the peer, unchecked. [Pidfd.PID] checks it.
 func PidfdOf(descriptor int) *Pidfd { return &Pidfd{descriptor: descriptor} }
 
-// Descriptor returns the descriptor, which remains the pidfd's. It is readable once the process has
-// ended.
+// Descriptor returns the descriptor of the pidfd, which stays open until [Pidfd.Close]. It is
+// readable once the process has ended.
 func (p *Pidfd) Descriptor() int { return p.descriptor }
 
-// PID returns the number of the process in the namespace of this process. It is 0 if the process is
-// in no namespace that this process sees, and -1 if the process has ended and was waited for. The
-// error is [ErrNotPidfd] if the descriptor is no pidfd.
+// PID returns the pid of the process in this process's namespace. It is 0 if the process is not
+// visible there, and -1 if it has ended and was waited for. The error is [ErrNotPidfd] if the
+// descriptor is no pidfd.
 func (p *Pidfd) PID() (int, error) {
 	path := "/proc/self/fdinfo/" + strconv.Itoa(p.descriptor)
 	text, err := os.ReadFile(path)

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EffectiveUID returns the effective user of this process.
+// EffectiveUID returns the effective user id of this process.
 func EffectiveUID() uint32 { return uint32(unix.Geteuid()) }
 
-// OverflowUID returns the user that stands for all users without a number in this namespace.
+// OverflowUID returns the user id with which the kernel shows users that have no id in this
+// namespace.
 func OverflowUID() uint32 { return overflowUID() }
 
 var overflowUID = sync.OnceValue(func() uint32 {
@@ -31,8 +32,8 @@ var overflowUID = sync.OnceValue(func() uint32 {
 	return uint32(number)
 })
 
-// SharesNamespaces reports whether process pid is certainly in the pid namespace and the user
-// namespace of this process.
+// SharesNamespaces reports whether process pid is in the pid namespace and the user namespace of
+// this process. If that cannot be found out, the result is false.
 func SharesNamespaces(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -50,8 +51,8 @@ func SharesNamespaces(pid int) bool {
 	return true
 }
 
-// HasCPUQuota reports whether a control group limits the CPU time of this process: a goroutine that
-// spins then uses up what its peer needs.
+// HasCPUQuota reports whether a control group limits the CPU time of this process. Under such a
+// limit, a goroutine that spins uses up CPU time that its peer may need.
 func HasCPUQuota() bool {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -74,10 +75,10 @@ func HasCPUQuota() bool {
 	return false
 }
 
-// SetNonblock makes a descriptor non-blocking, so that a goroutine can wait for it.
+// SetNonblock makes a descriptor non-blocking, so that the Go runtime can wait for it.
 func SetNonblock(descriptor int) error { return unix.SetNonblock(descriptor, true) }
 
-// SetMode sets the mode of the file that a socket will make when it is bound.
+// SetMode sets the permission bits of the socket file that bind will make for a socket.
 func SetMode(socket int, mode uint32) error { return unix.Fchmod(socket, mode) }
 
 // CloseDescriptor closes a descriptor that came from the peer.

@@ -38,13 +38,15 @@ func NewRegion(name string, size uint64) (*Region, error) {
 	return &Region{descriptor: descriptor, mapped: mapped}, nil
 }
 
-// Descriptor returns the descriptor of the memory, to be sent to the peer. It remains the region's.
+// Descriptor returns the descriptor of the memory, which is sent to the peer. The region keeps it
+// open.
 func (r *Region) Descriptor() int { return r.descriptor }
 
 // Memory returns the bytes of the region, which are valid until [Region.Unmap].
 func (r *Region) Memory() mem.Own { return mem.NewOwn(r.mapped) }
 
-// CloseDescriptor closes the descriptor, which is of no use once the peer has it. The memory stays.
+// CloseDescriptor closes the descriptor, which is not needed once the peer has a copy. The memory
+// stays mapped.
 func (r *Region) CloseDescriptor() {
 	if r.descriptor >= 0 {
 		closeDescriptor(r.descriptor)
@@ -52,8 +54,8 @@ func (r *Region) CloseDescriptor() {
 	}
 }
 
-// Unmap closes the descriptor and unmaps the memory. No other use of the region, nor of its memory,
-// may follow.
+// Unmap closes the descriptor and unmaps the memory. The caller must not use the region or its
+// memory afterwards.
 func (r *Region) Unmap() error {
 	r.CloseDescriptor()
 	mapped := r.mapped
@@ -69,7 +71,7 @@ func createMemfd(name string) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) {
-		// Linux before 6.3 does not know the flag.
+		// Linux before 6.3 does not know the flag MFD_NOEXEC_SEAL.
 		return unix.MemfdCreate(name, flags)
 	}
 	return descriptor, err
@@ -97,8 +99,8 @@ func prepare(descriptor, size int) ([]byte, error) {
 	return mapped, nil
 }
 
-// allocate backs every byte with memory. A signal that interrupts fallocate frees what it has
-// allocated, so it has to start over.
+// allocate allocates every byte of the memory. If a signal interrupts fallocate, the kernel frees
+// what it has allocated, so the call is repeated from the start.
 func allocate(descriptor int, size int64) error {
 	for range allocateAttemptsMax {
 		if err := unix.Fallocate(descriptor, 0, 0, size); !errors.Is(err, unix.EINTR) {
@@ -109,9 +111,9 @@ func allocate(descriptor int, size int64) error {
 }
 
 const (
-	// seals that every region and segment has (SPEC 3.1).
+	// seals are the seals that every region and segment must have (SPEC 3.1).
 	seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 
-	// allocateAttemptsMax bounds the calls of fallocate that signals interrupt.
+	// allocateAttemptsMax bounds how often an interrupted fallocate is called.
 	allocateAttemptsMax = 100
 )

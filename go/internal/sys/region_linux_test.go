@@ -109,7 +109,8 @@ func TestWriteToPeerMappingFaults(t *testing.T) {
 	peer.Memory().Bytes(0, 8)[0] = 1
 }
 
-// memfd makes memory as a peer might: with these seals, of this size, allocated or not.
+// memfd makes a memfd as a hostile peer might, with these seals and size. Its bytes are allocated
+// only if allocated is set.
 func memfd(t *testing.T, size int64, allocated bool, seals int) int {
 	t.Helper()
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING

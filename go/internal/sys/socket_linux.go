@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PassCredentials makes every message that a Unix socket receives bring its sender's credentials.
-// A listening socket hands the option on to the sockets that it accepts.
+// PassCredentials makes the kernel add the sender's credentials to every message that a Unix socket
+// receives. Sockets accepted by a listening socket inherit the option.
 func PassCredentials(socket int) error {
 	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return fmt.Errorf("SO_PASSCRED: %w", err)
@@ -18,8 +18,8 @@ func PassCredentials(socket int) error {
 	return nil
 }
 
-// PassPidfd makes every message that a Unix socket receives bring a pidfd of its sender, or none.
-// Linux before 6.5 does not know the option: the error then wraps ENOPROTOOPT.
+// PassPidfd sets whether the kernel adds a pidfd of the sender to every message that a Unix socket
+// receives. Linux before 6.5 does not know the option; the error then wraps ENOPROTOOPT.
 func PassPidfd(socket int, enable bool) error {
 	value := 0
 	if enable {
@@ -32,7 +32,7 @@ func PassPidfd(socket int, enable bool) error {
 }
 
 // Send sends bytes with descriptors in one message, without waiting, and returns how many bytes the
-// socket took. The descriptors go with the first byte. They remain the caller's. The error is
+// socket took. The descriptors go with the first byte. The caller keeps them open. The error is
 // [ErrWouldBlock] if the socket takes nothing now, and [ErrHungUp] if the peer is gone.
 func Send(socket int, bytes []byte, descriptors ...int) (int, error) {
 	if len(bytes) == 0 {
@@ -52,8 +52,8 @@ func Send(socket int, bytes []byte, descriptors ...int) (int, error) {
 }
 
 // Receive receives at most len(into) bytes, without waiting, with the descriptors and credentials
-// that came. The descriptors are closed in a program that this process executes. The error is
-// [ErrWouldBlock] if there is nothing now, and [ErrHungUp] after the last byte.
+// that came. The descriptors have the flag close-on-exec. The error is [ErrWouldBlock] if nothing
+// has come, and [ErrHungUp] after the last byte.
 func Receive(socket int, into []byte) (Message, error) {
 	if len(into) == 0 {
 		return Message{}, errors.New("no bytes to receive")
@@ -73,15 +73,15 @@ func Receive(socket int, into []byte) (Message, error) {
 		return message, err
 	}
 	if bytes == 0 {
-		// The kernel gives credentials even with the end of the stream.
+		// Even at the end of the stream the kernel may add a pidfd, which is closed here.
 		message.CloseDescriptors()
 		return Message{}, ErrHungUp
 	}
 	return message, nil
 }
 
-// parse reads the ancillary data of a message. A descriptor that it has taken is in the message
-// even if it fails.
+// parse reads the ancillary data of a message. Even after an error, the message holds each
+// descriptor that was read.
 func (m *Message) parse(ancillary []byte) error {
 	for len(ancillary) >= unix.SizeofCmsghdr {
 		header, data, rest, err := unix.ParseOneSocketControlMessage(ancillary)
@@ -113,8 +113,8 @@ func (m *Message) parse(ancillary []byte) error {
 	return nil
 }
 
-// addPidfd takes the descriptor that the kernel made of the sender. The kernel puts a negative
-// number there if it could make none.
+// addPidfd adds the pidfd of the sender that the kernel has made. If the kernel could make none,
+// data holds a negative number.
 func (m *Message) addPidfd(data []byte) {
 	control := unix.SocketControlMessage{
 		Header: unix.Cmsghdr{Level: unix.SOL_SOCKET, Type: unix.SCM_RIGHTS},
@@ -126,7 +126,8 @@ func (m *Message) addPidfd(data []byte) {
 	}
 }
 
-// explain returns err with the name of the call, or the error of this package that stands for it.
+// explain returns ErrWouldBlock for EAGAIN, an error that wraps ErrHungUp if the peer is gone, and
+// other errors with the name of the call.
 func explain(call string, err error) error {
 	switch {
 	case err == nil:
@@ -149,9 +150,10 @@ func retry(call func() error) error {
 	}
 }
 
-// closeDescriptor closes a descriptor. Linux frees its number whatever close returns.
+// closeDescriptor closes a descriptor. The error of close is ignored, because Linux frees the
+// number in any case.
 func closeDescriptor(descriptor int) { _ = unix.Close(descriptor) }
 
-// ancillaryBytesMax has room for the descriptors of the largest message that the kernel passes
-// (253), the credentials and the pidfd of its sender.
+// ancillaryBytesMax is enough for the most descriptors that the kernel passes in a message (253),
+// and the sender's credentials and pidfd.
 const ancillaryBytesMax = 2048

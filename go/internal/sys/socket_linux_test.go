@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childVariable makes the test program act as the peer of a test: see [TestMain].
+// childVariable is the environment variable that makes the test program the second process of a
+// test; see [TestMain].
 const childVariable = "PARTYWALL_GO_TEST_CHILD"
 
-// deadline bounds every wait of a test.
+// deadline is the longest time that a test of sockets waits for an expected event.
 const deadline = 20 * time.Second
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child sends a byte with its own pidfd over descriptor 3, and ends when the parent hangs up.
+// child is the second process of a test. It sends a byte with its own pidfd over descriptor 3, and
+// ends when the first process hangs up.
 func child() error {
 	const socket = 3
 	pidfd, err := OpenPidfd(os.Getpid())
@@ -79,8 +81,8 @@ func socketPair(t *testing.T) (int, int) {
 	return pair[0], pair[1]
 }
 
-// startChild starts the test program as a peer that has one end of a socket, and returns the other
-// end, which brings credentials, and pidfds if the kernel knows them.
+// startChild starts the second process, and returns its command, this process's end of the socket,
+// and whether the kernel adds pidfds. The socket brings credentials.
 func startChild(t *testing.T) (*exec.Cmd, *os.File, bool) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

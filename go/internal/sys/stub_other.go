@@ -23,7 +23,7 @@ func (*Region) Descriptor() int { return -1 }
 // Memory returns no bytes.
 func (*Region) Memory() mem.Own { return mem.Own{} }
 
-// CloseDescriptor does nothing.
+// CloseDescriptor does nothing, because NewRegion always fails.
 func (*Region) CloseDescriptor() {}
 
 // Unmap does nothing.
@@ -53,10 +53,10 @@ func EventfdOf(int) *Eventfd { return &Eventfd{} }
 // Descriptor returns no descriptor.
 func (*Eventfd) Descriptor() int { return -1 }
 
-// Notify fails.
+// Notify fails: only Linux has eventfds.
 func (*Eventfd) Notify() error { return unsupported("eventfd") }
 
-// Drain fails.
+// Drain fails: only Linux has eventfds.
 func (*Eventfd) Drain() (bool, error) { return false, unsupported("eventfd") }
 
 // Close does nothing.
@@ -74,49 +74,49 @@ func PidfdOf(int) *Pidfd { return &Pidfd{} }
 // Descriptor returns no descriptor.
 func (*Pidfd) Descriptor() int { return -1 }
 
-// PID fails.
+// PID fails: only Linux has pidfds.
 func (*Pidfd) PID() (int, error) { return 0, unsupported("pidfd") }
 
-// IsEnded fails.
+// IsEnded fails: only Linux has pidfds.
 func (*Pidfd) IsEnded() (bool, error) { return false, unsupported("pidfd") }
 
 // Close does nothing.
 func (*Pidfd) Close() {}
 
-// PassCredentials fails: the credentials of this system are others.
+// PassCredentials fails: only Linux has SO_PASSCRED.
 func PassCredentials(int) error { return unsupported("SO_PASSCRED") }
 
 // PassPidfd fails: only Linux has pidfds.
 func PassPidfd(int, bool) error { return unsupported("SO_PASSPIDFD") }
 
-// Send fails: this system uses sockets without descriptors.
+// Send fails: on this system no descriptors are sent over sockets.
 func Send(int, []byte, ...int) (int, error) { return 0, unsupported("sendmsg") }
 
-// Receive fails: this system uses sockets without descriptors.
+// Receive fails: on this system no descriptors are received over sockets.
 func Receive(int, []byte) (Message, error) { return Message{}, unsupported("recvmsg") }
 
-// CheckEventfd fails.
+// CheckEventfd fails: only Linux has eventfds.
 func CheckEventfd(int) error { return unsupported("eventfd") }
 
-// SetNonblock fails.
+// SetNonblock fails: this system has no descriptors of a peer.
 func SetNonblock(int) error { return unsupported("O_NONBLOCK") }
 
-// SetMode fails: the mode of a socket file is set once it exists.
+// SetMode fails: on this system a listener sets the mode of a socket file after bind has made it.
 func SetMode(int, uint32) error { return unsupported("fchmod of a socket") }
 
 // CloseDescriptor does nothing: no descriptor comes from a peer.
 func CloseDescriptor(int) {}
 
-// EffectiveUID returns the number of no user.
+// EffectiveUID returns the largest number, which is the id of no user.
 func EffectiveUID() uint32 { return ^uint32(0) }
 
-// OverflowUID returns the number of no user.
+// OverflowUID returns the largest number, which is the id of no user.
 func OverflowUID() uint32 { return ^uint32(0) }
 
-// SharesNamespaces reports that nothing is known.
+// SharesNamespaces returns false, because this system has no namespaces to compare.
 func SharesNamespaces(int) bool { return false }
 
-// HasCPUQuota reports that no quota is known.
+// HasCPUQuota returns false, because this system has no control groups.
 func HasCPUQuota() bool { return false }
 
 func closeDescriptor(int) {}

@@ -25,13 +25,13 @@ import (
 // GrainBytes is the unit of the sizes of regions and segments in bytes (SPEC 3.1).
 const GrainBytes = 65536
 
-// Errors of shared memory. The functions of this package wrap them.
+// Errors of [MapPeer] and [NewRegion] about shared memory; the returned errors wrap them.
 var (
-	// ErrSize reports a size that is zero, no multiple of [GrainBytes], above the limit, or not
-	// that of the descriptor.
+	// ErrSize reports a size that is zero, no multiple of [GrainBytes], above the limit, or
+	// different from that of the memfd.
 	ErrSize = errors.New("not a valid size for shared memory")
-	// ErrNotSealed reports a descriptor of the peer that is no memfd, or lacks a seal: its size or
-	// its bytes could change in ways that this process does not survive.
+	// ErrNotSealed reports a descriptor of the peer that is no memfd, or lacks a seal. The peer
+	// could then shrink the memory, so that a read of this process would fault.
 	ErrNotSealed = errors.New("the memory is not sealed")
 	// ErrNotTmpfs reports memory of the peer on another file system than tmpfs.
 	ErrNotTmpfs = errors.New("the memory is not on tmpfs")
@@ -43,7 +43,7 @@ var (
 	ErrMap = errors.New("the memory cannot be mapped")
 )
 
-// ErrWouldBlock reports that an operation has to be repeated when the descriptor is ready.
+// ErrWouldBlock reports that the caller must repeat the operation once the descriptor is ready.
 var ErrWouldBlock = errors.New("the operation would block")
 
 // ErrHungUp reports that the peer has closed its end of the socket.
@@ -52,11 +52,11 @@ var ErrHungUp = errors.New("the peer hung up")
 // ErrNotPidfd reports a descriptor that is no pidfd.
 var ErrNotPidfd = errors.New("the descriptor is no pidfd")
 
-// ErrNotEventfd reports a descriptor that cannot serve as a doorbell.
+// ErrNotEventfd reports a descriptor of the peer that cannot serve as a doorbell.
 var ErrNotEventfd = errors.New("the descriptor is no plain eventfd that does not block")
 
-// IsViolation reports whether err, from [MapPeer], is a breach of SPEC 3.1 by the peer. The other
-// errors of MapPeer concern this process alone.
+// IsViolation reports whether err, from [MapPeer], is a breach of SPEC 3.1 by the peer. Other
+// errors of MapPeer are failures of this process.
 func IsViolation(err error) bool {
 	for _, breach := range []error{ErrSize, ErrNotSealed, ErrNotTmpfs, ErrHoles, ErrUnreadable} {
 		if errors.Is(err, breach) {
@@ -73,18 +73,19 @@ type Credentials struct {
 	GID uint32
 }
 
-// Message is what one call of [Receive] brought.
+// Message is the result of one call of [Receive].
 type Message struct {
 	// Bytes is the number of bytes that were received.
 	Bytes int
-	// Descriptors that came, in the order of their sending. They belong to the caller, who closes
-	// them, also if Receive fails.
+	// Descriptors are the received descriptors, in the order of their sending. The caller closes
+	// them, even if Receive fails.
 	Descriptors []int
-	// Credentials of the sender; nil if the socket brought none.
+	// Credentials are those of the sender; nil if the socket brought none.
 	Credentials *Credentials
-	// Pidfd of the sender, from the kernel; nil if the socket brought none.
+	// Pidfd is the pidfd of the sender, made by the kernel; nil if the socket brought none.
 	Pidfd *Pidfd
-	// IsTruncated reports that descriptors were lost: this process has no place for them.
+	// IsTruncated reports that descriptors were lost, for example because this process may open no
+	// more.
 	IsTruncated bool
 }
 

@@ -6,8 +6,8 @@
 //	Spin      poll without end                 the least latency; occupies a core
 //	Park      sleep at once                    no CPU time while nothing comes
 //
-// Only the goroutine that waits spins, never one in the background: where two processes share a CPU
-// each would burn the time of the other.
+// Only the goroutine that waits spins, never one in the background: on a CPU that two processes
+// share, each would use up the CPU time of the other.
 package wait
 
 import (
@@ -19,7 +19,7 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A Mode is how a goroutine waits.
+// A Mode says how a goroutine waits: see the package comment.
 type Mode uint8
 
 // The modes.
@@ -29,18 +29,18 @@ const (
 	Park
 )
 
-// A Budget is how long a wait polls before it sleeps: longer after hits, shorter and finally not at
-// all after misses. One goroutine uses it at a time.
+// A Budget is the time for which a wait polls before it sleeps. Polls that succeed lengthen it, and
+// polls in vain shorten it, in the end to nothing. One goroutine uses it at a time.
 type Budget struct {
 	time, max time.Duration
 	skip      uint32 // further waits that sleep without polling first
 	skipped   uint32 // value from which skip last counted down; it doubles with each failure
 }
 
-// NewBudget returns a budget that starts at limit and never exceeds it.
+// NewBudget returns a budget that begins at limit and never exceeds it.
 func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
 
-// Time returns how long the present wait polls; 0 if it sleeps at once.
+// Time returns the time for which the next wait polls; 0 if it sleeps at once.
 func (b *Budget) Time() time.Duration {
 	if b.skip > 0 {
 		b.skip--
@@ -55,13 +55,13 @@ func (b *Budget) Time() time.Duration {
 	return b.time
 }
 
-// Hit notes that polling found what the goroutine waits for.
+// Hit lengthens the budget, because polling found what the goroutine waits for.
 func (b *Budget) Hit() {
 	b.skipped = 0
 	b.time = min(b.max, b.time*2)
 }
 
-// Miss notes that the budget was used up before polling found anything.
+// Miss shortens the budget, because it was used up before polling found anything.
 func (b *Budget) Miss() {
 	if isFutile() {
 		*b = Budget{}
@@ -75,8 +75,9 @@ func (b *Budget) Miss() {
 	}
 }
 
-// Poll calls poll until it returns true or the mode says to sleep. It returns whether poll returned
-// true. In the mode Spin it returns false only when a check is due, after about checkEvery.
+// Poll calls poll until it returns true or the mode says to sleep, and returns the last result of
+// poll. In the mode Spin it returns false after about checkEvery, so that the caller can check for
+// other reasons to stop waiting.
 func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	switch mode {
 	case Park:
@@ -96,9 +97,11 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	return false
 }
 
-// pollFor polls for about limit. It gives up early if other goroutines want this processor.
+// pollFor calls poll for about limit. It stops early if other goroutines want to run on this
+// processor.
 func pollFor(limit time.Duration, poll func() bool) bool {
-	// The first polls come before any read of the clock, which costs as much as a short message.
+	// The first polls come before any read of the clock, which takes as long as sending a short
+	// message.
 	if pollTimes(poll) {
 		return true
 	}
@@ -132,8 +135,8 @@ func pollTimes(poll func() bool) bool {
 	return false
 }
 
-// isFutile reports whether spinning keeps the peer from running: on one CPU, or under a CPU quota.
-// It looks only after some waits of this process have polled in vain.
+// isFutile reports whether spinning keeps the peer from running, because this process has one CPU
+// or a CPU quota. That is found out only after some waits have polled in vain.
 func isFutile() bool {
 	if misses.Load() < missesUnchecked {
 		misses.Add(1)
@@ -149,17 +152,19 @@ var futile = sync.OnceValue(func() bool { return runtime.NumCPU() < 2 || sys.Has
 const (
 	// budgetMin is the shortest budget; a shorter one counts as 0.
 	budgetMin = time.Microsecond
-	// skipMin and skipMax bound how many waits sleep at once before polling is tried again.
+	// skipMin and skipMax bound how many waits sleep at once before one polls again.
 	skipMin, skipMax = 4, 256
 	// pollsPerClockRead is the number of polls between two reads of the clock. A poll of shared
 	// memory takes about 2 ns, a read of the clock 40 ns.
 	pollsPerClockRead = 128
-	// checkEvery is how long the mode Spin polls between two checks.
+	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
 	checkEvery = 2 * time.Millisecond
-	// yieldEvery is how long a goroutine polls before it lets others run.
+	// yieldEvery is the time for which a goroutine polls before it lets other goroutines run.
 	yieldEvery = 10 * time.Microsecond
-	// yieldMax is the longest time that a yield takes if no other goroutine wants to run.
+	// yieldMax is the longest time that a yield takes while no other goroutine wants to run. After
+	// a longer one, polling stops.
 	yieldMax = 2 * time.Microsecond
-	// missesUnchecked is the number of misses of this process before it looks at its CPUs.
+	// missesUnchecked is the number of misses in this process before isFutile checks for a single
+	// CPU or a CPU quota.
 	missesUnchecked = 3
 )

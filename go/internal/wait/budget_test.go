@@ -9,7 +9,7 @@ import (
 
 const limit = 50 * time.Microsecond
 
-// sleepsUntilPoll returns how many waits sleep at once before one polls.
+// sleepsUntilPoll returns how many waits sleep at once before the budget lets one poll.
 func sleepsUntilPoll(b *Budget) int {
 	count := 0
 	for b.Time() == 0 {

@@ -11,7 +11,7 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// An Address is where a listener is reached (SPEC 2.1).
+// An Address says where a listener is reached (SPEC 2.1).
 //
 //	unix:/path  unix:@name  tcp:host:port
 type Address struct {
@@ -19,7 +19,7 @@ type Address struct {
 	Name    string // as package net writes it
 }
 
-// ParseAddress reads the text of an address. The error has the number 301 or 302.
+// ParseAddress reads the text of an address. The error has the number 301 or 302 of SPEC 17.
 func ParseAddress(text string) (Address, error) {
 	network, name, _ := strings.Cut(text, ":")
 	a := Address{Network: network, Name: name}
@@ -60,13 +60,13 @@ func ParseAddress(text string) (Address, error) {
 // String returns the text of the address.
 func (a Address) String() string { return a.Network + ":" + a.Name }
 
-// IsUnix reports whether it is the address of a Unix socket.
+// IsUnix reports whether the address is that of a Unix socket.
 func (a Address) IsUnix() bool { return a.Network == "unix" }
 
-// IsAbstract reports whether it is an abstract name, which has no permissions.
+// IsAbstract reports whether the address is an abstract name, which has no permissions.
 func (a Address) IsAbstract() bool { return a.IsUnix() && strings.HasPrefix(a.Name, "@") }
 
-// IsFile reports whether it is the path of a socket file.
+// IsFile reports whether the address is the path of a socket file.
 func (a Address) IsFile() bool { return a.IsUnix() && !a.IsAbstract() }
 
 // unixNameMax is the longest path or name of a Unix socket in bytes.

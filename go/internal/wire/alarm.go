@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// alarm is a deadline that may change while a goroutine waits for it.
+// alarm is the deadline of a sender over a socket. It may change while a goroutine waits for it.
 type alarm struct {
 	limit atomic.Int64 // in nanoseconds since 1970; 0 is never
 
@@ -31,7 +31,7 @@ func (a *alarm) set(t time.Time) {
 	}
 }
 
-// wait waits until done or over is closed, and returns true, or until the deadline passes.
+// wait returns true once done or over is closed, or false once the deadline has passed.
 func (a *alarm) wait(done, over <-chan struct{}) bool {
 	for {
 		a.mutex.Lock()

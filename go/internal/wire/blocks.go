@@ -12,8 +12,9 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// blocks is the memory of a sender for long messages: the slab of its region, and segments that it
-// makes when the slab is too small, and retires when they have long been idle (SPEC 5).
+// blocks is the memory of a sender for long messages (SPEC 5). It consists of the slab of its
+// region and of segments: a segment is made when there is no room, and retired when it has long
+// been idle.
 //
 //	Reserve ── no room ──▶ grow: make a segment, send its descriptor, announce it in the ring
 //	                       retire: announce in the ring that an idle one is used no more
@@ -38,7 +39,7 @@ type ownSegment struct {
 	size   uint64
 }
 
-// announcement is a record SEGMENT or SEGMENT_RETIRE.
+// announcement is a record SEGMENT or SEGMENT_RETIRE that is not published yet.
 type announcement struct {
 	kind    layout.Kind
 	segment layout.Segment
@@ -56,12 +57,13 @@ func newBlocks(m *sharedMemory, limits sendLimits, idle time.Duration) *blocks {
 	return b
 }
 
-// largest returns the size of the longest message that can be sent, in bytes.
+// largest returns the length of the longest message for which the limits allow memory, in bytes.
 func (b *blocks) largest() uint64 {
 	return min(max(b.memory.own.slab.Len()/64*64, b.limits.memoryMax), b.limits.messageMax)
 }
 
-// reserve returns a block of n bytes. The error is ErrFull, a violation or a failure of the system.
+// reserve returns a block of n bytes. The peer has consumed records up to the position consumed.
+// The error is ErrFull, a [TooLongError], a violation, or a failure of the system.
 func (b *blocks) reserve(n, consumed uint64) (ring.Block, error) {
 	if largest := b.largest(); n > largest {
 		return ring.Block{}, &TooLongError{Size: n, Max: largest}
@@ -84,7 +86,7 @@ func (b *blocks) reserve(n, consumed uint64) (ring.Block, error) {
 	return block, nil
 }
 
-// reclaim takes back every block that the peer has returned.
+// reclaim frees every block that the peer has returned.
 func (b *blocks) reclaim() error {
 	for {
 		id, ok, err := b.reclaimer.Next(b.slab.InFlight())
@@ -97,7 +99,8 @@ func (b *blocks) reclaim() error {
 	}
 }
 
-// grow makes a segment for a message of n bytes, if the limits allow one.
+// grow makes a segment for a message of n bytes. If the limits allow none now, the error is
+// ErrFull.
 func (b *blocks) grow(n, consumed uint64) error {
 	needed := roundUp(max(n, 1), layout.GrainBytes)
 	if needed > b.limits.memoryMax || uint64(b.slab.InFlight()) >= uint64(b.limits.blocksMax) {
@@ -108,7 +111,8 @@ func (b *blocks) grow(n, consumed uint64) error {
 			return ErrFull
 		}
 	}
-	// Descriptors whose record the peer has not read count against its limit (SPEC 5.4).
+	// A segment counts against the peer's limit as long as the peer may not have read its record
+	// (SPEC 5.4).
 	for len(b.underWay) > 0 && b.underWay[0] <= consumed {
 		b.underWay = b.underWay[1:]
 	}
@@ -120,7 +124,7 @@ func (b *blocks) grow(n, consumed uint64) error {
 	return b.addSegment(size, needed)
 }
 
-// announced returns how many records SEGMENT are still to be written.
+// announced returns how many pending announcements are records SEGMENT.
 func (b *blocks) announced() int {
 	count := 0
 	for _, a := range b.pending {
@@ -131,7 +135,8 @@ func (b *blocks) announced() int {
 	return count
 }
 
-// addSegment makes a segment of size bytes, or of those needed, and sends its descriptor.
+// addSegment makes a segment of size bytes, or of needed bytes if there is no memory for more, and
+// sends its descriptor.
 func (b *blocks) addSegment(size, needed uint64) error {
 	region, err := sys.NewRegion("partywall-segment", size)
 	if err != nil && size > needed {
@@ -167,7 +172,8 @@ func (b *blocks) addSegment(size, needed uint64) error {
 	return nil
 }
 
-// retireIdle retires the segments in which no block was needed for long.
+// retireIdle retires all idle segments, if for the idle time no block was in flight and no message
+// was longer than the slab. The next message has n bytes.
 func (b *blocks) retireIdle(n uint64) {
 	if n > b.memory.own.slab.Len() || b.slab.InFlight() > 0 {
 		b.lastUsed = time.Now()
@@ -180,7 +186,7 @@ func (b *blocks) retireIdle(n uint64) {
 	}
 }
 
-// retire takes an idle segment out of use, and reports whether there was one.
+// retire retires one segment without blocks in use, and returns whether there was one.
 func (b *blocks) retire() bool {
 	if len(b.pending) >= pendingMax {
 		return false
@@ -203,7 +209,8 @@ func (b *blocks) retire() bool {
 	return true
 }
 
-// published notes where the records of the first count announcements end.
+// published removes the first count announcements, whose records are published. Those records end
+// before the position end.
 func (b *blocks) published(count int, end uint64) {
 	for _, a := range b.pending[:count] {
 		if a.kind == layout.KindSegment {
@@ -216,7 +223,7 @@ func (b *blocks) published(count int, end uint64) {
 	}
 }
 
-// unmap unmaps all segments, when the connection and all reservations have ended.
+// unmap unmaps all segments, once the connection is closed and no reservation is left.
 func (b *blocks) unmap() error {
 	var errs []error
 	for _, segment := range b.segments {
@@ -229,6 +236,6 @@ func (b *blocks) unmap() error {
 const (
 	// segmentBytesMin is the size of the first segment in bytes, if the limits allow it.
 	segmentBytesMin = 1 << 20
-	// pendingMax bounds the announcements that wait for room in the ring.
+	// pendingMax bounds the announcements that are not published yet.
 	pendingMax = 16
 )

@@ -13,8 +13,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// controlSocket is the Unix socket beside shared memory: it carries doorbells and the descriptors
-// of segments (SPEC 6.6, 6.7). Several goroutines may use it.
+// controlSocket is the Unix socket of a connection over shared memory. It carries doorbells and the
+// descriptors of segments (SPEC 6.6, 6.7). Several goroutines may use it.
 //
 //	| 1 | 1 | 2 | 1 | 0 8 | number | 1 | …      doorbells, and a frame with one descriptor
 type controlSocket struct {
@@ -34,7 +34,7 @@ type controlSocket struct {
 	notified func()        // is called when bytes came, by whoever has read them
 }
 
-// arrivedSegment is the descriptor of a segment whose record has not come yet.
+// arrivedSegment is the descriptor of a segment whose record SEGMENT has not been read yet.
 type arrivedSegment struct {
 	number     uint32
 	descriptor int
@@ -48,7 +48,8 @@ func newControlSocket(conn *net.UnixConn, segmentsMax uint32) (*controlSocket, e
 	c := &controlSocket{conn: conn, raw: raw, segmentsMax: int(segmentsMax), notified: func() {}}
 	one := []byte{layout.ControlDoorbell}
 	c.doorbell = func(fd uintptr) {
-		// A full socket has a notification pending, and a peer that is gone needs none.
+		// The error is ignored: a full socket has a notification pending, and a peer that has gone
+		// needs none.
 		_, _ = sys.Send(int(fd), one)
 	}
 	return c, nil
@@ -107,7 +108,7 @@ func (c *controlSocket) readLocked(fd int) (bool, error) {
 	return true, c.take(buffer[:message.Bytes])
 }
 
-// take separates received bytes into doorbells and frames.
+// take divides received bytes into doorbells and frames, and handles each whole frame.
 func (c *controlSocket) take(b []byte) error {
 	c.frame = append(c.frame, b...)
 	for len(c.frame) > 0 {
@@ -129,7 +130,7 @@ func (c *controlSocket) take(b []byte) error {
 	return nil
 }
 
-// expected returns how many descriptors may have come for a frame that is not complete.
+// expected returns how many descriptors may have come for the frame that is not complete yet.
 func (c *controlSocket) expected() int {
 	switch {
 	case len(c.frame) == 0:
@@ -141,7 +142,8 @@ func (c *controlSocket) expected() int {
 	return int(c.frame[layout.ControlFrameDescriptorsOffset])
 }
 
-// finish takes the descriptors of a whole frame, and keeps that of a segment.
+// finish takes the descriptors of a whole frame. It keeps the descriptor of a segment, and closes
+// others.
 func (c *controlSocket) finish(f layout.ControlFrame) error {
 	count := min(f.Descriptors, len(c.unclaimed))
 	claimed := c.unclaimed[:count:count]
@@ -166,12 +168,13 @@ func (c *controlSocket) finish(f layout.ControlFrame) error {
 	return nil
 }
 
-// takeSegment returns the descriptor of a segment whose record has come. The error is a violation.
+// takeSegment returns the descriptor of a segment whose record SEGMENT has come. The error is a
+// violation.
 func (c *controlSocket) takeSegment(number uint32) (int, error) {
 	if descriptor := c.claim(number); descriptor >= 0 {
 		return descriptor, nil
 	}
-	// The descriptor was sent before the record, so it is there now.
+	// The peer sent the descriptor before the record, so the socket has it by now.
 	var failure error
 	for range readsMax {
 		if err := c.raw.Control(func(fd uintptr) { failure = c.read(int(fd)) }); err != nil {
@@ -193,8 +196,8 @@ func (c *controlSocket) takeSegment(number uint32) (int, error) {
 	return -1, c.missing(number)
 }
 
-// claim removes the descriptor of a segment and returns it, or -1. It closes those of lower
-// numbers, whose records can no longer come.
+// claim removes the descriptor of a segment and returns it, or -1 if it has not come. Descriptors
+// of segments with lower numbers are closed, because their records can no longer come.
 func (c *controlSocket) claim(number uint32) int {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -223,11 +226,11 @@ func (c *controlSocket) missing(number uint32) error {
 		number, hint, layout.ViolationSegmentMissing)
 }
 
-// notify sends a doorbell.
+// notify sends a doorbell byte to the peer.
 func (c *controlSocket) notify() { _ = c.raw.Control(c.doorbell) }
 
-// sendSegment sends the descriptor of a segment. The error is [sys.ErrWouldBlock] if the socket has
-// no room now.
+// sendSegment sends the descriptor of a segment to the peer. The error is [sys.ErrWouldBlock] if
+// the socket has no room now.
 func (c *controlSocket) sendSegment(number uint32, descriptor int) error {
 	frame := layout.AppendControlSegment(nil, number)
 	var sent int
@@ -242,9 +245,9 @@ func (c *controlSocket) sendSegment(number uint32, descriptor int) error {
 	return failure
 }
 
-// hangUp closes the socket. The peer then sees this side as gone.
+// hangUp closes the socket, which tells the peer that this side has gone.
 func (c *controlSocket) hangUp() {
-	// Close waits for whoever reads, so it comes outside of the lock.
+	// Close waits for a goroutine that reads and may need the mutex, so it is called without it.
 	_ = c.conn.Close()
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -262,5 +265,5 @@ func closeAll(descriptors []int) {
 	}
 }
 
-// readsMax bounds how often the control socket is read for the descriptor of a record.
+// readsMax bounds how often the control socket is read to find the descriptor of one segment.
 const readsMax = 64

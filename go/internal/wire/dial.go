@@ -16,7 +16,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// Dial connects to a listener and makes the handshake, within timeout and until ctx is done.
+// Dial connects to a listener and makes the handshake. It gives up after timeout, or when ctx is
+// done.
 func Dial(ctx context.Context, a Address, s *Settings, timeout time.Duration) (*Connection, error) {
 	deadline := time.Now().Add(timeout)
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
@@ -48,7 +49,8 @@ func Dial(ctx context.Context, a Address, s *Settings, timeout time.Duration) (*
 	return c, err
 }
 
-// connect connects a socket. It tries again while the listener's backlog is full.
+// connect connects a socket to the address. While the backlog of a Unix listener is full, it tries
+// again.
 func connect(ctx context.Context, a Address, deadline time.Time) (net.Conn, error) {
 	dialer := net.Dialer{Deadline: deadline, Control: passCredentials}
 	for {
@@ -70,7 +72,8 @@ func connect(ctx context.Context, a Address, deadline time.Time) (net.Conn, erro
 	}
 }
 
-// passCredentials makes a Unix socket bring credentials, before it connects or listens.
+// passCredentials sets the option of a Unix socket that makes each message bring its sender's
+// credentials. It is called before the socket connects or listens.
 func passCredentials(network, _ string, raw syscall.RawConn) error {
 	if network != "unix" || runtime.GOOS != "linux" {
 		return nil
@@ -82,7 +85,7 @@ func passCredentials(network, _ string, raw syscall.RawConn) error {
 	return failure
 }
 
-// connectFailure returns the error of connecting with its number.
+// connectFailure returns an error of connecting to the address as a [Failure] with its number.
 func connectFailure(a Address, err error) error {
 	failure := &Failure{Number: layout.ErrorConnectingFailed, Err: err}
 	var lookup *net.DNSError
@@ -118,5 +121,5 @@ func isDescriptorLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// retryTime is how long a connector waits while the listener's backlog is full.
+// retryTime is the pause between two attempts, to connect at a full backlog or to lock a directory.
 const retryTime = 5 * time.Millisecond

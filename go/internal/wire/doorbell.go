@@ -15,7 +15,8 @@ import (
 // doorbell is the eventfd on which a goroutine of this process sleeps. One goroutine waits at a
 // time; any may wake it.
 //
-// It is never read: its waiter takes edges (SPEC 6.2). A read would raise another edge.
+// It is never read, because its waiter reacts to edges (SPEC 6.2), and a read would cause another
+// edge.
 type doorbell struct {
 	descriptor int // belongs to file
 	file       *os.File
@@ -37,8 +38,8 @@ func newDoorbell() (*doorbell, error) {
 	return d, nil
 }
 
-// wait calls look until it returns true: at first, and after each notification. The error is that
-// of the deadline, or of a doorbell that is closed.
+// wait calls look at first and after each notification, until look returns true. The error is that
+// of a deadline that has passed, or of a doorbell that is closed.
 func (d *doorbell) wait(look func(uintptr) bool) error {
 	d.isWaiting.Store(true)
 	err := d.raw.Read(look)
@@ -46,10 +47,11 @@ func (d *doorbell) wait(look func(uintptr) bool) error {
 	return err
 }
 
-// wake makes the waiter look again. A goroutine that begins to wait meanwhile looks by itself.
+// wake makes the waiter call look again. A goroutine that begins to wait at this time calls look
+// anyway.
 func (d *doorbell) wake() {
 	if d.isWaiting.Load() {
-		// An error means that a notification is pending, or that nobody waits any more.
+		// The error is ignored: a notification is pending already, or no goroutine waits any more.
 		_, _ = d.file.Write(notification[:])
 	}
 }
@@ -59,7 +61,7 @@ func (d *doorbell) setDeadline(t time.Time) error { return d.file.SetReadDeadlin
 
 func (d *doorbell) close() { _ = d.file.Close() }
 
-// notification is what a notification writes to an eventfd (SPEC 6.6).
+// notification is the number 1 as bytes, which a notification writes to an eventfd (SPEC 6.6).
 var notification = func() (b [8]byte) {
 	binary.NativeEndian.PutUint64(b[:], 1)
 	return b

@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// environment does what a handshake decides: it judges the peer, and makes and maps regions.
+// environment carries out the steps of a handshake that need the operating system: it admits the
+// peer, and makes and maps regions.
 type environment struct {
 	settings *Settings
 	peer     Peer
@@ -52,7 +53,8 @@ func (e *environment) Judge(sender handshake.Sender, pidfd int) (bool, error) {
 	return e.peer.Trusted, nil
 }
 
-// checkPidfd returns the pidfd that the peer sent of itself. It is nil if it cannot be verified.
+// checkPidfd returns the pidfd that the peer sent of itself, or nil if it cannot be verified. The
+// error says that it belongs to another process, or that the peer has died.
 func checkPidfd(sender handshake.Sender, descriptor int) (*sys.Pidfd, error) {
 	if descriptor < 0 {
 		return nil, nil
@@ -100,7 +102,7 @@ func (e *environment) MakeRegion(session [16]byte) (handshake.Offered, layout.Fa
 	}, 0
 }
 
-// secondDoorbell returns the doorbell for room, which one that waits for both shares.
+// secondDoorbell returns the doorbell for room. With OneDoorbell it is the one for records.
 func (e *environment) secondDoorbell() (*doorbell, error) {
 	if e.settings.OneDoorbell {
 		return e.records, nil
@@ -108,7 +110,7 @@ func (e *environment) secondDoorbell() (*doorbell, error) {
 	return newDoorbell()
 }
 
-// reasonOf returns why this side has no region.
+// reasonOf returns the reason of SPEC 2.6 for an error of making the region of this side.
 func reasonOf(err error) layout.FallbackReason {
 	switch {
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EFBIG),
@@ -120,7 +122,7 @@ func reasonOf(err error) layout.FallbackReason {
 	return layout.ReasonMemfd
 }
 
-// MapRegion checks and maps the region of the peer.
+// MapRegion checks and maps the region of the peer, and closes its descriptor.
 func (e *environment) MapRegion(region int, want layout.Expectation) (
 	layout.FallbackReason, error,
 ) {
@@ -139,7 +141,7 @@ func (e *environment) MapRegion(region int, want layout.Expectation) (
 	return 0, nil
 }
 
-// TakeDoorbells checks the doorbells of the peer.
+// TakeDoorbells takes the peer's eventfds for records and for room, and checks them.
 func (e *environment) TakeDoorbells(records, room int) error {
 	e.theirRecords, e.theirRoom = sys.EventfdOf(records), sys.EventfdOf(room)
 	for _, descriptor := range []int{records, room} {
@@ -153,10 +155,10 @@ func (e *environment) TakeDoorbells(records, room int) error {
 	return nil
 }
 
-// Close closes a descriptor of the peer.
+// Close closes a descriptor of the peer that the handshake does not need.
 func (e *environment) Close(descriptor int) { sys.CloseDescriptor(descriptor) }
 
-// drop closes and unmaps all that the environment has.
+// drop closes all descriptors of the environment and unmaps all of its memory.
 func (e *environment) drop() {
 	if e.arrived != nil {
 		e.arrived.Close()
@@ -168,7 +170,7 @@ func (e *environment) drop() {
 	e.dropMemory()
 }
 
-// dropMemory closes and unmaps what only shared memory needs.
+// dropMemory closes the descriptors and unmaps the memory that only shared memory needs.
 func (e *environment) dropMemory() {
 	e.dropOwn()
 	if e.theirs != nil {
@@ -191,8 +193,9 @@ func (e *environment) dropOwn() {
 	e.own, e.records, e.room = nil, nil, nil
 }
 
-// replaceDoorbells makes new doorbells if the peer holds those of this side in vain: it could make
-// a notification of them block (SPEC 2.8).
+// replaceDoorbells makes new doorbells if the peer may hold the old ones, which the connection does
+// not use as such. The peer could make them blocking, so that waking a waiter would block (SPEC
+// 2.8).
 func (e *environment) replaceDoorbells() error {
 	if !e.hasSent {
 		return nil

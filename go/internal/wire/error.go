@@ -12,10 +12,11 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// Errors of senders and receivers, besides those that wrap a layout.Violation, and
+// Errors of [Sender] and [Receiver]. Their other errors wrap a layout.Violation, or are
 // [os.ErrDeadlineExceeded].
 var (
-	// ErrFull reports that there is no room now: the caller waits for room and repeats the call.
+	// ErrFull reports that there is no room for a message or record now. The caller waits for room
+	// and repeats the call.
 	ErrFull = errors.New("there is no room for the message now")
 	// ErrDisconnected reports that the peer died or hung up without closing.
 	ErrDisconnected = errors.New("the peer has died or hung up")
@@ -23,34 +24,34 @@ var (
 	ErrClosed = fmt.Errorf("partywall: %w", net.ErrClosed)
 )
 
-// TooLongError reports a message that can never be sent on the connection.
+// TooLongError reports a message that is too long for the connection, even if all memory is free.
 type TooLongError struct {
 	Size, Max uint64 // in bytes
 }
 
-// Error returns the sizes, and what to change.
+// Error returns the length of the message, and the limit and its two causes.
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("a message of %d bytes exceeds %d, the smaller of what this side has as "+
 		"memory and what the peer receives", e.Size, e.Max)
 }
 
-// SystemError reports a system call that does not fail in normal operation.
+// SystemError reports the failure of a system call that normally does not fail.
 type SystemError struct{ Err error }
 
-// Error returns the text of the call.
+// Error returns the text of the system call's error.
 func (e *SystemError) Error() string { return "partywall: " + e.Err.Error() }
 
-// Unwrap returns the error of the call.
+// Unwrap returns the error of the system call.
 func (e *SystemError) Unwrap() error { return e.Err }
 
-// Failure is an error of addresses, listening and connecting, with its number.
+// Failure is an error of an address, of listening or of connecting, with its number of SPEC 17.
 type Failure struct {
 	Number layout.ErrorNumber
 	Text   string // what to do, if Err does not say enough
 	Err    error
 }
 
-// Error returns what has failed.
+// Error returns the text of the failure, with its cause.
 func (f *Failure) Error() string {
 	switch {
 	case f.Text == "" && f.Err == nil:
@@ -63,10 +64,10 @@ func (f *Failure) Error() string {
 	return f.Text + ": " + f.Err.Error()
 }
 
-// Unwrap returns the cause.
+// Unwrap returns the cause of the failure.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Number returns the number of an error of this package in every language (SPEC 17).
+// Number returns the number that identifies an error of this package in every language (SPEC 17).
 func Number(err error) layout.ErrorNumber {
 	var violation layout.Violation
 	var tooLong *TooLongError
@@ -93,10 +94,10 @@ func Number(err error) layout.ErrorNumber {
 	return layout.ErrorSystem
 }
 
-// ErrTimedOut reports that the deadline has passed before anything was done.
+// ErrTimedOut reports that the deadline has passed before anything was sent or received.
 var ErrTimedOut = os.ErrDeadlineExceeded
 
-// waitError returns the error of a wait for a doorbell or a socket.
+// waitError converts the error of a wait for a doorbell or a socket to an error of this package.
 func waitError(err error) error {
 	switch {
 	case err == nil:

@@ -13,7 +13,7 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// ListenOptions are those of a listener that a connection does not have.
+// ListenOptions are the settings of a listener that a connection does not have.
 type ListenOptions struct {
 	HandshakeTimeout time.Duration
 	HandshakesMax    int
@@ -22,13 +22,13 @@ type ListenOptions struct {
 	OnRefused        func(error) // is called for each connection that fails; may be nil
 }
 
-// A Listener accepts connections: a goroutine takes sockets, and one for each socket makes its
-// handshake, so that none delays another (SPEC 2.7).
+// A Listener accepts connections. One goroutine accepts sockets, and a goroutine for each socket
+// makes the handshake, so that no handshake delays another (SPEC 2.7).
 //
 //	accept ─▶ a slot of HandshakesMax ─▶ handshake ─▶ Accept
 //	                                          └─▶ OnRefused
 //
-// A connection that Accept has not taken keeps its slot. While no slot is free, the oldest peer
+// A connection that Accept has not returned keeps its slot. While no slot is free, the oldest peer
 // that has sent nothing is refused; further connections wait in the backlog of the socket.
 type Listener struct {
 	address  Address
@@ -51,11 +51,11 @@ type Listener struct {
 type pendingPeer struct {
 	conn  net.Conn
 	since time.Time
-	// isTouched is set when the peer has sent a byte.
+	// isTouched reports whether the peer has sent a byte.
 	isTouched func() bool
 }
 
-// Listen begins to listen. The settings are those of an acceptor.
+// Listen begins to listen at an address. The settings are those of each connection, as acceptor.
 func Listen(a Address, s Settings, o ListenOptions) (*Listener, error) {
 	l := &Listener{
 		address: a, settings: s, options: o,
@@ -81,7 +81,7 @@ func Listen(a Address, s Settings, o ListenOptions) (*Listener, error) {
 	return l, nil
 }
 
-// listenTCP listens on an address that other hosts do not reach, unless they may.
+// listenTCP listens at a TCP address. Without allowRemote, only loopback addresses are allowed.
 func listenTCP(a Address, allowRemote bool) (net.Listener, error) {
 	resolved, err := net.ResolveTCPAddr("tcp", a.Name)
 	if err != nil {
@@ -100,10 +100,10 @@ func listenTCP(a Address, allowRemote bool) (net.Listener, error) {
 	return listener, nil
 }
 
-// Address returns the address, with the port that the system has chosen.
+// Address returns the address of the listener, with the port that the system has chosen.
 func (l *Listener) Address() Address { return l.address }
 
-// Accept waits for the next connection. The error is ErrClosed, or that of ctx.
+// Accept waits for the next connection. The error is ErrClosed, or that of the context.
 func (l *Listener) Accept(ctx context.Context) (*Connection, error) {
 	select {
 	case <-l.over:
@@ -120,7 +120,7 @@ func (l *Listener) Accept(ctx context.Context) (*Connection, error) {
 	}
 }
 
-// Close ends listening and all handshakes under way, and removes the socket file.
+// Close ends listening and all handshakes that are under way, and removes the socket file.
 func (l *Listener) Close() error {
 	err := ErrClosed
 	l.once.Do(func() {
@@ -137,7 +137,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// serve takes sockets until the listener is closed.
+// serve accepts sockets until the listener is closed.
 func (l *Listener) serve() {
 	for {
 		conn, err := l.listener.Accept()
@@ -170,8 +170,8 @@ func acceptNumber(err error) layout.ErrorNumber {
 	return layout.ErrorAcceptingFailed
 }
 
-// takeSlot takes a slot for a handshake. While none is free it refuses the oldest peer that has
-// sent nothing. It returns false if the listener is closed meanwhile.
+// takeSlot waits for a free slot for a handshake. While none is free, it refuses the oldest peer
+// that has sent nothing. It returns false if the listener is closed before.
 func (l *Listener) takeSlot() bool {
 	for {
 		select {
@@ -200,7 +200,7 @@ func (l *Listener) oldestUntouched() *pendingPeer {
 	return oldest
 }
 
-// shake makes the handshake of one socket, and hands the connection to Accept.
+// shake makes the handshake on one socket, and passes the connection to Accept.
 func (l *Listener) shake(conn net.Conn) {
 	now := time.Now()
 	if err := conn.SetDeadline(now.Add(l.options.HandshakeTimeout)); err != nil {
@@ -231,7 +231,7 @@ func (l *Listener) shake(conn net.Conn) {
 	}
 }
 
-// add notes a handshake under way, unless the listener is closed.
+// add adds a handshake to those under way; it returns false if the listener is closed.
 func (l *Listener) add(peer *pendingPeer) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -261,8 +261,9 @@ func (l *Listener) refused(err error) {
 }
 
 const (
-	// acceptPause is how long a listener pauses after the system could not accept.
+	// acceptPause is the pause after the system failed to accept a socket.
 	acceptPause = 20 * time.Millisecond
-	// untouchedMin is how long a peer may send nothing, although others wait (SPEC 2.7).
+	// untouchedMin is the time for which a peer may send nothing, even if others wait for its slot
+	// (SPEC 2.7).
 	untouchedMin = 100 * time.Millisecond
 )

@@ -4,8 +4,8 @@ package wire
 
 import "sync/atomic"
 
-// mapping is shared memory with a count of its users: the connection, and each message or
-// reservation that lies in it (SPEC 7.4). The last of them unmaps it.
+// mapping is shared memory that counts its users: the connection, and each message or reservation
+// that lies in it (SPEC 7.4). When the last user is gone, the memory is unmapped.
 type mapping struct {
 	users atomic.Int64
 	unmap func() error
@@ -18,10 +18,11 @@ func newMapping(unmap func() error) *mapping {
 	return m
 }
 
-// retain adds a user. The caller is one already.
+// retain adds a user. The caller must be a user already.
 func (m *mapping) retain() { m.users.Add(1) }
 
-// release takes a user away. The error of munmap can only be a fault of this package.
+// release removes a user. The error of munmap is ignored, because only a fault of this package
+// could cause one.
 func (m *mapping) release() {
 	switch left := m.users.Add(-1); {
 	case left == 0:

@@ -17,7 +17,7 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A Connection is one connection after its handshake.
+// A Connection is a connection after its handshake, with its sender and its receiver.
 type Connection struct {
 	Sender   Sender
 	Receiver Receiver
@@ -27,20 +27,20 @@ type Connection struct {
 	carrier carrier
 }
 
-// carrier is what carries the records: shared memory or a socket.
+// carrier is the transport of a connection's records: shared memory or a socket.
 type carrier interface {
 	interrupt()
 	close()
 }
 
-// Interrupt makes all calls that wait return ErrClosed, and all later ones.
+// Interrupt makes all calls of sender and receiver that wait return ErrClosed, and all later calls.
 func (c *Connection) Interrupt() { c.carrier.interrupt() }
 
-// Close gives up all that the connection has but messages and reservations that are in use. No call
-// of sender and receiver is under way, and none follows.
+// Close closes the connection's descriptors and frees its memory, except that of messages and
+// reservations in use. No call of sender or receiver may be under way, nor follow.
 func (c *Connection) Close() { c.carrier.close() }
 
-// A Handshake is one that is under way.
+// A Handshake is the handshake of one connection while it is under way.
 type Handshake struct {
 	conn     net.Conn
 	unix     *net.UnixConn // nil if no descriptors can come
@@ -55,8 +55,8 @@ type Handshake struct {
 	passesPidfd    bool
 }
 
-// NewHandshake prepares the handshake on a new connection, which it takes over. The socket of a
-// connector brought credentials from its beginning on (SPEC 2.1).
+// NewHandshake prepares the handshake on conn, which it takes over. On the socket of a connector,
+// [passCredentials] was called before it connected (SPEC 2.1).
 func NewHandshake(conn net.Conn, settings *Settings) (*Handshake, error) {
 	h := &Handshake{conn: conn, settings: settings, env: &environment{settings: settings}}
 	h.env.peer.Address = addressOf(conn, settings.Role)
@@ -96,7 +96,8 @@ func NewHandshake(conn net.Conn, settings *Settings) (*Handshake, error) {
 	return h, nil
 }
 
-// addressOf returns the address of the listener's socket.
+// addressOf returns the address of the peer's socket. If that is empty on the side of the acceptor,
+// it is the address of the own socket.
 func addressOf(conn net.Conn, role uint32) string {
 	address := conn.RemoteAddr()
 	if role == layout.RoleAcceptor && address.String() == "" {
@@ -105,10 +106,10 @@ func addressOf(conn net.Conn, role uint32) string {
 	return address.String()
 }
 
-// IsTouched reports whether the peer has sent anything. Any goroutine may call it.
+// IsTouched reports whether the peer has sent a byte. Any goroutine may call it.
 func (h *Handshake) IsTouched() bool { return h.isTouched.Load() }
 
-// Run ends the handshake by the deadline of conn. It closes conn if it fails.
+// Run performs the handshake, at most until the deadline of conn. If it fails, it closes conn.
 func (h *Handshake) Run() (*Connection, error) {
 	outcome, err := h.agree()
 	if err == nil {
@@ -122,7 +123,7 @@ func (h *Handshake) Run() (*Connection, error) {
 	return nil, err
 }
 
-// agree exchanges frames until both sides are ready.
+// agree exchanges frames with the peer until both sides are ready.
 func (h *Handshake) agree() (*handshake.Outcome, error) {
 	err := h.machine.Start()
 	if err == nil {
@@ -151,8 +152,8 @@ func (h *Handshake) agree() (*handshake.Outcome, error) {
 	}
 }
 
-// setPassPidfd makes the kernel bring a pidfd of the peer with each read, or no more. Linux before
-// 6.5 cannot.
+// setPassPidfd sets whether the kernel adds a pidfd of the peer to each read. Linux before 6.5
+// cannot do that.
 func (h *Handshake) setPassPidfd(enable bool) {
 	var failure error
 	err := h.raw.Control(func(fd uintptr) { failure = sys.PassPidfd(int(fd), enable) })
@@ -160,7 +161,7 @@ func (h *Handshake) setPassPidfd(enable bool) {
 	h.hasKernelPidfd = h.hasKernelPidfd || h.passesPidfd
 }
 
-// receive reads once, at most wanted bytes. The error is the end of the handshake.
+// receive reads once from the socket, at most wanted bytes. After an error the handshake has ended.
 func (h *Handshake) receive(wanted int) (handshake.Arrival, error) {
 	into := h.buffer[:min(wanted, len(h.buffer))]
 	var arrival handshake.Arrival
@@ -181,7 +182,7 @@ func (h *Handshake) receive(wanted int) (handshake.Arrival, error) {
 		return arrival, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		failure := h.machine.TimeOut()
-		// The deadline has passed, but a REJECT fits an empty socket without waiting.
+		// The deadline has passed, so the REJECT gets a short deadline of its own.
 		_ = h.conn.SetWriteDeadline(time.Now().Add(rejectTime))
 		_ = h.send(h.machine.Flight())
 		return arrival, failure
@@ -192,7 +193,7 @@ func (h *Handshake) receive(wanted int) (handshake.Arrival, error) {
 	return arrival, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
 }
 
-// receiveMessage reads once from a Unix socket, with descriptors and credentials.
+// receiveMessage reads once from a Unix socket, with the descriptors and credentials that came.
 func (h *Handshake) receiveMessage(into []byte) (handshake.Arrival, error) {
 	var message sys.Message
 	var failure error
@@ -226,7 +227,8 @@ func (h *Handshake) receiveMessage(into []byte) (handshake.Arrival, error) {
 	return arrival, err
 }
 
-// send sends a flight. A peer that is gone is no error: it may have sent a refusal before.
+// send sends a flight, frames and descriptors, to the peer. It is no error if the peer is gone,
+// because a REJECT of the peer may still be read.
 func (h *Handshake) send(flight handshake.Flight) error {
 	if len(flight.Bytes) == 0 {
 		return nil
@@ -247,7 +249,8 @@ func (h *Handshake) send(flight handshake.Flight) error {
 	return &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
 }
 
-// sendMessage sends frames with descriptors in one message, and the rest behind it.
+// sendMessage sends the frames and descriptors of a flight in one message. Bytes that the socket
+// does not take follow without descriptors.
 func (h *Handshake) sendMessage(flight handshake.Flight) error {
 	var sent int
 	var failure error
@@ -264,7 +267,7 @@ func (h *Handshake) sendMessage(flight handshake.Flight) error {
 	return failure
 }
 
-// establish makes sender and receiver of the transport that both sides have agreed on.
+// establish makes the sender and the receiver of the transport on which both sides have agreed.
 func (h *Handshake) establish(outcome *handshake.Outcome) (*Connection, error) {
 	if err := h.conn.SetDeadline(time.Time{}); err != nil {
 		return nil, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
@@ -293,7 +296,6 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 			return err
 		}
 	}
-	env.own.region.CloseDescriptor()
 	memory := &sharedMemory{
 		socket: socket, own: env.own, peer: env.theirs, isTrusted: outcome.IsTrusted,
 		records: env.records, room: env.room,
@@ -308,7 +310,8 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 	return nil
 }
 
-// sharedCarrier ends a connection over shared memory.
+// sharedCarrier closes a connection over shared memory: the receiver's segments, then the memory
+// that sender and receiver share.
 type sharedCarrier struct {
 	*sharedMemory
 	receiver *sharedReceiver
@@ -319,5 +322,5 @@ func (c *sharedCarrier) close() {
 	c.sharedMemory.close()
 }
 
-// rejectTime bounds how long a refusal after the deadline may take.
+// rejectTime bounds the time for which a REJECT after the deadline may block.
 const rejectTime = 100 * time.Millisecond

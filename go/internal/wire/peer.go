@@ -9,10 +9,9 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A Peer is the process at the other end, as far as the kernel tells.
+// A Peer is the process at the other end of a connection, as far as the kernel tells.
 type Peer struct {
-	// HasCredentials says whether the other fields but Trusted and Address are known. Those of a
-	// TCP peer never are.
+	// HasCredentials says whether PID, UID and GID are known. Over TCP they are not.
 	HasCredentials bool
 	PID            int
 	UID, GID       uint32
@@ -28,7 +27,8 @@ func (p Peer) String() string {
 	return fmt.Sprintf("process %d of user %d", p.PID, p.UID)
 }
 
-// trusts decides whether a peer is trusted (SPEC 9.1). The pidfd names its process, or is nil.
+// trusts decides whether this side trusts the peer (SPEC 9.1). The pidfd is that of the peer's
+// process; it is nil without a verified one.
 func (s *Settings) trusts(sender handshake.Sender, process *sys.Pidfd) bool {
 	switch s.Trust {
 	case TrustEveryone:
@@ -40,7 +40,8 @@ func (s *Settings) trusts(sender handshake.Sender, process *sys.Pidfd) bool {
 	if !isOwn || process == nil || !sys.SharesNamespaces(int(sender.PID)) {
 		return false
 	}
-	// The namespaces were looked up by a number, which the kernel may have given out again.
+	// The namespaces were looked up by pid, which the kernel may have given to another process if
+	// the peer's has ended.
 	isEnded, err := process.IsEnded()
 	return err == nil && !isEnded
 }

@@ -8,28 +8,29 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// Receiver reads the records of one direction. One goroutine uses it at a time; SetDeadline is for
-// any.
+// Receiver reads the records of one direction. One goroutine uses it at a time, but any goroutine
+// may call SetDeadline.
 //
 //	Next ──▶ CopyTo, Take or Payload ──▶ Done     or, if there is no record: Poll or Wait, again
 type Receiver interface {
-	// Next returns the next record, and whether there is one. PAD and the records of segments are
-	// never returned. After the last record the error is [ErrDisconnected], or says what else
-	// ended the connection; CLOSE_WRITE is a record, after which the caller reads no more.
+	// Next returns the next record, and whether there is one. It handles PAD, SEGMENT and
+	// SEGMENT_RETIRE itself. After the last record the error is [ErrDisconnected], or another
+	// reason why the connection has ended. After CLOSE_WRITE, which is a record, the caller reads
+	// no more.
 	Next() (Record, bool, error)
-	// CopyTo copies the bytes of the message of a DATA or BLOB to the beginning of into, and
-	// returns how many there are.
+	// CopyTo copies the message of a DATA or BLOB to the beginning of into, and returns the number
+	// of bytes copied.
 	CopyTo(into []byte) int
-	// Take returns the message of a DATA or BLOB as a message that outlives Done.
+	// Take returns the message of a DATA or BLOB. The message stays valid after Done.
 	Take() *Message
-	// Payload returns the payload of a record that is no BLOB. It is valid until Done.
+	// Payload returns the payload of a record other than BLOB. It is valid until Done.
 	Payload() []byte
-	// Done finishes with the record.
+	// Done moves past the record that Next returned.
 	Done()
 
-	// Poll looks for more records, without waiting.
+	// Poll reads records that have come, without waiting.
 	Poll() error
-	// Wait waits until Next may find a record or an end.
+	// Wait waits until Next may return a record or an error.
 	Wait() error
 	// SetDeadline sets the time at which Wait fails.
 	SetDeadline(t time.Time) error
@@ -39,38 +40,39 @@ type Receiver interface {
 	Leave()
 }
 
-// A Record is what [Receiver.Next] found.
+// A Record is the next record of a direction, as [Receiver.Next] returns it.
 type Record struct {
 	Kind   layout.Kind
 	Stream uint32
-	// Len is the size of the message of a DATA or BLOB in bytes, else that of the payload.
+	// Len is the length of the message in bytes for DATA or BLOB, otherwise that of the payload.
 	Len int
-	// Credit is that of a BLOB.
+	// Credit is the credit that a BLOB carries.
 	Credit Credit
 }
 
 // IsMessage reports whether the record carries a whole message.
 func (r Record) IsMessage() bool { return r.Kind == layout.KindData || r.Kind == layout.KindBlob }
 
-// A Message is a received message. It stays valid until it is released, also after the connection
-// has ended.
+// A Message is a received message. It stays valid until it is released, even after the end of the
+// connection.
 type Message struct {
 	bytes  []byte
 	origin origin
 }
 
-// origin is where the memory of a message comes from. It is nil if the memory is private.
+// origin takes back the memory of a message. A message in private memory has none.
 type origin interface {
 	giveBack(*Message)
 }
 
-// NewMessage returns a message of private memory.
+// NewMessage returns a message whose bytes are private memory of this process.
 func NewMessage(b []byte) *Message { return &Message{bytes: b} }
 
-// Bytes returns the message. Over shared memory it may lie in memory that only the peer writes.
+// Bytes returns the bytes of the message. They may lie in shared memory that only the peer writes.
 func (m *Message) Bytes() []byte { return m.bytes }
 
-// Release gives the memory back. The bytes are not used any more. Releasing twice does nothing.
+// Release frees the memory of the message, whose bytes must not be used any more. A second call
+// does nothing.
 func (m *Message) Release() {
 	origin := m.origin
 	m.bytes, m.origin = nil, nil

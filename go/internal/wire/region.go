@@ -12,7 +12,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// ownRegion is the region of this side, which it alone writes.
+// ownRegion is the region of this side, which only this side writes. Its descriptor stays open,
+// because tools find a region by it.
 type ownRegion struct {
 	*mapping
 	header   layout.Region
@@ -24,7 +25,7 @@ type ownRegion struct {
 	slab     mem.Own
 }
 
-// newOwnRegion makes a region with this header, and writes its header page.
+// newOwnRegion makes a region with this header, and writes header and address to its header page.
 func newOwnRegion(header layout.Region, address string) (*ownRegion, error) {
 	region, err := sys.NewRegion("partywall-region", header.Size)
 	if err != nil {
@@ -46,7 +47,8 @@ func newOwnRegion(header layout.Region, address string) (*ownRegion, error) {
 	}, nil
 }
 
-// setState tells tools how the connection fares (SPEC 3.4). Only a trusted peer learns the program.
+// setState publishes the state of the connection in the region, for tools (SPEC 3.4). The path of
+// this program is published only if the peer is trusted.
 func (r *ownRegion) setState(state uint64, isTrusted bool) {
 	if state == layout.IdentityStateOpen && isTrusted {
 		r.control.Write(layout.IdentityProgram, layout.AppendText(nil, program()))
@@ -55,7 +57,7 @@ func (r *ownRegion) setState(state uint64, isTrusted bool) {
 	r.control.Publish(layout.IdentityState, state)
 }
 
-// setBroken tells tools which error ended the connection.
+// setBroken publishes in the region, for tools, the number of the error that ended the connection.
 func (r *ownRegion) setBroken(number layout.ErrorNumber) {
 	r.control.Publish(layout.IdentityLastError, uint64(number))
 	r.setState(layout.IdentityStateBroken, false)
@@ -79,8 +81,8 @@ type peerRegion struct {
 	slab     mem.Peer
 }
 
-// mapPeerRegion checks and maps the region that a descriptor of the peer stands for. The error is a
-// violation of the header, or one of [sys.MapPeer].
+// mapPeerRegion checks and maps the region behind a descriptor of the peer. The error is a
+// violation of the header's rules, or an error of [sys.MapPeer].
 func mapPeerRegion(descriptor int, limit uint64, want layout.Expectation) (*peerRegion, error) {
 	mapped, err := sys.MapPeer(descriptor, want.Size, limit)
 	if err != nil {

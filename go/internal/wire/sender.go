@@ -9,26 +9,27 @@ import (
 	"partywall.test/go/internal/ring"
 )
 
-// Sender writes the records of one direction. One goroutine uses it at a time, but for SetDeadline.
+// Sender writes the records of one direction. One goroutine uses it at a time, but any goroutine
+// may call SetDeadline.
 //
-//	TryMessage, TryRecord, TryBlock ──▶ Commit     or, on ErrFull: Commit, WaitRoom, again
+//	TryMessage, TryRecord, TryReserved ──▶ Commit     or, on ErrFull: Commit, WaitRoom, again
 type Sender interface {
-	// TryMessage appends a message. Over shared memory a long one goes as a block, whose record
-	// carries the credit if there is one; otherwise the caller sends CREDIT as a record of its own.
+	// TryMessage appends a message. Over shared memory a long message goes in a block, whose BLOB
+	// carries the credit if there is any. In other cases the caller sends CREDIT as a record.
 	TryMessage(stream uint32, payload []byte, credit Credit) error
 	// TryRecord appends a record, with a payload that is the concatenation of parts.
 	TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error
 	// RecordMax returns the longest payload of a record in bytes.
 	RecordMax() uint64
-	// CarriesCredit reports whether TryMessage would send the credit with a message of n bytes.
+	// CarriesCredit reports whether a message of n bytes goes as BLOB, which carries the credit.
 	CarriesCredit(n int) bool
 
 	// Reserve returns memory for a message of n bytes, or [ErrFull].
 	Reserve(n uint64) (*Reservation, error)
-	// TryReserved appends a message of the first n bytes of a reservation, and takes it over. On
-	// ErrFull the reservation stays the caller's.
+	// TryReserved appends the first n bytes of a reservation as a message, and takes the
+	// reservation over. On ErrFull the caller keeps it.
 	TryReserved(r *Reservation, stream uint32, n uint64) error
-	// Free gives back a reservation that was not sent.
+	// Free frees a reservation that was not sent.
 	Free(r *Reservation)
 
 	// Commit makes what was appended visible to the peer. It does not wait.
@@ -38,7 +39,7 @@ type Sender interface {
 	CommitAll() error
 	// Close appends CLOSE_WRITE and commits. Nothing may follow.
 	Close(stream uint32) error
-	// WaitRoom waits until an attempt that returned ErrFull may succeed.
+	// WaitRoom waits until a call that returned ErrFull may succeed.
 	WaitRoom() error
 	// Room returns WaitRoom for the attempt that has just returned ErrFull, without its deadline,
 	// for a goroutine that does not use the sender otherwise. The sender may be used meanwhile.
@@ -58,11 +59,12 @@ type Credit struct {
 	Credited uint64
 }
 
-// A Reservation is memory for a message, which its owner writes before it is sent.
+// A Reservation is memory for a message, which the caller writes before it is sent.
 type Reservation struct {
-	// Bytes is the memory, with the length asked for. It holds old bytes.
+	// Bytes is the memory, with the length that was reserved. It may hold old bytes of this
+	// process.
 	Bytes []byte
 	block ring.Block
-	// memory is that in which the block lies; nil if the bytes are private.
+	// memory is the region in which the block lies; nil if the bytes are private memory.
 	memory *mapping
 }

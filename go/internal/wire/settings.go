@@ -12,10 +12,10 @@ import (
 	"partywall.test/go/internal/wait"
 )
 
-// Trust says whom a side trusts (SPEC 9.1).
+// Trust says which peers a side trusts (SPEC 9.1).
 type Trust uint8
 
-// The kinds of trust.
+// The values of [Trust].
 const (
 	TrustAuto      Trust = iota // a process of the same user in the same namespaces
 	TrustEveryone               // every peer
@@ -25,24 +25,26 @@ const (
 // Transports says which transports a side accepts.
 type Transports uint8
 
-// The choices of transports.
+// The values of [Transports].
 const (
 	TransportAny Transports = iota
 	TransportSHM
 	TransportSocket
 )
 
-// Settings are what one side brings to a connection. Each field is set.
+// Settings are the settings of one side of a connection. Every field has its final value: none
+// stands for a default.
 type Settings struct {
 	Role       uint32 // layout.RoleConnector or layout.RoleAcceptor
 	Service    uint32
 	Address    string // of the listener, for tools
 	Transports Transports
 	Trust      Trust
-	// Admit returns why a peer is not admitted; nil admits all.
+	// Admit returns an error for a peer that is not admitted; if it is nil, all are admitted.
 	Admit func(Peer) error
 
-	// OneDoorbell makes one doorbell for records and room, for a goroutine that waits for both.
+	// OneDoorbell makes one eventfd the doorbell for both records and room. A goroutine can then
+	// wait for both.
 	OneDoorbell bool
 
 	Wait       wait.Mode
@@ -60,19 +62,20 @@ type Settings struct {
 	StreamWindow uint64
 	StreamsMax   uint32
 
-	// NewChecker returns the rules for the order of the records that the peer sends. The segments
-	// are nil on a socket; the rules add and retire those that records announce.
+	// NewChecker returns the checker of the records that the peer sends. The segments are nil on a
+	// socket; the checker adds and removes those that records announce.
 	NewChecker func(layout.Limits, *layout.Segments) Checker
 }
 
-// A Checker knows in which order records may come. It is called once for each record but PAD, in
-// their order. The payload is only read as far as the record is no message: that of DATA may be the
-// peer's to change.
+// A Checker checks the order and the payloads of the peer's records. It is called once for each
+// record but PAD, in their order. It reads no bytes of messages, because the peer may still change
+// the payload of DATA.
 type Checker interface {
 	Receive(h layout.Header, payload []byte) error
 }
 
-// region returns the header of the region of this side, without the fields of one connection.
+// region returns the header of this side's region. The fields that differ between connections are
+// not set.
 func (s *Settings) region() layout.Region {
 	r := layout.Region{
 		RingOffset:     layout.ControlOffset + layout.PageBytes,
@@ -89,14 +92,15 @@ func (s *Settings) region() layout.Region {
 	return r
 }
 
-// limits returns those that the peer keeps.
+// limits returns the limits that this side states in its HELLO.
 func (s *Settings) limits() layout.Limits {
 	return layout.Limits{
 		MapMax: s.MapMax, MessageMax: s.MessageMax, SegmentsMax: s.SegmentsMax,
 	}
 }
 
-// hello returns the HELLO of this side. The reason says why it cannot share memory, or is 0.
+// hello returns the HELLO of this side. The obstacle is the reason why this side cannot share
+// memory; 0 if it can.
 func (s *Settings) hello(obstacle layout.FallbackReason) layout.Hello {
 	h := layout.Hello{
 		VersionMin: layout.ProtocolVersionMin, VersionMax: layout.ProtocolVersionMax,
@@ -116,7 +120,7 @@ func (s *Settings) hello(obstacle layout.FallbackReason) layout.Hello {
 	return h
 }
 
-// sendLimits are those that a sender keeps, its own and the peer's.
+// sendLimits are the limits of a sender, from this side's settings and the peer's HELLO.
 type sendLimits struct {
 	messageMax  uint64
 	memoryMax   uint64 // of the segments, in bytes
@@ -135,7 +139,7 @@ func (s *Settings) sendLimits(peer layout.Hello, regionSize uint64) sendLimits {
 		messageMax:  peer.MessageMax,
 		memoryMax:   min(roundUp(min(s.MemoryMax, bytesMax), layout.GrainBytes), roundDown(mapped)),
 		segmentsMax: int(min(peer.SegmentsMax, segmentsBound)),
-		// A side reserves no memory in proportion to a limit of the peer (SPEC 2.3).
+		// The limit of the peer must not decide how much memory this side reserves (SPEC 2.3).
 		blocksMax: uint32(min(peer.PeerBlocksMax, blocks, blocksBound)),
 	}
 }
@@ -151,15 +155,16 @@ func roundUp(n, unit uint64) uint64 {
 func roundDown(n uint64) uint64 { return n / layout.GrainBytes * layout.GrainBytes }
 
 const (
-	// slabBytesMin is the smallest slab of a region. Rounding the region up to whole grains adds to
-	// it.
+	// slabBytesMin is the least size of a region's slab. The region is rounded up to whole grains
+	// of 64 KiB, and the slab takes the rest.
 	slabBytesMin = 48 << 10
-	// bytesMax bounds the memory of a sender, whatever both sides allow.
+	// bytesMax bounds the shared memory of a sender in bytes, even if both sides allow more.
 	bytesMax = 1 << 46
-	// blocksMin is how many blocks a sender has at least, if the peer allows.
+	// blocksMin is the number of blocks that a sender may have in flight if the peer allows as
+	// many, even if PeerBlocksMax of this side is less.
 	blocksMin = 1024
-	// blocksBound bounds the blocks of a sender, whatever the peer allows.
+	// blocksBound bounds the blocks of a sender, even if the peer allows more.
 	blocksBound = 1 << 16
-	// segmentsBound bounds the segments of a sender, whatever the peer allows.
+	// segmentsBound bounds the segments of a sender, even if the peer allows more.
 	segmentsBound = 1 << 10
 )

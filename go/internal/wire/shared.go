@@ -12,7 +12,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// sharedMemory is what sender and receiver of a connection over shared memory have in common.
+// sharedMemory is the state that the sender and the receiver of a connection over shared memory
+// have in common.
 //
 //	own region ──▶ the peer reads     control socket ◀─▶ doorbell bytes, descriptors of segments
 //	peer region ◀── the peer writes   pidfd, hang-up ──▶ isGone
@@ -22,8 +23,8 @@ type sharedMemory struct {
 	peer      *peerRegion
 	isTrusted bool
 
-	// The doorbells of this side, which may be one. Those of the peer are nil if doorbells are
-	// bytes on the control socket.
+	// records and room are the doorbells of this side, which may be the same one. The peer's are
+	// nil if doorbells are bytes on the control socket.
 	records, room           *doorbell
 	peersRecords, peersRoom *sys.Eventfd
 
@@ -36,7 +37,8 @@ type sharedMemory struct {
 	process  *processWatch // nil without a verified pidfd
 }
 
-// start begins to watch the control socket and the process of the peer, in a goroutine each.
+// start starts two goroutines: one reads the control socket, and one waits until the peer's process
+// has ended, if its pidfd is known.
 func (m *sharedMemory) start(process *sys.Pidfd) {
 	m.own.setState(layout.IdentityStateOpen, m.isTrusted)
 	if m.peersRecords == nil { // else a byte is no doorbell
@@ -64,7 +66,8 @@ func (m *sharedMemory) setGone() {
 	m.wakeAll()
 }
 
-// wakeAll makes whoever waits look again.
+// wakeAll wakes the goroutines that wait for records or room, so that they check for the end of the
+// connection.
 func (m *sharedMemory) wakeAll() {
 	m.records.wake()
 	if m.room != m.records {
@@ -72,8 +75,8 @@ func (m *sharedMemory) wakeAll() {
 	}
 }
 
-// fail ends the connection because of a violation or a system error, and hangs up. It returns the
-// first error that ended it.
+// fail ends the connection because of a violation or a system error, and closes the control socket.
+// It returns the first such error.
 func (m *sharedMemory) fail(err error) error {
 	if m.broken.CompareAndSwap(nil, &err) {
 		m.own.setBroken(Number(err))
@@ -83,8 +86,9 @@ func (m *sharedMemory) fail(err error) error {
 	return *m.broken.Load()
 }
 
-// check returns why the connection cannot be used any more, or nil. The death of the peer is not a
-// reason: what it had committed is read.
+// check returns the error of a connection that this side has closed or that is broken, or nil.
+// After the death of the peer it returns nil, because the records that the peer had committed can
+// be read.
 func (m *sharedMemory) check() error {
 	if m.isClosed.Load() {
 		return ErrClosed
@@ -95,15 +99,16 @@ func (m *sharedMemory) check() error {
 	return nil
 }
 
-// isOver reports whether a waiter has to return, whatever it waits for.
+// isOver reports whether all waits must return: the peer is gone, or the connection is closed or
+// broken.
 func (m *sharedMemory) isOver() bool {
 	return m.isGone.Load() || m.isClosed.Load() || m.broken.Load() != nil || m.isWoken.Load()
 }
 
-// notifyRecords wakes the reader of the peer.
+// notifyRecords wakes the peer's receiver.
 func (m *sharedMemory) notifyRecords() { m.notify(m.peersRecords) }
 
-// notifyRoom wakes the sender of the peer.
+// notifyRoom wakes the peer's sender.
 func (m *sharedMemory) notifyRoom() { m.notify(m.peersRoom) }
 
 func (m *sharedMemory) notify(eventfd *sys.Eventfd) {
@@ -111,18 +116,18 @@ func (m *sharedMemory) notify(eventfd *sys.Eventfd) {
 		m.socket.notify()
 		return
 	}
-	// An eventfd that is full has a notification pending. Any other error harms the peer alone.
+	// The error is ignored: a notification that is lost harms only the peer, whose eventfd it is.
 	_ = eventfd.Notify()
 }
 
-// interrupt makes all calls that wait return [ErrClosed], and all later ones.
+// interrupt makes all calls that wait return [ErrClosed], and all later calls.
 func (m *sharedMemory) interrupt() {
 	m.isClosed.Store(true)
 	m.wakeAll()
 }
 
-// close gives up sockets, doorbells and the connection's share in the memory. No call is under way,
-// and none follows.
+// close closes sockets and doorbells, and releases the connection's use of the memory. No call may
+// be under way, nor follow.
 func (m *sharedMemory) close() {
 	m.socket.hangUp()
 	if m.process != nil {
@@ -142,7 +147,8 @@ func (m *sharedMemory) close() {
 	m.peer.release()
 }
 
-// setDeadline sets the time at which waiting on a doorbell fails. It also wakes the waiter.
+// setDeadline sets the time at which a wait on the doorbell fails, even one that is under way. It
+// also stores the time in limit.
 func setDeadline(d *doorbell, limit *atomic.Int64, t time.Time) error {
 	nanoseconds := int64(0)
 	if !t.IsZero() {
@@ -155,7 +161,7 @@ func setDeadline(d *doorbell, limit *atomic.Int64, t time.Time) error {
 	return nil
 }
 
-// hasPassed reports whether a deadline has passed; 0 never does.
+// hasPassed reports whether a deadline in nanoseconds since 1970 has passed; 0 never does.
 func hasPassed(limit *atomic.Int64) bool {
 	nanoseconds := limit.Load()
 	return nanoseconds != 0 && time.Now().UnixNano() >= nanoseconds

@@ -16,7 +16,7 @@ import (
 	"partywall.test/go/internal/wait"
 )
 
-// sharedReceiver reads the record ring of the peer, and its blocks.
+// sharedReceiver reads the record ring and the blocks of the peer.
 //
 //	trusted peer    BLOB is read where it lies, until its message is released
 //	untrusted peer  BLOB is copied once, and its block returned at once (SPEC 9.1)
@@ -48,10 +48,10 @@ type sharedReceiver struct {
 	counts   receiveCounts
 }
 
-// receiveCounts are the counters for tools (SPEC 3.3).
+// receiveCounts are the counters of a receiver that its region publishes for tools (SPEC 3.3).
 type receiveCounts struct{ messages, bytes, blobs, sleeps, hits uint64 }
 
-// peerSegment is a segment of the peer, or its slab.
+// peerSegment is a mapped segment of the peer, or the slab of its region.
 type peerSegment struct {
 	*mapping
 	memory mem.Peer
@@ -88,7 +88,8 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 		return Record{}, false, err
 	}
 	for {
-		// What the peer had committed when it was seen to be gone is read first (SPEC 7.2).
+		// isGone is loaded first, so that records which the peer committed before it died are still
+		// read (SPEC 7.2).
 		isGone := r.memory.isGone.Load()
 		header, ok, err := r.consumer.Peek()
 		switch {
@@ -111,13 +112,13 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 	}
 }
 
-// accept checks a record. It handles those of segments itself, and says so.
+// accept checks a record. It handles SEGMENT and SEGMENT_RETIRE itself, and returns true for them.
 func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	r.current, r.isBlob = header, false
 	payload := r.consumer.Payload(header)
 	if header.Kind != layout.KindData && (!r.memory.isTrusted || header.Kind == layout.KindBlob ||
 		header.Kind == layout.KindSegment || header.Kind == layout.KindSegmentRetire) {
-		// What is checked must not change afterwards.
+		// The payload is copied, so that the peer cannot change it after its check.
 		r.scratch = append(r.scratch[:0], payload...)
 		payload = r.scratch
 	}
@@ -146,7 +147,7 @@ func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	return record, false, nil
 }
 
-// addSegment maps a segment that the peer has announced.
+// addSegment maps the segment that a record SEGMENT of the peer announces.
 func (r *sharedReceiver) addSegment(body []byte) error {
 	segment, err := layout.ParseSegment(body)
 	if err != nil {
@@ -168,7 +169,8 @@ func (r *sharedReceiver) addSegment(body []byte) error {
 	return nil
 }
 
-// retireSegment gives up the connection's share in a segment. Messages that lie there keep it.
+// retireSegment releases the connection's use of a segment that the peer retires. The segment stays
+// mapped while messages lie in it.
 func (r *sharedReceiver) retireSegment(body []byte) error {
 	segment, err := layout.ParseSegment(body)
 	if err != nil {
@@ -179,7 +181,7 @@ func (r *sharedReceiver) retireSegment(body []byte) error {
 	return nil
 }
 
-// CopyTo copies the message of the current record.
+// CopyTo copies the message of the current record to into.
 func (r *sharedReceiver) CopyTo(into []byte) int {
 	if r.isBlob {
 		n := min(uint64(len(into)), r.blob.Length)
@@ -219,7 +221,8 @@ func (r *sharedReceiver) Payload() []byte {
 	return r.scratch
 }
 
-// Done moves behind the current record. The block of a BLOB that was not taken goes back.
+// Done moves past the current record. If it is a BLOB that was not taken, its block is returned to
+// the peer.
 func (r *sharedReceiver) Done() {
 	if r.isBlob {
 		r.isBlob = false
@@ -231,7 +234,8 @@ func (r *sharedReceiver) Done() {
 	}
 }
 
-// report tells the peer how far this side has read.
+// report reports to the peer the position up to which this side has read, and publishes the
+// counters.
 func (r *sharedReceiver) report() {
 	if r.consumer.Report() && r.waker.Check() == ring.WakeNotify {
 		r.memory.notifyRoom()
@@ -242,7 +246,7 @@ func (r *sharedReceiver) report() {
 	control.Store(layout.ControlReceivingCounters+8*layout.CounterReceivingBlobs, r.counts.blobs)
 }
 
-// release returns a block to the peer.
+// release returns a block to the peer, and notifies the peer if it sleeps.
 func (r *sharedReceiver) release(block uint64) {
 	r.releaseMutex.Lock()
 	defer r.releaseMutex.Unlock()
@@ -260,10 +264,10 @@ func (r *sharedReceiver) count(n uint64) {
 	r.counts.bytes += n
 }
 
-// Poll does nothing: Next sees all that the peer has published.
+// Poll does nothing, because Next finds all records that the peer has published.
 func (r *sharedReceiver) Poll() error { return nil }
 
-// Wait waits until there is a record, or an end.
+// Wait waits until there is a record, or the connection ends.
 func (r *sharedReceiver) Wait() error {
 	for {
 		if r.budget.Poll(r.mode, r.poll) {
@@ -284,7 +288,7 @@ func (r *sharedReceiver) Wait() error {
 	return waitError(err)
 }
 
-// storeCounts stores the counters that seldom change.
+// storeCounts publishes the counters of sleeps and of polls that succeeded.
 func (r *sharedReceiver) storeCounts() {
 	const counters = layout.ControlReceivingCounters
 	control := r.memory.own.control
@@ -308,7 +312,8 @@ func (r *sharedReceiver) Leave() {
 	}
 }
 
-// close gives up the connection's share in the segments of the peer. Later releases do nothing.
+// close releases the connection's use of the peer's segments. Messages that are released later
+// return no block to the peer.
 func (r *sharedReceiver) close() {
 	r.releaseMutex.Lock()
 	r.isOver = true
@@ -321,7 +326,7 @@ func (r *sharedReceiver) close() {
 	r.maps = nil
 }
 
-// borrowed is the block of a message that its reader uses where it lies.
+// borrowed is the block of a message of a trusted peer, which is read without a copy.
 type borrowed struct {
 	receiver *sharedReceiver
 	place    *mapping
@@ -333,7 +338,7 @@ func (b *borrowed) giveBack(*Message) {
 	b.place.release()
 }
 
-// isViolation reports whether an error is a breach of the peer.
+// isViolation reports whether an error wraps a violation by the peer.
 func isViolation(err error) bool {
 	var violation layout.Violation
 	return errors.As(err, &violation)

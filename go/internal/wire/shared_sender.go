@@ -12,7 +12,7 @@ import (
 	"partywall.test/go/internal/wait"
 )
 
-// sharedSender writes the record ring of this side's region, and its slab.
+// sharedSender writes the record ring of this side's region and the blocks of its memory.
 //
 //	short message  copied into the ring              DATA
 //	long message   copied into a block of the slab   BLOB, or written there by its author
@@ -37,7 +37,7 @@ type sharedSender struct {
 	counts    sendCounts
 }
 
-// sendCounts are the counters for tools (SPEC 3.3).
+// sendCounts are the counters of a sender that its region publishes for tools (SPEC 3.3).
 type sendCounts struct{ messages, bytes, blobs, sleeps, doorbells uint64 }
 
 var _ Sender = (*sharedSender)(nil)
@@ -61,8 +61,8 @@ func newSharedSender(m *sharedMemory, s *Settings, limits sendLimits) *sharedSen
 	return p
 }
 
-// begin checks that the connection can send, and notes the words whose change is worth another
-// attempt.
+// begin checks that the connection can send. It also loads the peer's words consumed and released,
+// whose change makes another attempt worth while.
 func (p *sharedSender) begin() error {
 	if err := p.memory.check(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 		p.count(n)
 		return nil
 	}
-	// Room for the record comes first, so that no message is copied in vain.
+	// Room for the BLOB is checked before the message is copied, so that no copy is made in vain.
 	if err := p.roomForBlob(); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 	return nil
 }
 
-// TryRecord appends a record that is no message of its own.
+// TryRecord appends a record that is not a whole message.
 func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -127,10 +127,10 @@ func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byt
 // RecordMax returns the longest payload of a record in bytes.
 func (p *sharedSender) RecordMax() uint64 { return p.producer.PayloadMax() }
 
-// CarriesCredit reports whether a message of n bytes goes as a block.
+// CarriesCredit reports whether a message of n bytes goes in a block, whose BLOB can carry credit.
 func (p *sharedSender) CarriesCredit(n int) bool { return uint64(n) > p.inline }
 
-// append appends announcements that are due, and then a record.
+// append appends the pending announcements of segments, and then a record.
 func (p *sharedSender) append(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if len(p.blocks.pending) > p.announced {
 		if err := p.announce(); err != nil {
@@ -156,7 +156,7 @@ func (p *sharedSender) append(kind layout.Kind, stream uint32, parts ...[]byte) 
 	return nil
 }
 
-// announce appends the records SEGMENT and SEGMENT_RETIRE that are due.
+// announce appends the records SEGMENT and SEGMENT_RETIRE that are pending.
 func (p *sharedSender) announce() error {
 	for _, a := range p.blocks.pending[p.announced:] {
 		var body [layout.SegmentBytes]byte
@@ -174,7 +174,7 @@ func (p *sharedSender) announce() error {
 	return nil
 }
 
-// roomForBlob returns ErrFull if the ring has no room for a BLOB and what has to precede it.
+// roomForBlob returns ErrFull if the ring has no room for a BLOB and the announcements before it.
 func (p *sharedSender) roomForBlob() error {
 	const footprint = 64 // of an announcement and of a BLOB
 	due := uint64(len(p.blocks.pending)-p.announced+announcementsMax) * footprint
@@ -188,8 +188,8 @@ func (p *sharedSender) roomForBlob() error {
 	return nil
 }
 
-// appendBlock appends the BLOB of a block whose first n bytes are the message. The block stays the
-// caller's if that fails.
+// appendBlock appends the BLOB of a block whose first n bytes are the message. After an error the
+// caller keeps the block.
 func (p *sharedSender) appendBlock(block ring.Block, stream uint32, n uint64, c Credit) error {
 	if len(p.blocks.pending) > p.announced {
 		if err := p.announce(); err != nil {
@@ -217,7 +217,7 @@ func (p *sharedSender) appendBlock(block ring.Block, stream uint32, n uint64, c 
 	return nil
 }
 
-// Reserve returns a block for a message, or private memory for a short one.
+// Reserve returns a block for a long message, or private memory for a short one.
 func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
 	if err := p.begin(); err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: block.Bytes(), block: block, memory: p.memory.own.mapping}, nil
 }
 
-// TryReserved appends the message that a reservation holds.
+// TryReserved appends the first n bytes of a reservation as a message.
 func (p *sharedSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
 	if r.memory == nil {
 		return p.TryMessage(stream, r.Bytes[:n], Credit{})
@@ -251,7 +251,7 @@ func (p *sharedSender) TryReserved(r *Reservation, stream uint32, n uint64) erro
 	return nil
 }
 
-// Free gives back a reservation. It may come after the connection has ended.
+// Free frees a reservation that was not sent, even after the connection has ended.
 func (p *sharedSender) Free(r *Reservation) {
 	if r.memory == nil {
 		return
@@ -262,7 +262,7 @@ func (p *sharedSender) Free(r *Reservation) {
 	r.memory.release()
 }
 
-// Commit publishes the open batch, and notifies the peer if it sleeps.
+// Commit publishes the open batch and the counters, and notifies the peer if it sleeps.
 func (p *sharedSender) Commit() error {
 	p.producer.Commit()
 	if p.announced > 0 {
@@ -302,7 +302,7 @@ func (p *sharedSender) count(n uint64) {
 	p.counts.bytes += n
 }
 
-// Close publishes CLOSE_WRITE in the slot that is kept for it, also after an interrupt.
+// Close publishes CLOSE_WRITE in the slot of the ring that is kept for it, even after an interrupt.
 func (p *sharedSender) Close(stream uint32) error {
 	if broken := p.memory.broken.Load(); broken != nil {
 		return *broken
@@ -318,7 +318,7 @@ func (p *sharedSender) Close(stream uint32) error {
 	return p.Commit()
 }
 
-// WaitRoom waits until the peer has read or returned something.
+// WaitRoom waits until the peer has consumed records or returned blocks, or the connection ends.
 func (p *sharedSender) WaitRoom() error {
 	if p.waker.CheckBeforeWait() == ring.WakeNotify {
 		p.memory.notifyRecords()
@@ -349,7 +349,8 @@ func (p *sharedSender) SetDeadline(t time.Time) error {
 // IsLate reports whether the deadline has passed.
 func (p *sharedSender) IsLate() bool { return hasPassed(&p.deadline) }
 
-// failure returns err for the caller. A violation ends the connection.
+// failure converts an error of ring and slab to an error of this package. A violation ends the
+// connection.
 func (p *sharedSender) failure(err error) error {
 	var violation layout.Violation
 	switch {
@@ -361,6 +362,6 @@ func (p *sharedSender) failure(err error) error {
 	return err
 }
 
-// announcementsMax is how many records a block may need before its own: that of a new segment, and
-// those of segments that make room for it.
+// announcementsMax is the number of announcements that a block may need before its BLOB: that of a
+// new segment, and that of a segment retired for it.
 const announcementsMax = 2

@@ -13,7 +13,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketCarrier is what sender and receiver of a connection over a socket have in common (SPEC 8).
+// socketCarrier is the state that the sender and the receiver of a connection over a socket have in
+// common (SPEC 8).
 type socketCarrier struct {
 	conn     socketConn
 	raw      syscall.RawConn
@@ -27,7 +28,7 @@ type socketCarrier struct {
 	process  *processWatch // nil without a verified pidfd
 }
 
-// socketConn is what Unix and TCP sockets have.
+// socketConn has the methods of a Unix socket and of a TCP socket.
 type socketConn interface {
 	net.Conn
 	syscall.Conn
@@ -35,7 +36,7 @@ type socketConn interface {
 	CloseWrite() error
 }
 
-// establishSocket makes sender and receiver over the socket of the handshake.
+// establishSocket makes a sender and a receiver that use the socket of the handshake.
 func establishSocket(c *Connection, h *Handshake) {
 	conn, ok := h.conn.(socketConn)
 	if !ok {
@@ -43,7 +44,7 @@ func establishSocket(c *Connection, h *Handshake) {
 	}
 	_, isUnix := h.conn.(*net.UnixConn)
 	k := &socketCarrier{conn: conn, isUnix: isUnix}
-	// The error is that of a socket that is closed, which each use reports.
+	// The error is ignored: only a closed socket causes one, and each later use reports it.
 	k.raw, _ = conn.SyscallConn()
 	limits := h.settings.limits()
 	k.sender = newSocketSender(k, c.Outcome.Peer.MessageMax)
@@ -54,7 +55,7 @@ func establishSocket(c *Connection, h *Handshake) {
 		k.process = newProcessWatch(process)
 		k.watchers.Go(func() {
 			if k.process.wait() {
-				// Bytes that the peer had sent are read before the end of the stream.
+				// After CloseRead, bytes that the peer sent before its death can still be read.
 				_ = k.conn.CloseRead()
 				_ = k.conn.CloseWrite()
 			}
@@ -62,8 +63,8 @@ func establishSocket(c *Connection, h *Handshake) {
 	}
 }
 
-// fail ends the connection because of a violation or a system error, and hangs up. It returns the
-// first error that ended it.
+// fail ends the connection because of a violation or a system error, and closes the socket. It
+// returns the first such error.
 func (k *socketCarrier) fail(err error) error {
 	if k.broken.CompareAndSwap(nil, &err) {
 		_ = k.conn.Close()
@@ -71,7 +72,7 @@ func (k *socketCarrier) fail(err error) error {
 	return *k.broken.Load()
 }
 
-// check returns why the connection cannot be used any more, or nil.
+// check returns the error of a connection that this side has closed or that is broken, or nil.
 func (k *socketCarrier) check() error {
 	if k.isClosed.Load() {
 		return ErrClosed
@@ -82,14 +83,14 @@ func (k *socketCarrier) check() error {
 	return nil
 }
 
-// interrupt makes all calls that wait return ErrClosed, and all later ones.
+// interrupt makes all calls that wait return ErrClosed, and all later calls.
 func (k *socketCarrier) interrupt() {
 	k.isClosed.Store(true)
 	_ = k.conn.SetReadDeadline(time.Unix(1, 0))
 	k.sender.interrupt()
 }
 
-// close writes what is pending, for a bounded time, and closes the socket.
+// close waits for at most the linger time until all bytes are written, and closes the socket.
 func (k *socketCarrier) close() {
 	if k.process != nil {
 		k.process.close()
@@ -99,7 +100,8 @@ func (k *socketCarrier) close() {
 		_ = k.conn.Close()
 		return
 	}
-	// A TCP socket that is closed while bytes lie unread in it resets the connection (SPEC 8.4).
+	// A TCP socket with unread bytes would reset the connection when it is closed (SPEC 8.4). So a
+	// goroutine reads and drops the bytes of the peer first.
 	_ = k.conn.CloseWrite()
 	go func() {
 		_ = k.conn.SetReadDeadline(time.Now().Add(dropTime))
@@ -108,7 +110,7 @@ func (k *socketCarrier) close() {
 	}()
 }
 
-// read reads what is there, without waiting.
+// read reads the bytes that have come, without waiting.
 func (k *socketCarrier) read(into []byte) (n int, err error) {
 	failure := k.raw.Control(func(fd uintptr) { n, err = sys.ReadNow(int(fd), into) })
 	if failure != nil {
@@ -118,8 +120,8 @@ func (k *socketCarrier) read(into []byte) (n int, err error) {
 }
 
 const (
-	// lingerTime bounds how long Close waits until what was sent is written.
+	// lingerTime bounds the time for which Close waits until all sent bytes are written.
 	lingerTime = 5 * time.Second
-	// dropTime bounds how long a closed TCP socket reads what nobody wants.
+	// dropTime bounds the time for which a closed TCP socket reads and drops bytes of the peer.
 	dropTime = time.Second
 )

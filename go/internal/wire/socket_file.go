@@ -17,14 +17,16 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketFile is the file of a Unix listener, which it removes if the path still has it.
+// socketFile is the file of a Unix listener. The listener removes it, unless another socket has
+// replaced it.
 type socketFile struct {
 	path string
 	info fs.FileInfo // nil of an abstract name
 }
 
-// listenUnix listens on a path or an abstract name. It takes over a path on which nobody listens,
-// so that it neither removes a living listener's file nor races another (SPEC 2.1).
+// listenUnix listens at a path or an abstract name. A socket file on which no process listens is
+// replaced. A lock of the directory keeps two listeners from replacing one file at the same time
+// (SPEC 2.1).
 func listenUnix(a Address, mode fs.FileMode) (*net.UnixListener, socketFile, error) {
 	if a.IsAbstract() {
 		listener, err := bind(a.Name, mode)
@@ -61,7 +63,8 @@ func listenUnix(a Address, mode fs.FileMode) (*net.UnixListener, socketFile, err
 	return listener, socketFile{a.Name, info}, nil
 }
 
-// lockDirectory locks the directory of a path. It returns nil if another process keeps the lock.
+// lockDirectory locks a directory, and waits up to lockTime for another process to release the
+// lock. It returns nil if that process does not.
 func lockDirectory(path string) (*os.File, error) {
 	end := time.Now().Add(lockTime)
 	for {
@@ -76,7 +79,7 @@ func lockDirectory(path string) (*os.File, error) {
 	}
 }
 
-// bind binds and listens. The file has its mode from the first moment on.
+// bind binds a socket and listens. The socket file has the permission bits mode from the beginning.
 func bind(name string, mode fs.FileMode) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
 		if err := passCredentials(network, "", raw); err != nil || runtime.GOOS != "linux" {
@@ -100,7 +103,7 @@ func bind(name string, mode fs.FileMode) (*net.UnixListener, error) {
 	return unixListener, nil
 }
 
-// removeStale removes the socket file of a listener that is gone.
+// removeStale removes a socket file on which no process listens any more.
 func removeStale(path string, isLocked bool) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,7 +131,7 @@ func removeStale(path string, isLocked bool) error {
 	return nil
 }
 
-// remove removes the file, if the path still has it.
+// remove removes the socket file, unless another file has replaced it.
 func (f socketFile) remove() {
 	if f.info == nil {
 		return
@@ -142,7 +145,7 @@ func (f socketFile) remove() {
 	}
 }
 
-// listenFailure returns the error of listening with its number.
+// listenFailure returns an error of listening as a [Failure] with its number.
 func listenFailure(err error) error {
 	failure := &Failure{Number: layout.ErrorListeningFailed, Err: err}
 	var lookup *net.DNSError
@@ -162,7 +165,8 @@ func listenFailure(err error) error {
 }
 
 const (
-	// takeOversMax bounds how often a path is taken over: another process may bind it meanwhile.
+	// takeOversMax bounds how often a stale file is replaced, since another process may bind the
+	// path in between.
 	takeOversMax = 3
 	// lockTime bounds how long a listener waits for the lock of the directory.
 	lockTime = 2 * time.Second

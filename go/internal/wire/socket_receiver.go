@@ -43,7 +43,7 @@ func newSocketReceiver(k *socketCarrier, checker Checker) *socketReceiver {
 	return &socketReceiver{carrier: k, checker: checker, buffer: make([]byte, bufferBytes)}
 }
 
-// Next returns the next record that has arrived whole.
+// Next returns the next record of which all bytes have come.
 func (r *socketReceiver) Next() (Record, bool, error) {
 	if err := r.carrier.check(); err != nil {
 		return Record{}, false, err
@@ -102,7 +102,7 @@ func (r *socketReceiver) blobRecord() Record {
 	return Record{Kind: layout.KindBlob, Stream: r.current.Stream, Len: len(r.blob)}
 }
 
-// fill moves message bytes that were received to the blob.
+// fill moves the bytes of a BLOB's message from the buffer to the blob.
 func (r *socketReceiver) fill() {
 	n := min(uint64(r.end-r.start), r.missing)
 	r.blob = append(r.blob, r.buffer[r.start:r.start+int(n)]...)
@@ -110,7 +110,7 @@ func (r *socketReceiver) fill() {
 	r.missing -= n
 }
 
-// makeRoom makes room in the buffer for a record of size bytes that begins at start.
+// makeRoom makes the buffer large enough for the record of size bytes that begins at start.
 func (r *socketReceiver) makeRoom(size int) {
 	if r.start+size <= len(r.buffer) {
 		return
@@ -123,7 +123,8 @@ func (r *socketReceiver) makeRoom(size int) {
 	r.start, r.buffer = 0, into
 }
 
-// room returns the memory for the next bytes: that of the message of a BLOB, or the buffer.
+// room returns the memory into which the next bytes are read: that of a BLOB's message, or the
+// buffer.
 func (r *socketReceiver) room() []byte {
 	if r.missing == 0 {
 		if r.start == r.end {
@@ -135,7 +136,7 @@ func (r *socketReceiver) room() []byte {
 		return r.buffer[r.end:]
 	}
 	if free := cap(r.blob) - len(r.blob); free == 0 {
-		// The announced length is not believed: the memory grows as bytes arrive (SPEC 8.2).
+		// The memory grows as bytes arrive, because the announced length is not trusted (SPEC 8.2).
 		grown := make([]byte, len(r.blob), max(min(2*cap(r.blob), len(r.blob)+int(r.missing)),
 			min(int(r.missing), blobBytes)))
 		copy(grown, r.blob)
@@ -145,7 +146,7 @@ func (r *socketReceiver) room() []byte {
 	return r.blob[len(r.blob) : len(r.blob)+int(free)]
 }
 
-// received notes that n bytes have come to room.
+// received counts n bytes that were read into the memory of [socketReceiver.room].
 func (r *socketReceiver) received(n int) {
 	if r.missing == 0 {
 		r.end += n
@@ -171,7 +172,7 @@ func (r *socketReceiver) Take() *Message {
 // Payload returns the payload of the current record.
 func (r *socketReceiver) Payload() []byte { return r.message() }
 
-// message returns the bytes of the current record.
+// message returns the message of a BLOB, or the payload of another current record.
 func (r *socketReceiver) message() []byte {
 	if r.hasBlob {
 		return r.blob
@@ -179,7 +180,7 @@ func (r *socketReceiver) message() []byte {
 	return r.buffer[r.start+layout.RecordHeaderBytes:][:r.current.Len]
 }
 
-// Done moves behind the current record.
+// Done moves past the current record.
 func (r *socketReceiver) Done() {
 	if r.hasBlob {
 		if cap(r.blob) <= spareBytes {
@@ -191,7 +192,7 @@ func (r *socketReceiver) Done() {
 	r.start += layout.RecordHeaderBytes + int(r.current.Len)
 }
 
-// Poll reads what is there, without waiting.
+// Poll reads the bytes that have come, without waiting.
 func (r *socketReceiver) Poll() error {
 	n, err := r.carrier.read(r.room())
 	if errors.Is(err, sys.ErrWouldBlock) {
@@ -200,13 +201,13 @@ func (r *socketReceiver) Poll() error {
 	return r.note(n, err)
 }
 
-// Wait reads, and waits until there is something to read.
+// Wait reads once from the socket, and waits until there are bytes to read.
 func (r *socketReceiver) Wait() error {
 	n, err := r.carrier.conn.Read(r.room())
 	return r.note(n, err)
 }
 
-// note notes what a read has brought.
+// note handles the result of a read: n bytes, or an error.
 func (r *socketReceiver) note(n int, err error) error {
 	r.received(n)
 	switch {
@@ -241,7 +242,8 @@ func (r *socketReceiver) SetDeadline(t time.Time) error {
 // IsLate reports whether the deadline has passed.
 func (r *socketReceiver) IsLate() bool { return hasPassed(&r.deadline) }
 
-// Leave tells the peer that this side reads no more, where that says something (SPEC 8.4).
+// Leave shuts down the reading direction of a Unix socket, so that a send of the peer fails. TCP
+// cannot report that (SPEC 8.4).
 func (r *socketReceiver) Leave() {
 	if r.carrier.isUnix {
 		_ = r.carrier.conn.CloseRead()
@@ -249,9 +251,9 @@ func (r *socketReceiver) Leave() {
 }
 
 const (
-	// bufferBytes is the size of the buffer in bytes, until a longer record comes.
+	// bufferBytes is the initial size of the buffer in bytes; a longer record makes it grow.
 	bufferBytes = 32 << 10
-	// blobBytes is the first memory of a message in bytes; it doubles as bytes arrive.
+	// blobBytes is the initial memory for a BLOB's message in bytes; it doubles as bytes arrive.
 	blobBytes = 64 << 10
 	// spareBytes is the most memory that is kept for the next message, in bytes.
 	spareBytes = 4 << 20

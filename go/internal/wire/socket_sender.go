@@ -59,7 +59,7 @@ func newSocketSender(k *socketCarrier, messageMax uint64) *socketSender {
 	return s
 }
 
-// begin checks that the connection can send, and that the last Commit is written.
+// begin checks that the connection can send, and that all bytes of the last Commit are written.
 func (s *socketSender) begin() error {
 	if err := s.carrier.check(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *socketSender) begin() error {
 	return nil
 }
 
-// TryMessage appends a message. The caller does not change the payload before Commit.
+// TryMessage appends a message. The caller must not change the payload before Commit.
 func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byt
 	return nil
 }
 
-// add appends a record whose payload is copied if it is short.
+// add appends a record with a copy of its payload.
 func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
 	n := uint32(0)
 	for _, part := range parts {
@@ -135,10 +135,10 @@ func (s *socketSender) addPart(part []byte) {
 // RecordMax returns the longest payload of a record in bytes.
 func (*socketSender) RecordMax() uint64 { return dataMax }
 
-// CarriesCredit reports that no message does.
+// CarriesCredit returns false, because over a socket no message carries credit.
 func (*socketSender) CarriesCredit(int) bool { return false }
 
-// Reserve returns private memory.
+// Reserve returns private memory for a message.
 func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	if err := s.carrier.check(); err != nil {
 		return nil, err
@@ -149,15 +149,16 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: make([]byte, n), block: ring.Block{}}, nil
 }
 
-// TryReserved appends the message that a reservation holds.
+// TryReserved appends the first n bytes of a reservation as a message.
 func (s *socketSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
 	return s.TryMessage(stream, r.Bytes[:n], Credit{})
 }
 
-// Free does nothing: the memory is private.
+// Free does nothing, because a reservation is private memory.
 func (*socketSender) Free(*Reservation) {}
 
-// Commit writes what was appended. What the socket does not take now, a goroutine writes.
+// Commit writes the appended records. A goroutine writes the bytes that the socket does not take
+// now.
 func (s *socketSender) Commit() error {
 	if len(s.parts) == 0 {
 		return nil
@@ -281,7 +282,7 @@ func (s *socketSender) finish() {
 	s.forget()
 }
 
-// forget drops the open batch, and keeps its memory.
+// forget empties the open batch, and keeps its memory for the next one.
 func (s *socketSender) forget() {
 	s.head = s.head[:0]
 	s.isPartial = false
@@ -349,7 +350,7 @@ func (s *socketSender) Close(stream uint32) error {
 	return nil // a peer that is gone needs no end
 }
 
-// WaitRoom waits until the last Commit is written.
+// WaitRoom waits until all bytes of the last Commit are written.
 func (s *socketSender) WaitRoom() error {
 	if s.writing == nil {
 		return nil
@@ -372,7 +373,7 @@ func (s *socketSender) SetDeadline(t time.Time) error {
 // IsLate reports whether the deadline has passed.
 func (s *socketSender) IsLate() bool { return hasPassed(&s.late.limit) }
 
-// interrupt makes WaitRoom return.
+// interrupt makes a call of WaitRoom return.
 func (s *socketSender) interrupt() {
 	if s.isOver.CompareAndSwap(false, true) {
 		close(s.over)
@@ -380,7 +381,7 @@ func (s *socketSender) interrupt() {
 	}
 }
 
-// drain waits until all is written, at most for limit, and reports whether it is.
+// drain waits for at most limit until all bytes are written, and reports whether they are.
 func (s *socketSender) drain(limit time.Duration) bool {
 	if s.writing == nil || s.failed.Load() {
 		return !s.failed.Load()

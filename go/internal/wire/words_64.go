@@ -4,6 +4,6 @@
 
 package wire
 
-// canShareWords says that a word of 64 bits is loaded and stored as a whole, in the byte order of
-// the wire, as atomics between processes need.
+// canShareWords says that this processor loads and stores a word of 64 bits as a whole, in the byte
+// order of the protocol. Shared memory needs such words.
 const canShareWords = true

@@ -4,6 +4,6 @@
 
 package wire
 
-// canShareWords says that this system uses sockets: its words of 64 bits may not be atomic between
-// processes.
+// canShareWords says that words of 64 bits may not be atomic between processes on this processor,
+// so connections use sockets.
 const canShareWords = false

@@ -27,8 +27,8 @@ type Loaned = SampleMut<ipc::Service, [u64], ()>;
 /// The transport `iceoryx2-0.10-pubsub`.
 pub struct Pubsub;
 
-/// The end of the child process before the parent connects. The child's ports already exist then,
-/// so the parent finds them.
+/// The child's end of the connection, from `bind` until `accept` returns it. The child's ports
+/// already exist when the parent connects, so the parent finds them.
 pub struct PubsubAcceptor(Option<PubsubEndpoint>);
 
 /// One end of a connection: it publishes messages of one direction and subscribes to the other

@@ -33,8 +33,8 @@ type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
 /// The transport `iceoryx2-0.10-reqres`.
 pub struct Reqres;
 
-/// The end of the child process before the parent connects. The child's port already exists then,
-/// so the parent finds it.
+/// The child's end of the connection, from `bind` until `accept` returns it. The child's port
+/// already exists when the parent connects, so the parent finds it.
 pub struct ReqresAcceptor(Option<ReqresServer>);
 
 /// One end of the connection: that of the parent or that of the child.

@@ -36,14 +36,15 @@ use partywall_bench::transport::{AsyncEndpoint, Client, Payload, Server, StreamT
 
 /// A version of the protocol of the crate `shmipc`.
 pub trait Protocol: Send + Sync + 'static {
-    /// The crate's configuration for this version; the caller sets the sizes in it.
+    /// The configuration of the crate `shmipc` for this version of the protocol; the caller sets
+    /// the sizes in it.
     fn config() -> Config;
 }
 
-/// Protocol v3, the crate's default for memory in memfds.
+/// Version 3 of the protocol, the default of the crate `shmipc` for memory in memfds.
 pub struct V3;
 
-/// Protocol v4, the crate's latest, with wake-ups by eventfd.
+/// Version 4 of the protocol, the latest of the crate `shmipc`, with wake-ups by eventfd.
 pub struct V4Eventfd;
 
 /// The transport `shmipc-0.2.1-v3`.
@@ -226,8 +227,9 @@ fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
     Ok(())
 }
 
-/// Returns the slice into which the next bytes of a message are written. If the present slice is
-/// full, it is the next one; slices for `wanted` more bytes are allocated if none follows.
+/// Returns the slice into which the next bytes of a message are written: the present slice, or the
+/// next one if the present slice is full. If none follows, slices for `wanted` more bytes are
+/// allocated.
 fn slice_with_room(
     buffer: &mut LinkedBuffer,
     wanted: usize,

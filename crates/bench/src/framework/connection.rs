@@ -25,7 +25,7 @@ use crate::transport::uds::Uds;
 
 /// A transport whose connections are asynchronous byte streams.
 pub trait ByteTransport: 'static {
-    /// One end of one connection.
+    /// One end of one connection of the transport.
     type Connection: AsyncRead
         + AsyncWrite
         + Connected<ConnectInfo: Clone + Send + Sync>
@@ -46,7 +46,7 @@ pub trait ByteTransport: 'static {
 
 /// The client's end of a transport of byte streams.
 pub trait ByteClient: Clone + Send + Sync + 'static {
-    /// One end of one connection.
+    /// The client's end of one connection of the transport.
     type Connection;
 
     /// Opens one more connection to the server.
@@ -55,7 +55,7 @@ pub trait ByteClient: Clone + Send + Sync + 'static {
 
 /// The server's end of a transport of byte streams.
 pub trait ByteServer: Send + 'static {
-    /// One end of one connection.
+    /// The server's end of one connection of the transport.
     type Connection;
 
     /// The address that the client connects to.
@@ -161,7 +161,8 @@ impl ByteServer for UdsServer {
 
 impl Drop for UdsServer {
     fn drop(&mut self) {
-        // An error is ignored: the workspace removes the socket's directory at the end of the run.
+        // The error is ignored: if the socket file remains, the workspace removes its directory at
+        // the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }

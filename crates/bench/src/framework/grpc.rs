@@ -27,7 +27,7 @@ use super::connection::{ByteClient, ByteServer};
 use super::{Requester, Verifier, payload};
 use crate::harness::cell::Cell;
 
-/// The message of both methods, in both directions.
+/// The request and the response of both gRPC methods, unary and stream: the bytes of one payload.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Payload {
     #[prost(bytes = "vec", tag = "1")]
@@ -36,7 +36,8 @@ struct Payload {
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// The requesters of a measurement, which share one channel.
+/// Makes the requesters of a measurement, one for each call in flight. They share one channel of
+/// tonic.
 pub(super) async fn requesters<C>(cell: Cell, client: &C) -> Result<Vec<GrpcRequester>>
 where
     C: ByteClient<Connection: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send>,
@@ -46,7 +47,7 @@ where
     Ok((0..cell.streams).map(|_| GrpcRequester(Grpc::new(channel.clone()))).collect())
 }
 
-/// Serves the two methods on every connection that `server` accepts.
+/// Serves the unary and the stream method on every connection that `server` accepts.
 pub(super) async fn serve<S>(mut server: S, verifier: Verifier) -> Result<()>
 where
     S: ByteServer<
@@ -72,7 +73,7 @@ where
     Ok(served.serve_with_incoming(ReceiverStream::new(accepted)).await?)
 }
 
-/// A client of the two methods.
+/// A client of the gRPC service, with one call in flight at a time.
 pub(super) struct GrpcRequester(Grpc<Channel>);
 
 impl Requester for GrpcRequester {
@@ -99,7 +100,7 @@ impl Requester for GrpcRequester {
     }
 }
 
-/// Opens a connection of the measured transport, whatever the URI.
+/// Opens connections of the measured transport for tonic; the URI that tonic passes is ignored.
 #[derive(Clone)]
 struct Connector<C>(C);
 
@@ -118,7 +119,7 @@ impl<C: ByteClient<Connection: Send>> Service<Uri> for Connector<C> {
     }
 }
 
-/// The service with both methods.
+/// The gRPC service with the unary and the stream method.
 #[derive(Clone)]
 struct Methods {
     verifier: Verifier,
@@ -150,7 +151,7 @@ impl Service<hyper::Request<Body>> for Methods {
     }
 }
 
-/// One call of a method.
+/// The server's part of one gRPC call: verifies the payloads, and returns the response.
 struct Method {
     verifier: Verifier,
 }
@@ -191,6 +192,6 @@ fn corrupted(error: anyhow::Error) -> Status {
     Status::data_loss(format!("{error:#}"))
 }
 
-/// The paths of the two methods.
+/// The paths of the gRPC methods, which distinguish unary calls from streams.
 const UNARY: &str = "/bench.Payloads/Unary";
 const STREAM: &str = "/bench.Payloads/Stream";

@@ -27,7 +27,8 @@ use crate::harness::cell::Cell;
 /// The body of a request: one payload, or a stream of them.
 type RequestBody = Either<Full<Bytes>, Messages>;
 
-/// The requesters of a measurement, each with a connection.
+/// Makes the requesters of a measurement, one for each request in flight, each with a connection of
+/// its own.
 pub(super) async fn requesters<C>(cell: Cell, client: &C) -> Result<Vec<HttpRequester>>
 where
     C: ByteClient<Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static>,
@@ -42,7 +43,7 @@ where
     Ok(requesters)
 }
 
-/// Serves both paths on every connection that `server` accepts.
+/// Serves HTTP requests for `/unary` and `/stream` on every connection that `server` accepts.
 pub(super) async fn serve<S>(mut server: S, verifier: Verifier) -> Result<()>
 where
     S: ByteServer<Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static>,
@@ -55,7 +56,7 @@ where
     }
 }
 
-/// A client with one connection.
+/// An HTTP client with one connection, and one request in flight at a time.
 pub(super) struct HttpRequester(SendRequest<RequestBody>);
 
 impl Requester for HttpRequester {
@@ -83,7 +84,7 @@ impl HttpRequester {
     }
 }
 
-/// A body of messages in order, each of which is one frame.
+/// The body of a `/stream` request: the messages `next..end`, each as one frame of the body.
 struct Messages {
     cell: Cell,
     next: u64,
@@ -120,8 +121,8 @@ async fn answer(request: Request<Incoming>, verifier: Verifier) -> Result<Respon
     Ok(Response::new(Full::new(Bytes::from(answer))))
 }
 
-/// Verifies the messages of a stream, and returns their number. Frames need not end where messages
-/// do.
+/// Verifies the messages in the body of a `/stream` request, and returns their number. A frame of
+/// the body need not end where a message does.
 async fn count(mut body: Incoming, verifier: &Verifier) -> Result<u64> {
     let size = verifier.cell.size;
     let mut message = Vec::with_capacity(size);
@@ -144,6 +145,6 @@ async fn count(mut body: Incoming, verifier: &Verifier) -> Result<u64> {
     Ok(count)
 }
 
-/// The paths of the two kinds of requests.
+/// The paths of HTTP requests with one payload, and of those with a stream of messages.
 const UNARY: &str = "/unary";
 const STREAM: &str = "/stream";

@@ -38,12 +38,12 @@ use crate::harness::pattern::{HEAD_SIZE, REPLY, Touch};
 use crate::harness::round::{Round, histogram};
 use crate::harness::workspace::Setup;
 
-/// A client of a framework, which has one request in flight at a time.
+/// A client of gRPC or HTTP, which has one request in flight at a time.
 trait Requester: Sized + Send + 'static {
     /// Sends one request, and returns the payload of its reply.
     fn call(&mut self, payload: Vec<u8>) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
-    /// Sends the messages `first..first + amount` as one stream, and waits for the reply.
+    /// Sends the messages `first..first + amount` in one request, and waits for its reply.
     fn stream(
         &mut self,
         cell: Cell,
@@ -100,11 +100,11 @@ pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> 
     })
 }
 
-/// All requesters of a measurement, on one runtime.
+/// The requesters (clients) of a measurement, which all run on one runtime of tokio.
 struct Clients<'a, C> {
     cell: Cell,
     requesters: Vec<C>,
-    /// The number of the next request; it is the same for each requester.
+    /// The number of each requester's next request; the requesters count alike.
     next: u64,
     runtime: &'a Runtime,
 }
@@ -167,7 +167,7 @@ async fn run_one<C: Requester>(
     Ok((requester, latencies_ns))
 }
 
-/// The server's view of a measurement: it verifies messages and counts them.
+/// The part of the server that verifies the messages of a measurement and counts them.
 #[derive(Clone, Debug)]
 struct Verifier {
     cell: Cell,
@@ -224,7 +224,8 @@ impl Verifier {
         Ok(reply)
     }
 
-    /// Verifies one message of a stream: it must follow the message `previous`.
+    /// Verifies one message of a stream. Its number must follow `previous`, the number of the
+    /// message before it.
     fn next(&self, message: &[u8], previous: &mut Option<u64>) -> Result<()> {
         let sequence = head(message)?;
         let expected = previous.map_or(sequence, |previous| previous + 1);
@@ -236,14 +237,14 @@ impl Verifier {
     }
 }
 
-/// The payload of message `sequence`: the number, then bytes that follow from it.
+/// Makes the payload of message `sequence`: this number, then bytes that are computed from it.
 fn payload(cell: Cell, sequence: u64) -> Vec<u8> {
     let mut payload = vec![0; cell.size];
     cell.touch.fill_headed(&mut payload, sequence, sequence);
     payload
 }
 
-/// The number with which a payload begins.
+/// Returns the message number with which a payload begins.
 fn head(payload: &[u8]) -> Result<u64> {
     let head = payload.first_chunk::<HEAD_SIZE>().context("a message without its number came")?;
     Ok(u64::from_le_bytes(*head))
@@ -257,7 +258,7 @@ fn verify(touch: Touch, message: &[u8], size: usize, sequence: u64) -> Result<()
     Ok(())
 }
 
-/// A runtime with as many threads as there are usable CPUs: one, if the process is pinned.
+/// Makes a tokio runtime with one thread for each usable CPU, so one thread in a pinned process.
 fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -265,7 +266,8 @@ fn runtime() -> Result<Runtime> {
         .context("starting the tokio runtime")
 }
 
-/// Number of bits of a sequence number that hold the request; the requester is above them.
+/// Number of low bits of a message's number that count the requests of one requester. The bits
+/// above hold the index of the requester.
 const LANE_SHIFT: u32 = 40;
 
 #[cfg(test)]

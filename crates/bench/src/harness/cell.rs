@@ -64,7 +64,7 @@ pub enum WaitName {
     Poll,
 }
 
-/// The processes in which the two ends run.
+/// The processes in which the two ends of each connection run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Processes {

@@ -109,7 +109,8 @@ impl Targets {
         self.0.iter().map(judge).collect()
     }
 
-    /// The names of the rows that have neither a measurement nor the reason why not, or both.
+    /// The names of the wrong rows in the table: a row has either a measurement or the reason why
+    /// not, and these rows have neither or both.
     pub fn inconsistent(&self) -> Vec<&'static str> {
         let rows = self.0.iter();
         let wrong = rows.filter(|(bar, found)| bar.obstacle.is_none() != found.is_some());
@@ -296,7 +297,7 @@ fn measurement(name: &str, number: Number) -> Measurement {
 }
 
 impl Cpus {
-    /// Whether two processes on the CPUs `pin` run as the target wants.
+    /// Whether the CPUs `pin` of the two processes are those for which the target holds.
     fn fits(self, pin: Pin) -> bool {
         match self {
             Self::Any => true,
@@ -343,7 +344,7 @@ impl Number {
         }
     }
 
-    /// Whether this build can measure the number.
+    /// Whether this build has the scenarios with which the number is measured.
     fn is_built(self) -> bool {
         self.cells().iter().all(|cell| cell.scenario.is_built())
     }

@@ -94,8 +94,8 @@ impl<E: AsyncEndpoint> Side<E> {
         Ok(())
     }
 
-    /// Runs `act` on all streams at once, each in a task; returns their values in the order of the
-    /// streams.
+    /// Calls `act` with the end of each stream, all at once and each in a task. Returns the results
+    /// in the order of the streams.
     async fn each<R, F>(&mut self, act: impl Fn(u64, E) -> F) -> Result<Vec<R>>
     where
         R: Send + 'static,

@@ -80,8 +80,8 @@ pub trait Endpoint {
         None
     }
 
-    /// Returns once all sent messages have left this process, because the caller will not use the
-    /// endpoint for a while.
+    /// Returns once all sent messages have left this process. An endpoint whose process does not
+    /// drive it between calls would otherwise keep them until its next call.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }

@@ -60,7 +60,8 @@ impl Acceptor for UdsAcceptor {
 
 impl Drop for UdsAcceptor {
     fn drop(&mut self) {
-        // An error is ignored: the workspace removes the socket's directory at the end of the run.
+        // The error is ignored: if the socket file remains, the workspace removes its directory at
+        // the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -110,7 +111,8 @@ impl Server for UdsServer {
 
 impl Drop for UdsServer {
     fn drop(&mut self) {
-        // An error is ignored: the workspace removes the socket's directory at the end of the run.
+        // The error is ignored: if the socket file remains, the workspace removes its directory at
+        // the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -83,7 +83,7 @@ impl Connection<'_> {
     }
 }
 
-/// The kind of a region.
+/// Returns the kind of a region as text; `number` is the field in the region's header.
 pub fn kind(number: u32) -> String {
     match number {
         REGION_CONNECTION => "connection".to_owned(),
@@ -91,7 +91,7 @@ pub fn kind(number: u32) -> String {
     }
 }
 
-/// The role of a region's owner.
+/// Returns the role of a region's owner, connector or acceptor, as text.
 pub fn role(number: u32) -> String {
     match number {
         ROLE_CONNECTOR => "connector".to_owned(),
@@ -100,7 +100,8 @@ pub fn role(number: u32) -> String {
     }
 }
 
-/// The service of a connection, as the owner of a region states it.
+/// Returns as text what a connection carries, such as a channel or a session. The owner of a region
+/// states it in the field `service`.
 pub fn service(number: u32) -> String {
     match number {
         0 => "connection".to_owned(),
@@ -111,7 +112,7 @@ pub fn service(number: u32) -> String {
     }
 }
 
-/// The state of a connection, as the owner of a region states it.
+/// Returns the state of a connection, as the owner of a region states it, as text.
 pub fn state(number: u64) -> String {
     match number {
         STATE_OPENING => "opening".to_owned(),
@@ -122,7 +123,8 @@ pub fn state(number: u64) -> String {
     }
 }
 
-/// For what the owner of a region sleeps, according to its sleeper words.
+/// Returns as text whether the owner of a region sleeps, and until which event, according to its
+/// sleeper words.
 pub fn sleep(region: &RegionIdentity<'_>) -> &'static str {
     let (records, room) = (region.word(ASLEEP_RECORDS), region.word(ASLEEP_ROOM));
     match (records, room & !QUIET) {
@@ -134,7 +136,7 @@ pub fn sleep(region: &RegionIdentity<'_>) -> &'static str {
     }
 }
 
-/// The moment `ns` nanoseconds after the start of 1970.
+/// Returns the time that is `ns` nanoseconds after the start of 1970.
 pub fn moment(ns: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)
 }

@@ -20,7 +20,8 @@ use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors, o
 use super::connection::Connection;
 use crate::command::access;
 
-/// The regions and links that were found, and what could not be used.
+/// The regions and links that were found in a process or a file, and the memory that could not be
+/// used.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The process id, if a process was inspected.
@@ -45,18 +46,18 @@ pub struct Region {
     pages: Vec<u8>,
 }
 
-/// The names and the age of a link, from the header of its file.
+/// The names of a link and the time when its file was made, from the header of the file.
 #[derive(Debug)]
 pub struct Link {
-    /// The path of the file, or of the descriptor of memory without a path.
+    /// The path of the link's file. For a link in memory without a path, that of its descriptor.
     pub source: String,
-    /// Local, remote and link name.
+    /// The name of the local end, the name of the remote end, and the name of the link.
     pub names: [String; 3],
     /// When the file was made, in nanoseconds since 1970.
     pub created_ns: u64,
 }
 
-/// The memory of the inspected process, as the kernel describes it.
+/// The mappings and mounts of the inspected process, as `/proc` shows them.
 struct Memory {
     /// Inode and name of each file that the process maps for writing.
     written: HashMap<u64, String>,
@@ -74,7 +75,7 @@ impl Memory {
 }
 
 impl Region {
-    /// The identity in the copy; it was checked when the copy was made.
+    /// The identity in the region's pages, which were checked when they were copied.
     pub fn identity(&self) -> Option<RegionIdentity<'_>> {
         RegionIdentity::read(&self.pages).ok()
     }
@@ -110,7 +111,8 @@ impl Found {
             found.add_descriptor(&memory, &format!("/proc/{pid}/fd/{number}"), target);
         }
         let of_peers = |range: &&MappedRange| {
-            // A file that is named like a region may be served by a process that never answers.
+            // Only files of memory are read. Another file may have the name of a region and lie on
+            // a file system whose server never answers.
             range.name == REGION && range.permissions == "r--s" && memory.mounts.is_memory(range)
         };
         let mut peers = ranges.iter().filter(of_peers);
@@ -173,13 +175,13 @@ impl Found {
         self.len() == 0
     }
 
-    /// Number of regions, links and failures.
+    /// Number of regions, links and failures found so far.
     fn len(&self) -> usize {
         let failed = self.damaged.len() + self.unreadable.len();
         self.own.len() + self.mapped.len() + self.links.len() + self.inherited.len() + failed
     }
 
-    /// Notes that `source` lists more memory than is read.
+    /// Adds to the failures that `source` lists more regions and links than the maximum `max`.
     fn note_more(&mut self, source: String, max: usize) {
         let why = format!("it lists more than {max} regions and links; the rest is not read");
         self.unreadable.push((source, why));
@@ -197,13 +199,13 @@ impl Found {
             Ok((read_at(&file, 0, wanted)?, metadata))
         });
         match opened {
-            // The process has closed the descriptor meanwhile, or it is that of a directory or
-            // device.
+            // These errors are no failures: the process has closed the descriptor since it was
+            // listed, or the descriptor is that of a directory or device.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => self.unreadable.push((path.to_owned(), error.to_string())),
             Ok((_, metadata)) if !memory.is_written(&metadata, &target) => {
-                // Several descriptors of one file are one link.
+                // The path names a link with a file, so that several descriptors of it count once.
                 let source =
                     if target == LINK_MEMORY || is_region { path.to_owned() } else { target };
                 if !self.inherited.contains(&source) {
@@ -243,7 +245,7 @@ impl Found {
             Ok((header, _)) => {
                 let names = header.names().map(str::to_owned);
                 let link = Link { source, names, created_ns: header.created_ns.get() };
-                // A process may have several descriptors of one file.
+                // A process may have several descriptors of one link file; the link is added once.
                 if self.links.iter().all(|known| known.source != link.source) {
                     self.links.push(link);
                 }

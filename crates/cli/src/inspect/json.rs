@@ -45,7 +45,8 @@ struct Whole<'a> {
     pid: Option<u32>,
     connections: Vec<ConnectionJson>,
     links: Vec<LinkJson<'a>>,
-    /// Regions and links of a parent of this process, which it has open since its fork.
+    /// Regions and links that the inspected process has open and does not map, because it inherited
+    /// them by fork.
     inherited: &'a [String],
     damaged: Vec<Unusable>,
     unreadable: Vec<Unusable>,
@@ -74,7 +75,7 @@ struct Side {
     region_bytes: u64,
     sent_messages: u64,
     sent_bytes: u64,
-    /// `null` if it is not known.
+    /// `null` if the peer's region was not found, or if the two regions contradict each other.
     unread_ring_bytes: Option<u64>,
     received_messages: u64,
     received_bytes: u64,

@@ -46,10 +46,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report::conclude(inspect_and_print(arguments), arguments.json)
 }
 
-/// The files that a command inspects.
+/// The results of `link inspect`: the link files that it read, and those that are missing.
 pub struct Inspected {
     pub found: Vec<Found>,
-    /// Files that the list of the directory has, and the directory has not.
+    /// Link files that the directory's own list of its links names, and that do not exist.
     pub missing: Vec<PathBuf>,
 }
 
@@ -61,7 +61,8 @@ fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
         found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
     });
     if arguments.has_filter() {
-        // The list has no names, so a filter cannot tell to which link a missing file belonged.
+        // The directory's list has only file names, so a filter by the names of links cannot tell
+        // whether a missing file belongs to the link that is sought.
         missing.clear();
         if found.is_empty() {
             bail!("there is no such link: without --name, --peer and --link, all are listed");

@@ -34,7 +34,7 @@ struct Whole<'a> {
     version: &'static str,
     links: Vec<Link<'a>>,
     damaged: Vec<Unusable>,
-    /// Files that the list of the directory has, and the directory has not.
+    /// Link files that the directory's own list of its links names, and that do not exist.
     missing: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ struct Owner {
 
 #[derive(Serialize)]
 struct Sending {
-    /// `null` if there is no stream yet.
+    /// The id of the stream that this end of the link sends; `null` if there is none yet.
     stream: Option<String>,
     base_bytes: u64,
     acked_bytes: u64,
@@ -85,7 +85,7 @@ struct Sending {
 
 #[derive(Serialize)]
 struct Receiving {
-    /// `null` if there is no stream yet.
+    /// The id of the stream that this end of the link receives; `null` if there is none yet.
     stream: Option<String>,
     consumed_bytes: u64,
 }

@@ -215,7 +215,7 @@ impl Monitor {
     fn timed_out(&self, timeout: Duration) -> Ended {
         let exit = if self.was_attached { Exit::PeerDied } else { Exit::NoConnection };
         let last = match &*self.last_reason {
-            // Without --quiet, the line before this one has the reason.
+            // Without --quiet, the reason was printed on stderr before.
             _ if !self.is_quiet => String::new(),
             "" => String::new(),
             last => format!("; the last attempt to attach: {last}"),

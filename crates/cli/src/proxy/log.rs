@@ -39,7 +39,7 @@ struct Lines {
     /// The last printed line, which `print` does not repeat.
     last: String,
     is_closed: bool,
-    /// Whether all lines are written, and no more will come.
+    /// Whether all lines are written and no more will be queued, because `finish` was called.
     is_done: bool,
 }
 

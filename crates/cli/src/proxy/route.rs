@@ -25,7 +25,7 @@ pub struct Endpoint {
     pub is_plain: bool,
 }
 
-/// Which end of a proxy is plain, and thus the direction of its connections.
+/// Which address of a proxy is for plain sockets, and thus the direction of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The proxy accepts plain sockets, and carries them over a session.
@@ -45,8 +45,8 @@ pub enum Route {
 }
 
 impl Route {
-    /// Decides which side is plain. If the addresses leave that open, the error tells the user
-    /// where to write `plain:`.
+    /// Decides which address is for plain sockets. If the addresses leave that open, the error
+    /// tells the user where to write `plain:`.
     pub fn decide(listen: &Endpoint, to: &Endpoint) -> Result<Self, String> {
         let is_plain = match (listen.is_plain, to.is_plain) {
             (true, true) => {

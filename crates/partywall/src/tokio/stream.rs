@@ -355,6 +355,13 @@ impl RecvStream {
         polled
     }
 
+    /// Returns the next message if one has arrived, without registering the task to be woken.
+    pub(super) fn take_arrived(&mut self) -> Option<Message> {
+        let message = self.half.take_arrived();
+        self.received += u64::from(message.is_some());
+        message
+    }
+
     /// Stops receiving on this stream: the peer's sends fail with `code`, and unread messages are
     /// dropped.
     ///

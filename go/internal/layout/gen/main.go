@@ -24,18 +24,18 @@ const (
 	target = "internal/layout/constants_gen.go"
 )
 
-// The chapters of links lie between these two numbers, both included.
+// The chapters of the specification that describe links: from firstLinkChapter to lastLinkChapter.
 const (
 	firstLinkChapter = 12
 	lastLinkChapter  = 16
 )
 
-// A row is one line of the table.
+// A row is one line of the table spec/constants.tsv.
 type row struct {
 	kind, name, typ, value, size, section string
 }
 
-// A family is a kind of row whose numbers have a type of their own.
+// A family is a kind of rows in the table whose numbers get a Go type of their own.
 type family struct {
 	kind   string // in the first column
 	prefix string // of the constants
@@ -66,7 +66,7 @@ func main() {
 	}
 }
 
-// generate returns the Go source for the table, formatted.
+// generate returns the formatted Go source with the constants of the table.
 func generate(table []byte) ([]byte, error) {
 	rows, err := parse(table)
 	if err != nil {
@@ -165,7 +165,7 @@ func checkNumber(typ, value string) error {
 	return err
 }
 
-// camel returns the Go name for a name of the table.
+// camel returns the Go name of a constant, made of the words of its name in the table.
 func camel(name string) string {
 	var b strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool {
@@ -181,5 +181,5 @@ func camel(name string) string {
 	return b.String()
 }
 
-// initialisms are the words that Go writes in capitals.
+// initialisms are the words that a Go name has in capitals.
 var initialisms = map[string]bool{"id": true, "pid": true, "shm": true}

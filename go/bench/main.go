@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//go:build linux
+
+// The program bench compares round trips of channels and streams with those of a Unix socket of
+// package net: two processes, the same bytes, interleaved rounds.
+//
+//	go run ./bench                     every transport, 64 bytes to 1 MiB
+//	go run ./bench -cpus 0,1           the two processes on one CPU each
+//
+// It prints the median of the rounds' medians in microseconds, and its ratio to the Unix socket.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	partywall "partywall.test/go"
+)
+
+const (
+	// echoVariable makes this program the other process: a transport, a size and an address.
+	echoVariable = "PARTYWALL_BENCH_ECHO"
+	// pinnedVariable says that this process runs on its CPU already.
+	pinnedVariable = "PARTYWALL_BENCH_PINNED"
+)
+
+// transports are measured in turn; the last one is what the others are compared with.
+var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "uds"}
+
+func main() {
+	if what := os.Getenv(echoVariable); what != "" {
+		transport, arguments, _ := strings.Cut(what, " ")
+		fail(echo(transport, arguments))
+		return
+	}
+	rounds := flag.Int("rounds", 5, "rounds of each transport and size")
+	length := flag.Duration("time", 300*time.Millisecond, "length of a round")
+	sizes := flag.String("sizes", "64,4096,65536,1048576", "sizes of the messages in bytes")
+	cpus := flag.String("cpus", "", "the CPUs of the two processes, such as 0,1")
+	flag.Parse()
+	own, other := pinned(*cpus)
+	pin(own)
+	fmt.Printf("%s, %s; p50 of a round trip in µs, median of %d rounds (ratio to uds; spread)\n",
+		runtime.Version(), placement(*cpus), *rounds)
+	for text := range strings.SplitSeq(*sizes, ",") {
+		size, err := strconv.Atoi(text)
+		fail(err)
+		fail(compare(size, *rounds, *length, other))
+	}
+}
+
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func placement(cpus string) string {
+	if cpus == "" {
+		return "not pinned"
+	}
+	return "pinned to " + cpus
+}
+
+// pinned returns the CPUs of both processes, or -1.
+func pinned(cpus string) (int, int) {
+	first, second, ok := strings.Cut(cpus, ",")
+	if !ok {
+		return -1, -1
+	}
+	own, err := strconv.Atoi(first)
+	fail(err)
+	other, err := strconv.Atoi(second)
+	fail(err)
+	return own, other
+}
+
+// pin runs this program again on one CPU, so that each of its threads is there.
+func pin(cpu int) {
+	if cpu < 0 || os.Getenv(pinnedVariable) != "" {
+		return
+	}
+	runtime.LockOSThread()
+	fail(setCPU(cpu))
+	environment := append(os.Environ(), pinnedVariable+"=1")
+	fail(syscall.Exec("/proc/self/exe", os.Args, environment))
+}
+
+func setCPU(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	return unix.SchedSetaffinity(0, &set)
+}
+
+// compare measures each transport with messages of one size.
+func compare(size, rounds int, length time.Duration, cpu int) error {
+	directory, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(directory)
+	medians := make([][]float64, len(transports))
+	for range rounds {
+		for i, transport := range transports {
+			median, err := round(transport, filepath.Join(directory, "s"), size, length, cpu)
+			if err != nil {
+				return fmt.Errorf("%s: %w", transport, err)
+			}
+			medians[i] = append(medians[i], median)
+		}
+	}
+	uds := middle(medians[len(transports)-1])
+	fmt.Printf("%8d B", size)
+	for i, transport := range transports {
+		median := middle(medians[i])
+		fmt.Printf("  %s %.2f (%.3f; %.2f–%.2f)", transport, median, median/uds,
+			slices.Min(medians[i]), slices.Max(medians[i]))
+	}
+	fmt.Println()
+	return nil
+}
+
+func middle(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// pipe is one end of a transport under measurement.
+type pipe interface {
+	Send([]byte) error
+	Recv([]byte) (int, error)
+	Close() error
+}
+
+// plain carries messages of a known size as bytes: over a Unix socket, or over a stream.
+type plain struct{ net.Conn }
+
+func (p plain) Send(b []byte) error {
+	_, err := p.Write(b)
+	return err
+}
+
+func (p plain) Recv(b []byte) (int, error) { return io.ReadFull(p.Conn, b) }
+
+// config returns the configuration of a transport.
+func config(transport string) *partywall.Config {
+	switch transport {
+	case "park":
+		return &partywall.Config{Wait: partywall.WaitPark}
+	case "untrusted":
+		return &partywall.Config{Trust: partywall.TrustNobody}
+	case "socket":
+		return &partywall.Config{Transport: partywall.TransportSocket}
+	}
+	return &partywall.Config{}
+}
+
+// round measures one transport once, with a process of its own at the other end.
+func round(transport, path string, size int, length time.Duration, cpu int) (float64, error) {
+	_ = os.Remove(path)
+	accept, stop, err := listen(transport, path)
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	command, err := startEcho(transport, path, size, cpu)
+	if err != nil {
+		return 0, err
+	}
+	end, err := accept()
+	if err != nil {
+		return 0, err
+	}
+	median, err := measure(end, size, length)
+	if err != nil {
+		return 0, err
+	}
+	if err := end.Close(); err != nil {
+		return 0, err
+	}
+	return median, command.Wait()
+}
+
+// listen returns a function that accepts the other process, and one that ends listening.
+func listen(transport, path string) (func() (pipe, error), func(), error) {
+	if transport == "uds" {
+		listener, err := net.Listen("unix", path)
+		if err != nil {
+			return nil, nil, err
+		}
+		accept := func() (pipe, error) {
+			conn, err := listener.Accept()
+			return plain{conn}, err
+		}
+		return accept, func() { _ = listener.Close() }, nil
+	}
+	if transport == "stream" {
+		listener, err := partywall.Listen("unix:"+path, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		accept := func() (pipe, error) {
+			conn, err := listener.Accept()
+			return plain{conn}, err
+		}
+		return accept, func() { _ = listener.Close() }, nil
+	}
+	listener, err := partywall.ListenChannel("unix:"+path, config(transport))
+	if err != nil {
+		return nil, nil, err
+	}
+	accept := func() (pipe, error) { return listener.Accept(context.Background()) }
+	return accept, func() { _ = listener.Close() }, nil
+}
+
+// startEcho starts the other process, on its CPU.
+func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
+	command := exec.Command("/proc/self/exe")
+	command.Env = append(os.Environ(),
+		fmt.Sprintf("%s=%s %d %s", echoVariable, transport, size, path))
+	command.Stderr = os.Stderr
+	if cpu < 0 {
+		return command, command.Start()
+	}
+	// A new process inherits the CPUs of the thread that starts it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, err
+	}
+	if err := setCPU(cpu); err != nil {
+		return nil, err
+	}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	return command, unix.SchedSetaffinity(0, &before)
+}
+
+// measure returns the median of the round trips in microseconds.
+func measure(end pipe, size int, length time.Duration) (float64, error) {
+	message, into := make([]byte, size), make([]byte, size)
+	var times []time.Duration
+	for started := time.Now(); time.Since(started) < length; {
+		before := time.Now()
+		if err := end.Send(message); err != nil {
+			return 0, err
+		}
+		if _, err := end.Recv(into); err != nil {
+			return 0, err
+		}
+		times = append(times, time.Since(before))
+	}
+	slices.Sort(times)
+	return float64(times[len(times)/2].Nanoseconds()) / 1000, nil
+}
+
+// echo is the other process.
+func echo(transport, arguments string) error {
+	text, path, _ := strings.Cut(arguments, " ")
+	size, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	end, err := dial(transport, path)
+	if err != nil {
+		return err
+	}
+	into := make([]byte, size)
+	for {
+		n, err := end.Recv(into)
+		if err == io.EOF {
+			return end.Close()
+		}
+		if err != nil {
+			return err
+		}
+		if err := end.Send(into[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+func dial(transport, path string) (pipe, error) {
+	if transport == "uds" {
+		conn, err := net.Dial("unix", path)
+		return plain{conn}, err
+	}
+	if transport == "stream" {
+		conn, err := partywall.Dial(context.Background(), "unix:"+path, nil)
+		return plain{conn}, err
+	}
+	return partywall.DialChannel(context.Background(), "unix:"+path, config(transport))
+}

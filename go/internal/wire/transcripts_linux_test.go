@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/sys"
+)
+
+// The transcripts of spec/handshakes, played over real sockets with real descriptors. The state
+// machine alone is played in package handshake, in every cut.
+func TestTranscriptsOverSockets(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(spec, "handshakes", "*.txt"))
+	if err != nil || len(files) < 102 {
+		t.Fatalf("%d transcripts, want 102 or more (%v)", len(files), err)
+	}
+	before := 0
+	for i, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			playOverSocket(t, transcript(string(text)))
+		})
+		if i == 0 {
+			before = openDescriptors(t)
+		}
+		// A TCP socket reads what nobody wants, for a while, before it is closed.
+		for end := time.Now().Add(testTime); openDescriptors(t) > before; runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d descriptors are open, %d before", file, openDescriptors(t), before)
+			}
+		}
+	}
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// transcript returns the lines of a transcript in cells.
+func transcript(text string) [][]string {
+	var lines [][]string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, "#") {
+			lines = append(lines, strings.Split(line, "\t"))
+		}
+	}
+	return lines
+}
+
+// ended is how the handshake ended at the side under test.
+type ended struct {
+	connection *Connection
+	err        error
+}
+
+func (e ended) String() string {
+	switch {
+	case e.err != nil:
+		return fmt.Sprintf("fails %d", Number(e.err))
+	case e.connection.Outcome.IsShared:
+		return "shm"
+	}
+	return fmt.Sprintf("socket %d", e.connection.Outcome.Reason)
+}
+
+// playOverSocket plays the peer of a listener or a dialer.
+func playOverSocket(t *testing.T, lines [][]string) {
+	p := &socketPlayer{t: t, isConnector: lines[0][1] == "acceptor", entries: 8}
+	s, network, timeout := settingsOf(t, lines)
+	results := make(chan ended, 1)
+	stop := func() {}
+	if p.isConnector {
+		p.conn, stop = beginAcceptor(t, s, network, timeout, results)
+	} else {
+		p.conn = beginConnector(t, s, network, timeout, results)
+	}
+	isClosed := false
+	for _, line := range lines[1 : len(lines)-1] {
+		switch line[0] {
+		case "send":
+			p.send(line[2], line[3])
+		case "receive":
+			p.receive(line[1], line[2])
+		case "close":
+			p.flush()
+			isClosed = true
+			_ = p.conn.Close()
+		}
+	}
+	p.flush()
+	code := layout.RejectCode(0)
+	want := strings.Join(lines[len(lines)-1][1:], " ")
+	if strings.HasPrefix(want, "fails") && !isClosed {
+		code = p.reject()
+	}
+	select {
+	case e := <-results:
+		found := e.String()
+		if e.err != nil {
+			found = fmt.Sprintf("%s %d", found, code)
+		} else {
+			e.connection.Interrupt()
+			e.connection.Close()
+		}
+		if found != want {
+			t.Errorf("ends with %q, want %q (%v)", found, want, e.err)
+		}
+	case <-time.After(testTime):
+		t.Error("the handshake does not end")
+	}
+	_ = p.conn.Close()
+	stop()
+}
+
+// settingsOf returns the settings of the side under test.
+func settingsOf(t *testing.T, lines [][]string) (Settings, string, time.Duration) {
+	s := readerSettings(TrustAuto)
+	s.PeerBlocksMax, s.MessageMax, s.MapMax, s.SegmentsMax = 1024, 1<<20, 65<<20, 32
+	network, timeout := "unix", testTime
+	for _, line := range lines {
+		switch strings.Join(line[:min(len(line), 3)], " ") {
+		case "set transport socket":
+			s.Transports = TransportSocket
+		case "set transport shm":
+			s.Transports = TransportSHM
+		case "set trust no":
+			s.Trust = TrustUntrusted
+		case "set admit no":
+			s.Admit = func(Peer) error { return errors.New("nobody is admitted") }
+		case "set address tcp":
+			network = "tcp"
+		case "silence":
+			timeout = 30 * time.Millisecond
+		default:
+			if line[0] == "set" {
+				if _, err := fmt.Sscan(line[2], &s.MapMax); err != nil {
+					t.Fatal(line, err)
+				}
+			}
+		}
+	}
+	return s, network, timeout
+}
+
+// beginAcceptor starts a listener, and connects the player to it.
+func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Duration,
+	results chan ended,
+) (net.Conn, func()) {
+	address := Address{network, "127.0.0.1:0"}
+	if network == "unix" {
+		address.Name = filepath.Join(t.TempDir(), "s")
+	}
+	listener, err := Listen(address, s, ListenOptions{
+		HandshakeTimeout: timeout, HandshakesMax: 4, SocketMode: 0o600,
+		OnRefused: func(err error) { results <- ended{err: err} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if c, err := listener.Accept(context.Background()); err == nil {
+			results <- ended{connection: c}
+		}
+	}()
+	conn, err := net.Dial(network, listener.Address().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, func() { _ = listener.Close() }
+}
+
+// beginConnector starts a dialer, and accepts its socket for the player.
+func beginConnector(t *testing.T, s Settings, network string, timeout time.Duration,
+	results chan ended,
+) net.Conn {
+	name := "127.0.0.1:0"
+	if network == "unix" {
+		name = filepath.Join(t.TempDir(), "s")
+	}
+	listener, err := net.Listen(network, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s.Role = layout.RoleConnector
+	go func() {
+		address := Address{network, listener.Addr().String()}
+		c, err := Dial(context.Background(), address, &s, timeout)
+		results <- ended{c, err}
+	}()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// socketPlayer is the peer of the side under test.
+type socketPlayer struct {
+	t           *testing.T
+	conn        net.Conn
+	isConnector bool
+	session     [16]byte
+	entries     uint64
+	lastHello   []byte
+	unsent      []byte
+	descriptors []int
+	cleanups    []func()
+}
+
+func (p *socketPlayer) send(digits, descriptors string) {
+	b := p.lastHello
+	if digits != "=" {
+		var err error
+		if b, err = hex.DecodeString(digits); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if hello, err := layout.ParseHello(b); err == nil {
+		p.entries = hello.PeerBlocksMax
+		if p.isConnector {
+			p.session = hello.Nonce
+		}
+	}
+	size := uint64(0)
+	if offer, err := layout.ParseOffer(b); err == nil {
+		size = offer.RegionSize
+	}
+	for name := range strings.SplitSeq(descriptors, ",") {
+		if name != "-" {
+			p.descriptors = append(p.descriptors, p.descriptor(name, size))
+		}
+	}
+	p.unsent = append(p.unsent, b...)
+}
+
+// flush sends what was kept in one message. The side may have hung up: its answer says why.
+func (p *socketPlayer) flush() {
+	if unix, ok := p.conn.(*net.UnixConn); ok && len(p.descriptors) > 0 {
+		raw, err := unix.SyscallConn()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		_ = raw.Control(func(fd uintptr) { _, _ = sys.Send(int(fd), p.unsent, p.descriptors...) })
+	} else {
+		_, _ = p.conn.Write(p.unsent)
+	}
+	for _, cleanup := range p.cleanups {
+		cleanup()
+	}
+	p.unsent, p.descriptors, p.cleanups = nil, nil, nil
+}
+
+func (p *socketPlayer) receive(tag, pattern string) {
+	p.t.Helper()
+	p.flush()
+	frame := make([]byte, len(pattern)/2)
+	if err := p.conn.SetReadDeadline(time.Now().Add(testTime)); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p.conn, frame); err != nil {
+		p.t.Fatalf("%s: %v", tag, err)
+	}
+	found := hex.EncodeToString(frame)
+	for i := range found {
+		if pattern[i] != '.' && pattern[i] != found[i] {
+			p.t.Fatalf("%s is\n%s, want\n%s", tag, found, pattern)
+		}
+	}
+	if hello, err := layout.ParseHello(frame); err == nil {
+		p.lastHello = frame
+		if !p.isConnector {
+			p.session = hello.Nonce
+		}
+	}
+}
+
+// reject returns the code of the REJECT that the side sends before it hangs up, or 0.
+func (p *socketPlayer) reject() layout.RejectCode {
+	if err := p.conn.SetReadDeadline(time.Now().Add(testTime)); err != nil {
+		p.t.Fatal(err)
+	}
+	b, _ := io.ReadAll(p.conn)
+	// A connector has sent HELLO and OFFER, which a transcript may not read.
+	for len(b) >= layout.FramePreambleBytes {
+		if reject, err := layout.ParseReject(b); err == nil {
+			return reject.Code
+		}
+		preamble, err := layout.ParsePreamble(b)
+		if err != nil || len(b) < preamble.Length {
+			break
+		}
+		b = b[preamble.Length:]
+	}
+	return 0
+}
+
+// descriptor returns what a transcript names. It is closed when it was sent.
+func (p *socketPlayer) descriptor(name string, size uint64) int {
+	p.t.Helper()
+	role, entries, session := uint32(layout.RoleAcceptor), max(p.entries, 8), p.session
+	if p.isConnector {
+		role = layout.RoleConnector
+	}
+	pid := os.Getpid()
+	switch name {
+	case "pipe":
+		read, write, err := os.Pipe()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.cleanups = append(p.cleanups, func() { _, _ = read.Close(), write.Close() })
+		return int(read.Fd())
+	case "eventfd":
+		eventfd, err := sys.NewEventfd()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.cleanups = append(p.cleanups, eventfd.Close)
+		return eventfd.Descriptor()
+	case "pidfd-other":
+		pid = os.Getppid()
+		fallthrough
+	case "pidfd":
+		pidfd, err := sys.OpenPidfd(pid)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.cleanups = append(p.cleanups, pidfd.Close)
+		return pidfd.Descriptor()
+	case "region-session":
+		session[15] ^= 1
+	case "region-role":
+		role = 1 - role
+	case "region-size":
+		size *= 2
+	case "region-entries":
+		entries /= 2
+	}
+	region, err := newOwnRegion(layout.Region{
+		Size: size, RingOffset: 8192, RingSize: 4096, ReleaseOffset: 12288,
+		ReleaseEntries: entries, SlabOffset: 16384, SlabSize: size - 16384,
+		SessionID: session, Role: role,
+	}, "")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.cleanups = append(p.cleanups, region.release)
+	return region.region.Descriptor()
+}
