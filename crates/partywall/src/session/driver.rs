@@ -281,10 +281,12 @@ impl Driver {
     }
 
     /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
-    /// bytes.
+    /// bytes. Of a connection that moved, one direction may still be on the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
-        matches!(self.shared.transport, crate::transport::Transport::Socket(_))
+        use crate::transport::{LiveTransport, Transport};
+        let transport = &self.shared.transport;
+        matches!(transport, LiveTransport::Moving(_) | LiveTransport::Fixed(Transport::Socket(_)))
     }
 
     /// Ends the session because of a fault: a system call failed, or the peer broke a rule.

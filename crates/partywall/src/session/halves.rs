@@ -167,7 +167,7 @@ impl SendHalf {
         if let Some(bytes) = first.and_then(|first| first.get(..len)) {
             return self.poll_send_whole(context, bytes);
         }
-        let is_shared = matches!(self.shared.transport, Transport::SharedMemory);
+        let is_shared = matches!(self.shared.transport.get(), Transport::SharedMemory);
         if len <= self.shared.inline_max || !is_shared {
             let mut gathered = std::mem::take(&mut self.spare);
             gathered.resize(len, 0);
