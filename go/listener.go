@@ -4,7 +4,9 @@ package partywall
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 
 	"partywall.test/go/internal/layout"
@@ -91,11 +93,22 @@ func (l *Listener) serveSession(session *Session) {
 		}
 	}
 	session.GoAway(0)
-	go func() {
-		// An error means that the session is over already.
-		_ = session.Drained(context.Background())
-		_ = session.Close()
-	}()
+	// Streams that came before are refused as well. The context has ended: nothing is waited for.
+	for {
+		stream, err := session.AcceptStream(l.ctx)
+		if err != nil {
+			break
+		}
+		stream.stream.Refuse()
+	}
+	go closeDrained(session)
+}
+
+// closeDrained closes a session once its streams have ended.
+func closeDrained(session *Session) {
+	// An error means that the session is over already.
+	_ = session.Drained(context.Background())
+	_ = session.Close()
 }
 
 // Dial connects to a [Listener], or another listener of sessions, and opens the one stream of the
@@ -123,6 +136,7 @@ type Dialer struct {
 
 	mu       sync.Mutex
 	sessions map[string]*dialed
+	retired  map[*Session]struct{} // those whose streams go on, although no more are opened
 	isClosed bool
 }
 
@@ -193,25 +207,35 @@ func (d *Dialer) entry(address string) (*dialed, bool, error) {
 // have ended.
 func (d *Dialer) forget(address string, entry *dialed) {
 	d.mu.Lock()
-	isKept := d.sessions[address] == entry
-	if isKept {
-		delete(d.sessions, address)
+	defer d.mu.Unlock()
+	if d.sessions[address] != entry {
+		return
 	}
-	d.mu.Unlock()
-	if isKept && entry.session != nil {
-		go func() {
-			_ = entry.session.Drained(context.Background())
-			_ = entry.session.Close()
-		}()
+	delete(d.sessions, address)
+	if entry.session == nil {
+		return
 	}
+	if d.retired == nil {
+		d.retired = make(map[*Session]struct{})
+	}
+	d.retired[entry.session] = struct{}{}
+	go func() {
+		closeDrained(entry.session)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.retired, entry.session)
+	}()
 }
 
 // Close closes all sessions. Streams that are open end.
 func (d *Dialer) Close() error {
 	d.mu.Lock()
-	sessions := d.sessions
+	sessions, retired := d.sessions, slices.Collect(maps.Keys(d.retired))
 	d.sessions, d.isClosed = nil, true
 	d.mu.Unlock()
+	for _, session := range retired {
+		_ = session.Close()
+	}
 	for _, entry := range sessions {
 		<-entry.ready
 		if entry.session != nil {

@@ -150,9 +150,11 @@ func TestListenerCloses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused, err := session.OpenStream(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
+		var refused [3]*Stream
+		for i := range refused {
+			if refused[i], err = session.OpenStream(ctx, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := session.Ping(ctx); err != nil { // the peer has read OPEN
 			t.Fatal(err)
@@ -163,16 +165,19 @@ func TestListenerCloses(t *testing.T) {
 		if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Accept after Close: %v", err)
 		}
-		_, err = refused.RecvMessage()
-		if code, _ := asError(t, err).ApplicationCode(); code != 0xffffff01 {
-			t.Errorf("the stream that was not accepted: %v", err)
+		for _, stream := range refused {
+			_, err = stream.RecvMessage()
+			if code, _ := asError(t, err).ApplicationCode(); code != 0xffffff01 {
+				t.Errorf("a stream that was not accepted: %v", err)
+			}
+			_ = stream.Close()
 		}
 		go func() {
 			defer accepted.Close()
 			_, _ = io.Copy(accepted, accepted)
 		}()
 		mustEcho(t, opened, 100_000)
-		_, _ = opened.Close(), refused.Close()
+		_ = opened.Close()
 		<-session.Done() // the listener's side closes it once the last stream has ended
 	})
 }

@@ -17,9 +17,9 @@ pub use session::{SessionByHand, accept_session, connect_session};
 
 use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use partywall_layout::hello::{
-    DESCRIPTOR_PIDFD, Descriptors, FEATURE_SHM, FEATURE_SOCKET, HELLO_BYTES, Hello, OFFER_BYTES,
-    Offer, READY_BYTES, REGION_ALONE, REGION_AND_DOORBELLS, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
-    TRANSPORT_SOCKET,
+    DESCRIPTOR_PIDFD, Descriptors, FEATURE_MOVE, FEATURE_SHM, FEATURE_SOCKET, HELLO_BYTES, Hello,
+    OFFER_BYTES, Offer, READY_BYTES, REGION_ALONE, REGION_AND_DOORBELLS, ROLE_CONNECTOR, Ready,
+    TRANSPORT_SHM, TRANSPORT_SOCKET,
 };
 use partywall_layout::{FallbackReason, Geometry};
 use partywall_sys::{Doorbell, OwnMap, PidFd, Socket};
@@ -87,6 +87,27 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
     let channel = accept(listener);
     (channel, ByHand { socket, region: None })
+}
+
+/// Connects the fuzzer's peer to `listener`. The connection begins on the socket, and may move.
+#[must_use]
+pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket) {
+    let socket = reach(name);
+    send(&socket, hello(FEATURE_SHM | FEATURE_SOCKET | FEATURE_MOVE).as_bytes(), &[]);
+    let channel = accept(listener);
+    receive(&socket, HELLO_BYTES);
+    (channel, socket)
+}
+
+/// The region of a connector that the fuzzer writes, and its size in bytes.
+#[must_use]
+pub fn region_by_hand() -> (OwnMap, u64) {
+    let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
+    let size = usize::try_from(geometry.region_bytes).expect("small");
+    let mut region = OwnMap::create("by-hand", size).expect("memory");
+    let header = geometry.header(hello(0).nonce, std::process::id(), ROLE_CONNECTOR);
+    region.as_mut_slice()[..size_of_val(&header)].copy_from_slice(header.as_bytes());
+    (region, geometry.region_bytes)
 }
 
 /// Connects the fuzzer's peer to `listener`, and agrees on shared memory as the transport.

@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// The program bench compares round trips of channels with those of a Unix socket of package net:
-// two processes, the same bytes, interleaved rounds.
+// The program bench compares round trips of channels and streams with those of a Unix socket of
+// package net: two processes, the same bytes, interleaved rounds.
 //
 //	go run ./bench                     every transport, 64 bytes to 1 MiB
 //	go run ./bench -cpus 0,1           the two processes on one CPU each
@@ -39,7 +39,7 @@ const (
 )
 
 // transports are measured in turn; the last one is what the others are compared with.
-var transports = []string{"adaptive", "park", "untrusted", "socket", "uds"}
+var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "uds"}
 
 func main() {
 	if what := os.Getenv(echoVariable); what != "" {
@@ -147,7 +147,7 @@ type pipe interface {
 	Close() error
 }
 
-// plain is a Unix socket that carries messages of a known size.
+// plain carries messages of a known size as bytes: over a Unix socket, or over a stream.
 type plain struct{ net.Conn }
 
 func (p plain) Send(b []byte) error {
@@ -200,6 +200,17 @@ func round(transport, path string, size int, length time.Duration, cpu int) (flo
 func listen(transport, path string) (func() (pipe, error), func(), error) {
 	if transport == "uds" {
 		listener, err := net.Listen("unix", path)
+		if err != nil {
+			return nil, nil, err
+		}
+		accept := func() (pipe, error) {
+			conn, err := listener.Accept()
+			return plain{conn}, err
+		}
+		return accept, func() { _ = listener.Close() }, nil
+	}
+	if transport == "stream" {
+		listener, err := partywall.Listen("unix:"+path, nil)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -289,6 +300,10 @@ func echo(transport, arguments string) error {
 func dial(transport, path string) (pipe, error) {
 	if transport == "uds" {
 		conn, err := net.Dial("unix", path)
+		return plain{conn}, err
+	}
+	if transport == "stream" {
+		conn, err := partywall.Dial(context.Background(), "unix:"+path, nil)
 		return plain{conn}, err
 	}
 	return partywall.DialChannel(context.Background(), "unix:"+path, config(transport))

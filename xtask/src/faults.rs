@@ -145,6 +145,12 @@ pub const REGISTRY: &[Fault] = &[
     // holds the lock. Effect: a thread that leaves the lock late clears the flag of another thread,
     // which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
+    // Fault: a sender on a socket writes at the position that it knew before its receiver sent
+    // MOVE. Effect: the peer refuses the next record.
+    fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
+    // Fault: the second handshake of a connection accepts any HELLO. Effect: another process takes
+    // a connection over.
+    fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: the driver of a session overlooks a thread that waits for space and has not called
     // `wake_driver` yet. Effect: the driver polls for ever, and never wakes that thread.
     fault(

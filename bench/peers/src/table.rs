@@ -122,6 +122,7 @@ const fn streams(name: TransportName, help: &'static str, runner: Runner) -> Row
         scenarios: &[Scenario::Parallel],
         channels: None,
         streams: Some(runner),
+        frameworks: None,
         duplex_size_max: u64::MAX,
     }
 }

@@ -155,7 +155,7 @@ impl Plan {
             Choice::Connect => {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(200));
-                plan.add_all(Scenario::Connect, &sizes, &[], arguments, time);
+                plan.add_all(Scenario::Connect, &sizes, &MOVING, arguments, time);
                 // The cost of an idle connection depends on neither `--messages` nor `--fresh`.
                 if arguments.messages.is_empty() && !arguments.fresh {
                     let observed = duration.unwrap_or(ms(2000));
@@ -361,6 +361,8 @@ const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
 
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];
 const OTHERS: [TransportName; 3] = [TransportName::UDS, TransportName::TCP, TransportName::PIPE];
+/// Transports of `connect` besides all others.
+const MOVING: [TransportName; 1] = [TransportName::SHM_MOVE];
 const BASELINES: [TransportName; 2] =
     [TransportName::BASELINE_SPIN, TransportName::BASELINE_EVENTFD];
 

@@ -15,7 +15,7 @@ use crate::transport::baseline_eventfd::BaselineEventfd;
 use crate::transport::baseline_spin::BaselineSpin;
 use crate::transport::link::{LinkShm, LinkTcp, LinkUds};
 use crate::transport::pipe::Pipe;
-use crate::transport::shm::Shm;
+use crate::transport::shm::{Shm, ShmMove};
 use crate::transport::tcp::Tcp;
 use crate::transport::uds::Uds;
 
@@ -104,6 +104,14 @@ pub const TRANSPORTS: Transports = Transports(&[
         ..Row::new(TransportName::SHM, "Partywall over shared memory", Runner::channels::<Shm>())
     },
     Row {
+        scenarios: &MOVING_SCENARIOS,
+        ..Row::new(
+            TransportName::SHM_MOVE,
+            "Partywall, which begins on a Unix socket and moves to shared memory",
+            Runner::channels::<ShmMove>(),
+        )
+    },
+    Row {
         scenarios: &LINK_SCENARIOS,
         ..Row::new(
             TransportName::LINK_SHM,
@@ -177,6 +185,10 @@ const EVERY_SCENARIO: [Scenario; 8] = [
 /// several pairs do not run on links.
 const LINK_SCENARIOS: [Scenario; 4] =
     [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
+
+/// The scenarios in which it matters that a connection begins on the socket, and those that show
+/// that it matters no more once the connection has moved.
+const MOVING_SCENARIOS: [Scenario; 3] = [Scenario::Ping, Scenario::Throughput, Scenario::Connect];
 
 /// The scenarios that run on pipes. A pair of pipes is one connection that cannot be opened anew,
 /// so scenarios that open several sessions do not run on pipes.

@@ -45,6 +45,9 @@ pub const REJECT_TEXT_MAX: usize = 512;
 pub const FEATURE_SHM: u64 = 1;
 /// Bit of [`Hello::features`]: the sender can use the socket alone, without shared memory.
 pub const FEATURE_SOCKET: u64 = 1 << 1;
+/// Bit of [`Hello::features`]: the connection begins on the socket, and may move to shared memory
+/// while it runs (SPEC 8.5). Bit 2 is reserved for topics.
+pub const FEATURE_MOVE: u64 = 1 << 3;
 
 /// Value of [`Hello::service`]: one channel of messages, without streams.
 pub const SERVICE_CHANNEL: u32 = 1;

@@ -25,6 +25,10 @@ pub enum FallbackReason {
     Limits,
     /// Mapping the peer's region failed.
     Map,
+    /// The connection began on the socket, and has not moved to shared memory yet.
+    NotMoved,
+    /// The peer gave up the move to shared memory.
+    Abandoned,
     /// A number from a newer peer, with a meaning that this version does not know.
     Other(u32),
 }
@@ -41,6 +45,8 @@ impl FallbackReason {
             Self::Descriptors => 5,
             Self::Limits => 6,
             Self::Map => 7,
+            Self::NotMoved => 8,
+            Self::Abandoned => 9,
             Self::Other(number) => number,
         }
     }
@@ -57,6 +63,8 @@ impl FallbackReason {
             5 => Self::Descriptors,
             6 => Self::Limits,
             7 => Self::Map,
+            8 => Self::NotMoved,
+            9 => Self::Abandoned,
             other => Self::Other(other),
         })
     }
@@ -76,6 +84,8 @@ impl fmt::Display for FallbackReason {
             }
             Self::Limits => "the region exceeds the peer's limit",
             Self::Map => "mapping the peer's region failed",
+            Self::NotMoved => "the connection has not moved to shared memory yet",
+            Self::Abandoned => "the peer gave up the move to shared memory",
             Self::Other(number) => return write!(f, "reason {number}, unknown to this version"),
         })
     }
@@ -165,6 +175,8 @@ mod tests {
             Descriptors = FallbackReason::Descriptors => "descriptors",
             Limits = FallbackReason::Limits => "limits",
             Map = FallbackReason::Map => "map",
+            NotMoved = FallbackReason::NotMoved => "not moved",
+            Abandoned = FallbackReason::Abandoned => "abandoned",
             Other = FallbackReason::Other(NEWER) => "of a newer peer",
         });
         table.assert_all_met(0..=u32::MAX);

@@ -174,6 +174,12 @@ pub enum Kind {
     /// A whole message of a link, without the prefix of a link's DATA record. Only links have this
     /// kind.
     CompactRecord = 16,
+    /// The connector begins to move the connection from the socket to shared memory; a descriptor
+    /// comes with the record. Only sockets have this kind.
+    Move = 20,
+    /// The last record of a direction on the socket: the direction goes on in shared memory. Only
+    /// sockets have this kind.
+    Switch = 21,
     /// Padding up to the end of the ring, where the next record would cross that end.
     Pad = 31,
 }
@@ -200,6 +206,8 @@ impl Kind {
             14 => Self::Ping,
             15 => Self::End,
             16 => Self::CompactRecord,
+            20 => Self::Move,
+            21 => Self::Switch,
             31 => Self::Pad,
             _ => return None,
         })
@@ -298,7 +306,12 @@ impl RecordHeader {
         if first == 0 {
             return Ok(None);
         }
-        Self::of_words(position, first, second, is_link)?.check_place(size).map(Some)
+        let header = Self::of_words(position, first, second, |kind| match kind {
+            Kind::CompactRecord => is_link,
+            Kind::Move | Kind::Switch => false,
+            _ => true,
+        });
+        header?.check_place(size).map(Some)
     }
 
     /// Returns the header if a ring of `size` may hold a record of its length at its position.
@@ -319,13 +332,24 @@ impl RecordHeader {
     }
 
     /// Checks a header that came from a socket, where no ring bounds the length of the record.
+    /// `moves` says that both sides agreed on the feature MOVE.
     ///
     /// # Errors
     /// [`Violation::Word`] for a word of another position, or one without the committed bit;
-    /// [`Violation::Kind`] for a kind that does not exist, or exists only in links.
+    /// [`Violation::Kind`] for a kind that does not exist, exists only in links, or was not agreed
+    /// on.
     #[inline]
-    pub fn check_words(position: Position, first: u64, second: u64) -> Result<Self, Violation> {
-        Self::of_words(position, first, second, false)
+    pub fn check_words(
+        position: Position,
+        first: u64,
+        second: u64,
+        moves: bool,
+    ) -> Result<Self, Violation> {
+        Self::of_words(position, first, second, |kind| match kind {
+            Kind::CompactRecord => false,
+            Kind::Move | Kind::Switch => moves,
+            _ => true,
+        })
     }
 
     #[inline]
@@ -333,14 +357,14 @@ impl RecordHeader {
         position: Position,
         first: u64,
         second: u64,
-        is_link: bool,
+        is_agreed: impl FnOnce(Kind) -> bool,
     ) -> Result<Self, Violation> {
         if first & !KIND_MASK != position.0 | 1 {
             return Err(Violation::Word { position: position.0, found: first });
         }
         let number = ((first & KIND_MASK) >> 1) as u8;
-        let kind = Kind::from_number(number).filter(|kind| is_link || *kind != Kind::CompactRecord);
-        let Some(kind) = kind else {
+        let kind = Kind::from_number(number);
+        let Some(kind) = kind.filter(|kind| is_agreed(*kind)) else {
             return Err(Violation::Kind { position: position.0, kind: number });
         };
         #[expect(clippy::cast_possible_truncation, reason = "the word holds two u32")]
@@ -446,10 +470,18 @@ mod tests {
         for number in 0..32 {
             let Some(kind) = Kind::from_number(number) else { continue };
             let word = word0(Position(640), kind);
-            let header = RecordHeader::of_words(Position(640), word, word1(5, 7), true).unwrap();
+            let header =
+                RecordHeader::of_words(Position(640), word, word1(5, 7), |_| true).unwrap();
             assert_eq!((header.kind, header.len, header.stream), (kind, 5, 7));
-            let elsewhere = RecordHeader::check_words(Position(640), word, word1(5, 7));
-            assert_eq!(elsewhere.is_ok(), kind != Kind::CompactRecord, "only links have it");
+            let is_of_move = matches!(kind, Kind::Move | Kind::Switch);
+            for moves in [false, true] {
+                let elsewhere = RecordHeader::check_words(Position(640), word, word1(5, 7), moves);
+                let exists = kind != Kind::CompactRecord && (moves || !is_of_move);
+                assert_eq!(elsewhere.is_ok(), exists, "{kind:?} on a socket, {moves}");
+            }
+            let size = RingSize::new(4096).unwrap();
+            let in_ring = RecordHeader::check(Position(640), size, word, word1(5, 7));
+            assert!(!is_of_move || in_ring.is_err(), "{kind:?} in a ring");
         }
     }
 

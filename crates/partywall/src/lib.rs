@@ -133,7 +133,7 @@ pub use address::{Address, AddressError};
 pub use channel::{
     Batch, Channel, MessageRef, Readiness, Receiver, Reservation, Sender, SharedSender,
 };
-pub use config::{BackPressure, Config, TransportPolicy, TrustPolicy};
+pub use config::{BackPressure, Begin, Config, TransportPolicy, TrustPolicy};
 pub use error::{
     AcceptError, BindError, Closed, ConfigError, ConnectError, Fault, HandshakeError, Limit,
     RecvError, SendError, TooLarge, TryRecvError, TrySendError,

@@ -87,6 +87,23 @@ impl Socket {
         Ok((Socket::new(a, Family::Unix), Socket::new(b, Family::Unix)))
     }
 
+    /// Takes over a descriptor that a peer sent as one end of a socket pair.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the descriptor is no Unix stream socket, or listens; `ENOTSOCK`, or `EBADF` for
+    /// a descriptor without a file (`O_PATH`).
+    pub fn adopt_pair(fd: OwnedFd) -> io::Result<Socket> {
+        let is_unix = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
+        let is_stream = sockopt::socket_type(&fd)? == SocketType::STREAM;
+        if !is_unix || !is_stream || sockopt::socket_acceptconn(&fd)? {
+            return Err(rustix::io::Errno::INVAL.into());
+        }
+        // The peer may have turned the option off.
+        sockopt::set_socket_passcred(&fd, true)?;
+        Ok(Socket::labelled(fd, Family::Unix, "a socket pair"))
+    }
+
     pub(crate) fn new(fd: OwnedFd, family: Family) -> Socket {
         Socket { fd, family, label: None }
     }

@@ -3,7 +3,7 @@
 
 use crate::deadline::soon;
 use partywall::tokio::Session;
-use partywall::{Channel, Config, Listener, TransportPolicy, TrustPolicy};
+use partywall::{Begin, Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Makes a connected pair of channels: the connecting end, then the accepting end.
@@ -42,6 +42,8 @@ pub enum Kind {
     /// Shared memory between ends that do not trust each other, and so copy payloads before reading
     /// them.
     Untrusted,
+    /// A Unix socket, from which the connection moves to shared memory while it runs.
+    Moving,
     /// A Unix socket.
     Unix,
     /// A TCP connection.
@@ -49,14 +51,16 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All four kinds.
-    pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Untrusted, Self::Unix, Self::Tcp];
+    /// All five kinds.
+    pub const ALL: [Self; 5] =
+        [Self::SharedMemory, Self::Untrusted, Self::Moving, Self::Unix, Self::Tcp];
 
     /// The name of this kind of transport, which a test passes to its second process.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SharedMemory => "shm",
             Self::Untrusted => "untrusted",
+            Self::Moving => "moving",
             Self::Unix => "unix",
             Self::Tcp => "tcp",
         }
@@ -88,12 +92,13 @@ impl Kind {
             Self::Untrusted => {
                 config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Untrusted)
             }
+            Self::Moving => config.begin(Begin::Socket).trust(TrustPolicy::Trusted),
             Self::Unix => config.transport(TransportPolicy::Socket),
             Self::Tcp => config,
         }
     }
 
-    /// Whether messages pass through shared memory.
+    /// Whether all messages pass through shared memory, the first ones included.
     pub const fn is_shared_memory(self) -> bool {
         matches!(self, Self::SharedMemory | Self::Untrusted)
     }

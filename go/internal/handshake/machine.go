@@ -108,6 +108,8 @@ type Outcome struct {
 //	connector   ── HELLO, OFFER ▶  await HELLO, OFFER, READY  ── READY ▶  run
 //	acceptor    await HELLO, OFFER  ── HELLO, OFFER, READY ▶  await READY ▶ run
 //
+// This side never asks to begin on the socket, and declines when its peer does (SPEC 2.9).
+//
 // After an error the handshake has ended, and the machine has closed each descriptor that it held.
 type Machine struct {
 	terms    Terms
@@ -118,7 +120,10 @@ type Machine struct {
 	sender   Sender
 	isFirst  bool // no frame was received
 	isReady  bool // READY was sent
-	flight   Flight
+	// isGreeted says that this side has sent HELLO without OFFER, to a peer that asked to begin on
+	// the socket.
+	isGreeted bool
+	flight    Flight
 
 	ownReason      layout.FallbackReason // why this side offers no region, or 0
 	peerReason     layout.FallbackReason // why the region of the peer is of no use, or 0
@@ -302,6 +307,10 @@ func (m *Machine) onHello(frame []byte) error {
 		}
 		return broken(layout.ViolationFrame)
 	}
+	asksToMove := m.isAcceptor() && hello.Features&layout.FeatureMove != 0
+	if both := uint64(layout.FeatureSHM | layout.FeatureSocket); asksToMove && hello.Features&both != both {
+		return broken(layout.ViolationFrame)
+	}
 	claimed, err := m.arrived.claim(hello.Descriptors)
 	if err != nil {
 		return err
@@ -314,8 +323,24 @@ func (m *Machine) onHello(frame []byte) error {
 	}
 	m.outcome.SessionID = m.Session()
 	if reason := m.obstacle(); reason != 0 {
-		return m.checkSocket(reason)
+		if err := m.checkSocket(reason); err != nil {
+			return err
+		}
 	}
+	if asksToMove {
+		return m.decline()
+	}
+	return nil
+}
+
+// decline answers a connector that asked to begin on the socket (SPEC 2.9) by HELLO without MOVE.
+// The connector then sends OFFER.
+func (m *Machine) decline() error {
+	if err := m.checkNothingMore(); err != nil {
+		return err
+	}
+	m.flight.Bytes = m.hello().Append(m.flight.Bytes)
+	m.isGreeted = true
 	return nil
 }
 
@@ -491,13 +516,21 @@ func (m *Machine) conclude(reason layout.FallbackReason, hasDoorbells bool) (*Ou
 	return &m.outcome, nil
 }
 
-// sendHelloAndOffer puts HELLO and OFFER into the flight, with the descriptors that the two frames
-// list.
-func (m *Machine) sendHelloAndOffer(offered Offered) {
+// hello returns HELLO of this side, and puts its descriptor into the flight.
+func (m *Machine) hello() layout.Hello {
 	hello := m.terms.Hello
 	if m.terms.Pidfd >= 0 {
 		hello.Descriptors = layout.Descriptors{layout.DescriptorPidfd}
 		m.flight.Descriptors = append(m.flight.Descriptors, m.terms.Pidfd)
+	}
+	return hello
+}
+
+// sendHelloAndOffer puts both frames into the flight, with the descriptors that go with them. HELLO
+// is left out if it was sent before.
+func (m *Machine) sendHelloAndOffer(offered Offered) {
+	if !m.isGreeted {
+		m.flight.Bytes = m.hello().Append(m.flight.Bytes)
 	}
 	offer := layout.Offer{Transport: layout.TransportSocket, Reason: m.ownReason}
 	if m.ownReason == 0 {
@@ -513,7 +546,7 @@ func (m *Machine) sendHelloAndOffer(offered Offered) {
 			m.flight.Descriptors = append(m.flight.Descriptors, offered.Records, offered.Room)
 		}
 	}
-	m.flight.Bytes = offer.Append(hello.Append(m.flight.Bytes))
+	m.flight.Bytes = offer.Append(m.flight.Bytes)
 }
 
 // checkNothingMore returns a violation if the peer has sent bytes or descriptors after a frame

@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"partywall.test/go/internal/layout"
 )
+
+// movesMax is the number of transcripts of sides that begin on the socket.
+const movesMax = 7
 
 // transcriptsMin is the least number of transcripts in spec/handshakes. With fewer files the test
 // fails, because it would leave transcripts out.
@@ -37,9 +41,13 @@ func TestTranscriptsEndAsTheirOutcomesSay(t *testing.T) {
 	if err != nil || strings.Count(string(index), "\n| `") != len(files) {
 		t.Fatalf("the index does not list %d transcripts (%v)", len(files), err)
 	}
-	played := 0
+	played, skipped := 0, 0
 	for _, file := range files {
 		script := readScript(t, file)
+		if script.begins() {
+			skipped++
+			continue
+		}
 		for cut := range cuts {
 			if cut != cutNever && script.has("together") {
 				continue
@@ -49,8 +57,8 @@ func TestTranscriptsEndAsTheirOutcomesSay(t *testing.T) {
 			t.Run(name, func(t *testing.T) { play(t, script, cut) })
 		}
 	}
-	if played < 3*len(files)-10 {
-		t.Errorf("%d plays of %d transcripts", played, len(files))
+	if played < 3*(len(files)-skipped)-10 || skipped > movesMax {
+		t.Errorf("%d plays of %d transcripts, %d skipped", played, len(files), skipped)
 	}
 }
 
@@ -70,6 +78,14 @@ func readScript(t testing.TB, file string) script {
 		}
 	}
 	return lines
+}
+
+// begins reports whether the side under test begins on the socket (SPEC 2.9), which the machine
+// never does: it asks for it, or agrees to it.
+func (s script) begins() bool {
+	last := s[len(s)-1]
+	asks := slices.ContainsFunc(s, func(line []string) bool { return line[0] == "set" && line[1] == "begin" })
+	return asks || slices.Equal(last, []string{"outcome", "socket", "8"})
 }
 
 func (s script) has(first string) bool {

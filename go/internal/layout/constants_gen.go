@@ -16,6 +16,7 @@ const (
 	RejectTextMax             = 512                  // u64, SPEC 2.2
 	FeatureSHM                = 1                    // u64, SPEC 2.2
 	FeatureSocket             = 2                    // u64, SPEC 2.2
+	FeatureMove               = 8                    // u64, SPEC 2.9
 	ServiceChannel            = 1                    // u32, SPEC 2.2
 	ServiceSession            = 2                    // u32, SPEC 2.2
 	ServiceLink               = 3                    // u32, SPEC 2.2
@@ -219,6 +220,8 @@ const (
 	KindPing          Kind = 14
 	KindEnd           Kind = 15
 	KindCompactRecord Kind = 16
+	KindMove          Kind = 20
+	KindSwitch        Kind = 21
 	KindPad           Kind = 31
 )
 
@@ -239,6 +242,8 @@ var kindNames = map[Kind]string{
 	KindPing:          "ping",
 	KindEnd:           "end",
 	KindCompactRecord: "compact record",
+	KindMove:          "move",
+	KindSwitch:        "switch",
 	KindPad:           "pad",
 }
 
@@ -311,6 +316,8 @@ const (
 	ReasonDescriptors FallbackReason = 5
 	ReasonLimits      FallbackReason = 6
 	ReasonMap         FallbackReason = 7
+	ReasonNotMoved    FallbackReason = 8
+	ReasonAbandoned   FallbackReason = 9
 )
 
 var reasonNames = map[FallbackReason]string{
@@ -321,6 +328,8 @@ var reasonNames = map[FallbackReason]string{
 	ReasonDescriptors: "descriptors",
 	ReasonLimits:      "limits",
 	ReasonMap:         "map",
+	ReasonNotMoved:    "not moved",
+	ReasonAbandoned:   "abandoned",
 }
 
 // The values of ErrorNumber.

@@ -122,9 +122,10 @@ func FuzzRing(f *testing.F) {
 // position of each later record wrong.
 func FuzzSocket(f *testing.F) {
 	addImages(f, "socket")
+	addImages(f, "move")
 	addImages(f, "session-socket")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, read := range []func(image) (string, error){readSocketImage, readSessionSocket} {
+		for _, read := range []func(image) (string, error){readSocketImage, readMoveImage, readSessionSocket} {
 			for _, direction := range [][]byte{b, withPositions(b)} {
 				_, err := read(image{bytes: direction})
 				checkViolation(t, err)

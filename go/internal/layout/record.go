@@ -52,6 +52,14 @@ func ParseWord0(word, position uint64) (Kind, error) {
 	return kind, nil
 }
 
+// parseMove returns the kind of a record that moves a connection to shared memory, or false if the
+// first word at the reader's position is not that of such a record (SPEC 8.5).
+func parseMove(word, position uint64) (Kind, bool) {
+	kind := Kind(word & KindMask >> 1)
+	isMove := kind == KindMove || kind == KindSwitch
+	return kind, isMove && word&^KindMask == position|1
+}
+
 // ParseRing checks both words of a record's header in a ring of size bytes (SPEC 4.2 to 4.4). The
 // caller has loaded each word once, and the first one is not 0.
 func ParseRing(word0, word1, position, size uint64) (Header, error) {
@@ -74,10 +82,15 @@ func ParseRing(word0, word1, position, size uint64) (Header, error) {
 }
 
 // ParseSocket checks the header of a record on a socket (SPEC 8.1, 8.2), which is RecordHeaderBytes
-// long.
-func ParseSocket(b []byte, position uint64) (Header, error) {
+// long. Moves says that both sides agreed on MOVE.
+func ParseSocket(b []byte, position uint64, moves bool) (Header, error) {
 	word1 := binary.LittleEndian.Uint64(b[RecordLenOffset:])
-	kind, err := ParseWord0(binary.LittleEndian.Uint64(b), position)
+	word0 := binary.LittleEndian.Uint64(b)
+	kind, isMove := parseMove(word0, position)
+	var err error
+	if !moves || !isMove {
+		kind, err = ParseWord0(word0, position)
+	}
 	if err != nil {
 		return Header{}, err
 	}

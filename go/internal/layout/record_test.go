@@ -57,7 +57,7 @@ func TestWord0(t *testing.T) {
 func TestHeaderIsWrittenAsItIsRead(t *testing.T) {
 	want := Header{Position: 1 << 20, Kind: KindBlob, Len: BlobBytes, Stream: 7}
 	b := want.AppendHeader(nil)
-	if got, err := ParseSocket(b, want.Position); err != nil || got != want {
+	if got, err := ParseSocket(b, want.Position, false); err != nil || got != want {
 		t.Errorf("read as %+v, %v; want %+v", got, err, want)
 	}
 	ring, err := ParseRing(Word0(want.Position, want.Kind), Word1(want.Len, want.Stream), 1<<20, 4096)

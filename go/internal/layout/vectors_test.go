@@ -76,10 +76,10 @@ func TestImages(t *testing.T) {
 		least     map[string]int // images of each kind; a later version of the directory has more
 	}{
 		{"vectors", map[string]int{
-			"frame": 11, "region": 1, "identity": 6, "ring": 10, "session": 1, "socket": 2, "control": 2,
+			"frame": 11, "region": 1, "identity": 6, "ring": 10, "session": 1, "socket": 2, "move": 2, "control": 2,
 		}},
 		{"hostile", map[string]int{
-			"frame": 20, "region": 24, "identity": 6, "ring": 64, "socket": 12, "control": 12,
+			"frame": 20, "region": 24, "identity": 6, "ring": 66, "socket": 13, "move": 8, "control": 12,
 		}},
 		{"sessions", map[string]int{"session-ring": 75, "session-socket": 84}},
 	} {
@@ -134,6 +134,7 @@ var imageReaders = map[string]func(image) (string, error){
 	"ring":           readRingImage,
 	"session":        readRingOfBlobs,
 	"socket":         readSocketImage,
+	"move":           readMoveImage,
 	"session-ring":   readSessionRing,
 	"session-socket": readSessionSocket,
 }
@@ -256,15 +257,35 @@ func readRingOfBlobs(i image) (string, error) {
 	})
 }
 
-func readSocketImage(i image) (string, error) {
+func readSocketImage(i image) (string, error) { return readChannelSocket(i, false) }
+
+// readMoveImage reads a direction of a socket that may move. A descriptor counts as arrived with
+// each MOVE, and the handshake on the pair as complete.
+func readMoveImage(i image) (string, error) { return readChannelSocket(i, true) }
+
+func readChannelSocket(i image, moves bool) (string, error) {
 	c := NewChannel(imageLimits, nil)
-	return readSocket(i, func(h Header, payload, message []byte) (string, error) {
-		if h.Kind == KindBlob && message != nil {
+	hasMoved, isClosed := false, false
+	return readSocket(i, moves, func(h Header, payload, message []byte) (string, error) {
+		switch {
+		case h.Kind == KindBlob && message != nil:
 			return text(message), nil
+		case isClosed:
+			return "", ViolationUnexpected
+		case h.Kind == KindMove || h.Kind == KindSwitch:
+			if hasMoved != (h.Kind == KindSwitch) {
+				return "", ViolationUnexpected
+			}
+			if h.Len > 0 {
+				return "", ViolationBody
+			}
+			hasMoved, isClosed = true, h.Kind == KindSwitch
+			return "", nil
 		}
 		if err := c.Receive(h, payload); err != nil {
 			return "", err
 		}
+		isClosed = h.Kind == KindCloseWrite
 		return content(h, payload, &c.Assembly)
 	})
 }
@@ -299,7 +320,7 @@ func readRing(i image, next func(Header, []byte) (string, error)) (string, error
 // readSocket hands each record of one direction of a socket to next. A BLOB is handed over twice:
 // with its body, and then with its message.
 func readSocket(
-	i image, next func(h Header, payload, message []byte) (string, error),
+	i image, moves bool, next func(h Header, payload, message []byte) (string, error),
 ) (string, error) {
 	var items []string
 	cut := func() (string, error) { return strings.Join(append(items, "cut"), "; "), nil }
@@ -308,7 +329,7 @@ func readSocket(
 		if len(b) < RecordHeaderBytes {
 			return cut()
 		}
-		h, err := ParseSocket(b, position)
+		h, err := ParseSocket(b, position, moves)
 		if err != nil {
 			return "", err
 		}
@@ -462,7 +483,7 @@ func readSessionRing(i image) (string, error) {
 
 func readSessionSocket(i image) (string, error) {
 	s := newImageSession(nil)
-	return readSocket(i, func(h Header, payload, message []byte) (string, error) {
+	return readSocket(i, false, func(h Header, payload, message []byte) (string, error) {
 		if h.Kind == KindBlob && message != nil {
 			return fmt.Sprintf("stream=%d %s", h.Stream, text(message)), nil
 		}

@@ -167,7 +167,7 @@ func (r *imageReader) readRing(b []byte) error {
 // readSocket reads the records of one direction of a socket, up to the end of the image.
 func (r *imageReader) readSocket(b []byte) error {
 	for position := uint64(0); len(b) >= layout.RecordHeaderBytes; {
-		h, err := layout.ParseSocket(b, position)
+		h, err := layout.ParseSocket(b, position, false)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,9 @@ func (w world) appendNext(t *testing.T, to []world) []world {
 			for _, act := range acts {
 				next := w
 				next.sides[i].act(act)
-				to = append(to, next)
+				if next.sides[i] != w.sides[i] {
+					to = append(to, next)
+				}
 			}
 		}
 		for _, kind := range []layout.Kind{layout.KindData, layout.KindFragmentFirst} {

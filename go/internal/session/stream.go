@@ -218,7 +218,7 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	case layout.KindFragmentFirst:
 		_, total := s.wire.Assembly.Progress()
 		bytes := payload[layout.FragmentPrefixBytes:]
-		s.parts = make([]byte, len(bytes), min(total, max(uint64(len(bytes)), partsBytes)))
+		s.parts = make([]byte, len(bytes), min(total, partsFactor*uint64(len(bytes))))
 		copy(s.parts, bytes)
 		return 0
 	}
@@ -231,8 +231,9 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	return Readable
 }
 
-// partsBytes is the first memory of a message that comes in fragments, unless it is shorter.
-const partsBytes = 64 << 10
+// partsFactor is how many times the first fragment of a message the first memory for it is. What a
+// peer announces is not believed.
+const partsFactor = 4
 
 // took counts a message that the application has taken, and makes the credit pending that must not
 // wait (SPEC 11.4).

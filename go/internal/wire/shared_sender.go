@@ -320,6 +320,12 @@ func (p *sharedSender) Close(stream uint32) error {
 
 // WaitRoom waits until the peer has consumed records or returned blocks, or the connection ends.
 func (p *sharedSender) WaitRoom() error {
+	if p.announced > 0 {
+		// Records of segments may have preceded the one that found no room.
+		if err := p.Commit(); err != nil {
+			return err
+		}
+	}
 	if p.waker.CheckBeforeWait() == ring.WakeNotify {
 		p.memory.notifyRecords()
 	}

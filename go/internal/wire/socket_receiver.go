@@ -70,7 +70,7 @@ func (r *socketReceiver) parse() (Record, bool, error) {
 	if len(received) < layout.RecordHeaderBytes {
 		return Record{}, false, nil
 	}
-	header, err := layout.ParseSocket(received, r.position)
+	header, err := layout.ParseSocket(received, r.position, false)
 	if err != nil {
 		return Record{}, false, err
 	}

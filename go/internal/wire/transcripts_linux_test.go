@@ -34,7 +34,11 @@ func TestTranscriptsOverSockets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			playOverSocket(t, transcript(string(text)))
+			lines := transcript(string(text))
+			if beginsOnSocket(lines) {
+				t.Skip("this module does not begin on the socket (SPEC 2.9)")
+			}
+			playOverSocket(t, lines)
 		})
 		if i == 0 {
 			before = openDescriptors(t)
@@ -46,6 +50,18 @@ func TestTranscriptsOverSockets(t *testing.T) {
 			}
 		}
 	}
+}
+
+// beginsOnSocket reports whether the side under test begins on the socket (SPEC 2.9), which this
+// module never does: it asks for it, or agrees to it.
+func beginsOnSocket(lines [][]string) bool {
+	for _, line := range lines {
+		switch strings.Join(line, " ") {
+		case "set begin socket", "outcome socket 8":
+			return true
+		}
+	}
+	return false
 }
 
 func openDescriptors(t *testing.T) int {

@@ -211,6 +211,8 @@ impl Scenario {
 impl TransportName {
     /// Partywall over shared memory.
     pub const SHM: Self = Self("shm");
+    /// Partywall, from its first messages on a Unix socket to shared memory.
+    pub const SHM_MOVE: Self = Self("shm-move");
     /// A link (stored messages with acknowledgement) whose two ends are connected by shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
     /// A link whose two ends are connected by TCP on loopback.

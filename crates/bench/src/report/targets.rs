@@ -228,11 +228,19 @@ fn streams() -> Vec<Measurement> {
 }
 
 fn connections() -> Vec<Measurement> {
+    let begun_in_memory = Cell::shm(Scenario::Connect, TINY, WaitName::Adaptive);
+    let begun_on_socket = Cell::new(Scenario::Connect, TransportName::SHM_MOVE, TINY);
+    let mut measurements = connections_of("connect", begun_in_memory);
+    measurements.extend(connections_of("connect from the socket", begun_on_socket));
+    measurements
+}
+
+/// The measurements of opening connections like that of `cell`, compared with those of a socket.
+fn connections_of(prefix: &str, cell: Cell) -> Vec<Measurement> {
     let to_uds = |name: &str, change: fn(Cell) -> Cell| {
-        let shm = Cell::shm(Scenario::Connect, TINY, WaitName::Adaptive);
         let uds = Cell::new(Scenario::Connect, TransportName::UDS, TINY);
-        let name = format!("connect, {name}: p50 ÷ uds");
-        quotient(&name, (change(shm), Metric::P50), (change(uds), Metric::P50))
+        let name = format!("{prefix}, {name}: p50 ÷ uds");
+        quotient(&name, (change(cell), Metric::P50), (change(uds), Metric::P50))
     };
     vec![
         to_uds("1 message, close", |cell| cell),

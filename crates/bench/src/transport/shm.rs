@@ -15,9 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use partywall::protocol::Protocol;
 use partywall::tokio as asynchronous;
-use partywall::{
-    Channel, Config, Listener, Message, Receiver, Sender, Transport, TransportPolicy, Wait,
-};
+use partywall::{Begin, Channel, Config, Listener, Message, Transport, TransportPolicy, Wait};
 
 use super::{
     Acceptor, AsyncEndpoint, ChannelTransport, Client, Endpoint, Memory, Payload, Server,
@@ -30,18 +28,17 @@ use crate::harness::workspace::Setup;
 /// Makes channels of the transport `shm`.
 pub struct Shm;
 
+/// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.
+pub struct ShmMove;
+
 /// A listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
 }
 
-/// One end of a channel: its sending and its receiving direction.
-pub struct ShmEndpoint {
-    sender: Sender,
-    receiver: Receiver,
-    transport: Transport,
-}
+/// One end of a channel.
+pub struct ShmEndpoint(Channel);
 
 impl ChannelTransport for Shm {
     type Endpoint = ShmEndpoint;
@@ -54,7 +51,22 @@ impl ChannelTransport for Shm {
     }
 
     fn connect(setup: &Setup, address: &str) -> Result<ShmEndpoint> {
-        Ok(ShmEndpoint::new(partywall::connect_with(address, &channel_config(setup))?))
+        Ok(ShmEndpoint(partywall::connect_with(address, &channel_config(setup))?))
+    }
+}
+
+impl ChannelTransport for ShmMove {
+    type Endpoint = ShmEndpoint;
+    type Acceptor = ShmAcceptor;
+
+    fn bind(setup: &Setup) -> Result<ShmAcceptor> {
+        let address = format!("unix:{}", setup.path("shm-move").display());
+        let listener = Listener::bind_with(&address, &moving_config(setup))?;
+        Ok(ShmAcceptor { listener, address })
+    }
+
+    fn connect(setup: &Setup, address: &str) -> Result<ShmEndpoint> {
+        Ok(ShmEndpoint(partywall::connect_with(address, &moving_config(setup))?))
     }
 }
 
@@ -66,35 +78,26 @@ impl Acceptor for ShmAcceptor {
     }
 
     fn accept(&mut self) -> Result<ShmEndpoint> {
-        Ok(ShmEndpoint::new(self.listener.accept()?))
-    }
-}
-
-impl ShmEndpoint {
-    fn new(channel: Channel) -> Self {
-        // A channel keeps the transport with which its handshake ended.
-        let transport = channel.transport();
-        let (sender, receiver) = channel.split();
-        Self { sender, receiver, transport }
+        Ok(ShmEndpoint(self.listener.accept()?))
     }
 }
 
 impl Endpoint for ShmEndpoint {
     #[inline]
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
-        self.sender.send_with(size, fill).context("sending a message")
+        self.0.sender().send_with(size, fill).context("sending a message")
     }
 
     #[inline]
     fn receive<R>(&mut self, size: usize, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let message = self.receiver.recv_ref().context("receiving a message")?;
+        let message = self.0.recv_ref().context("receiving a message")?;
         let message = message.context("the peer has finished")?;
         ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
         Ok(read(&message))
     }
 
     fn carrier(&self) -> Option<Carrier> {
-        match self.transport {
+        match self.0.transport() {
             Transport::SharedMemory => Some(Carrier::SharedMemory),
             Transport::Socket(_) => Some(Carrier::Socket),
             _ => None,
@@ -260,6 +263,12 @@ fn channel_config(setup: &Setup) -> Config {
         .wait(wait_strategy(setup.wait))
         .transport(TransportPolicy::SharedMemory)
         .memory_max(memory_max)
+}
+
+/// The configuration of channels that begin on the socket. Where memory cannot be shared, the
+/// column of the last message's transport says so.
+fn moving_config(setup: &Setup) -> Config {
+    channel_config(setup).transport(TransportPolicy::Auto).begin(Begin::Socket)
 }
 
 fn session_config(cell: Cell, setup: &Setup) -> Config {

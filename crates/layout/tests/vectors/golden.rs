@@ -33,6 +33,7 @@ pub fn images() -> Vec<Image> {
     images.extend([blobs(), segments(), segment_gap()]);
     images.extend([fragments(), fragments_aborted(), closed()]);
     images.extend([session_blobs(), socket(), socket_cut(), control(), control_skipped()]);
+    images.extend(moves());
     images
 }
 
@@ -323,6 +324,35 @@ fn socket_cut() -> Image {
     socket.send(Kind::Blob, &blob(0, 0, 0, 20_000), &pattern(100));
     let about = "the sender died within a message: what was whole is delivered, the rest is not";
     socket_image("socket-cut", "0 Data \"whole\"; cut", about, socket)
+}
+
+fn moves() -> Vec<Image> {
+    let mut switched = SocketWriter::default();
+    switched.send(Kind::Data, b"before", &[]);
+    switched.send(Kind::Move, &[], &[]);
+    switched.send(Kind::Data, b"meanwhile", &[]);
+    switched.send(Kind::Switch, &[], &[]);
+    let mut closed = SocketWriter::default();
+    closed.send(Kind::Move, &[], &[]);
+    closed.send(Kind::CloseWrite, &[], &[]);
+    let of = |name: &str, line: &str, about, socket| Image {
+        kind: "move",
+        ..socket_image(name, line, about, socket)
+    };
+    vec![
+        of(
+            "move-switch",
+            "0 Data \"before\"; 64 Move; 128 Data \"meanwhile\"; 192 Switch",
+            "a direction that goes on in shared memory",
+            switched,
+        ),
+        of(
+            "move-close",
+            "0 Move; 64 CloseWrite",
+            "a direction that ends before it switches",
+            closed,
+        ),
+    ]
 }
 
 fn control() -> Image {

@@ -38,6 +38,7 @@ pub fn images() -> Vec<Image> {
     images.extend(segments());
     images.extend(fragments());
     images.extend(sockets());
+    images.extend(moves());
     images.extend(control());
     images
 }
@@ -183,6 +184,8 @@ fn words() -> Vec<Image> {
         word("kind-17", 3, "kind 17, reserved for SUBSCRIBE", 64 | 17 << 1 | 1),
         word("kind-18", 3, "kind 18, reserved for TOPIC", 64 | 18 << 1 | 1),
         word("kind-19", 3, "kind 19, reserved for LOST", 64 | 19 << 1 | 1),
+        word("kind-20", 3, "kind 20, MOVE, which only sockets have", 64 | 20 << 1 | 1),
+        word("kind-21", 3, "kind 21, SWITCH, which only sockets have", 64 | 21 << 1 | 1),
         word("kind-30", 3, "kind 30", 64 | 30 << 1 | 1),
     ]
 }
@@ -340,7 +343,10 @@ fn sockets() -> Vec<Image> {
     vec![
         repeated,
         zero,
-        of("kind", 3, "kind 20", &[]).with_bytes(&[word1(41, 0), word1(0, 0)]),
+        of("kind", 3, "kind 20, MOVE, which was not agreed on", &[])
+            .with_bytes(&[word1(41, 0), word1(0, 0)]),
+        of("kind-21", 3, "kind 21, SWITCH, which was not agreed on", &[])
+            .with_bytes(&[word1(43, 0), word1(0, 0)]),
         of("segment", 4, "a SEGMENT on a socket", &[(Kind::Segment, segment(1, 65_536))]),
         of("fragment", 4, "a fragment on a socket", &[(Kind::FragmentFirst, first(1, b"x"))]),
         of("pad", 4, "PAD on a channel's socket", &[(Kind::Pad, vec![])]),
@@ -351,6 +357,27 @@ fn sockets() -> Vec<Image> {
         of("blob-max", 11, "longer than message_max", &[(Kind::Blob, blob(0, 0, 0, 65_537))]),
         of("blob-huge", 11, "2^64 - 1 bytes", &[(Kind::Blob, blob(0, 0, 0, u64::MAX))]),
         of("close-data", 4, "DATA after CLOSE_WRITE", &[(Kind::CloseWrite, vec![]), data]),
+    ]
+}
+
+fn moves() -> Vec<Image> {
+    let of = |name: &str, code, about, list: &[(Kind, &[u8])]| {
+        let mut socket = SocketWriter::default();
+        for (kind, payload) in list {
+            socket.send(*kind, payload, &[]);
+        }
+        image(&format!("move-{name}"), "move", 0, code, about, socket.stream)
+    };
+    let (begun, switched, end) = ((Kind::Move, &[][..]), (Kind::Switch, &[][..]), Kind::CloseWrite);
+    vec![
+        of("twice", 4, "a second MOVE", &[begun, begun]),
+        of("body", 7, "MOVE with a payload", &[(Kind::Move, b"x")]),
+        of("switch-early", 4, "SWITCH without MOVE", &[switched]),
+        of("switch-body", 7, "SWITCH with a payload", &[begun, (Kind::Switch, b"x")]),
+        of("switch-data", 4, "DATA after SWITCH", &[begun, switched, (Kind::Data, b"late")]),
+        of("switch-twice", 4, "SWITCH after SWITCH", &[begun, switched, switched]),
+        of("close-move", 4, "MOVE after CLOSE_WRITE", &[(end, &[]), begun]),
+        of("close-switch", 4, "SWITCH after CLOSE_WRITE", &[begun, (end, &[]), switched]),
     ]
 }
 

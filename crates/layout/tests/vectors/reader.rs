@@ -42,7 +42,8 @@ pub fn read(kind: &str, from: u64, bytes: &[u8]) -> Result<String, Violation> {
         "region" => region(bytes),
         "ring" => ring(bytes, from),
         "session" => session(bytes, from),
-        "socket" => socket(bytes),
+        "socket" => socket(bytes, false),
+        "move" => socket(bytes, true),
         "session-ring" => session_reader::ring(bytes, from),
         "session-socket" => session_reader::socket(bytes),
         "control" => control(bytes),
@@ -174,13 +175,27 @@ fn session(image: &[u8], from: u64) -> Result<String, Violation> {
     }
 }
 
-fn socket(stream: &[u8]) -> Result<String, Violation> {
+/// Reads one direction of a socket. `moves` says that the connection may move to shared memory. A
+/// descriptor counts as arrived with each MOVE, and the handshake on the pair as complete.
+fn socket(stream: &[u8], moves: bool) -> Result<String, Violation> {
     let mut channel = Channel::new();
+    let mut has_moved = false;
     let mut position = Position(0);
     let mut rest = stream;
     while !rest.is_empty() {
         let Some((first, behind)) = rest.split_first_chunk::<16>() else { return Ok(cut(channel)) };
-        let header = RecordHeader::check_words(position, word(first, 0), word(first, 8))?;
+        let header = RecordHeader::check_words(position, word(first, 0), word(first, 8), moves)?;
+        if matches!(header.kind, Kind::Move | Kind::Switch) && !channel.closed {
+            let is_switch = header.kind == Kind::Switch;
+            if has_moved != is_switch {
+                return Err(unexpected(&header));
+            }
+            empty(&header)?;
+            (has_moved, channel.closed, rest) = (true, is_switch, behind);
+            channel.line(&header, "");
+            position = position.plus(header.footprint());
+            continue;
+        }
         if channel.closed || !matches!(header.kind, Kind::Data | Kind::Blob | Kind::CloseWrite) {
             return Err(unexpected(&header));
         }

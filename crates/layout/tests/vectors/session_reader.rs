@@ -32,7 +32,7 @@ pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     let mut position = Position(0);
     let mut rest = stream;
     while let Some((first, behind)) = rest.split_first_chunk::<16>() {
-        let header = RecordHeader::check_words(position, word(first, 0), word(first, 8))?;
+        let header = RecordHeader::check_words(position, word(first, 0), word(first, 8), false)?;
         if header.len > SOCKET_PAYLOAD_MAX {
             let max = SOCKET_PAYLOAD_MAX.into();
             return Err(Violation::RecordLength { position: position.0, len: header.len, max });

@@ -26,6 +26,22 @@ pub enum TransportPolicy {
     Socket,
 }
 
+/// Where the records of a new connection travel at first, if its two sides can share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Begin {
+    /// The handshake shares memory, before the first message.
+    #[default]
+    SharedMemory,
+    /// The first messages travel on the Unix socket. The connection moves to shared memory while it
+    /// runs, once that pays: after 16 messages in both directions together, at a message longer
+    /// than 16 KiB, or at a message 1 ms after the connection was opened.
+    ///
+    /// Opening and closing such a connection takes half the time. It pays for connections that
+    /// carry few short messages.
+    Socket,
+}
+
 /// How `send` treats a message while the ring or the shared memory has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -76,6 +92,7 @@ pub(crate) type OnRefused = Arc<dyn Fn(&crate::HandshakeError) + Send + Sync>;
 #[derive(Clone)]
 pub struct Config {
     pub(crate) transport: TransportPolicy,
+    pub(crate) begin: Begin,
     pub(crate) back_pressure: BackPressure,
     pub(crate) trust: TrustPolicy,
     pub(crate) admission: Option<Admission>,
@@ -104,6 +121,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             transport: TransportPolicy::Auto,
+            begin: Begin::SharedMemory,
             back_pressure: BackPressure::Block,
             trust: TrustPolicy::Auto,
             admission: None,
@@ -139,6 +157,18 @@ impl Config {
     #[must_use]
     pub const fn transport(mut self, policy: TransportPolicy) -> Self {
         self.transport = policy;
+        self
+    }
+
+    /// For a connecting side: sets where the first messages travel. A listener accepts both, unless
+    /// its [`transport`](Self::transport) is not [`TransportPolicy::Auto`]. Default:
+    /// [`Begin::SharedMemory`].
+    ///
+    /// [`Begin::Socket`] has no effect with another transport policy, over TCP, or if the listener
+    /// does not accept it.
+    #[must_use]
+    pub const fn begin(mut self, begin: Begin) -> Self {
+        self.begin = begin;
         self
     }
 
@@ -394,6 +424,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("transport", &self.transport)
+            .field("begin", &self.begin)
             .field("back_pressure", &self.back_pressure)
             .field("trust", &self.trust)
             .field("wait", &self.wait)

@@ -9,7 +9,7 @@ use crate::config::TrustPolicy;
 use partywall_sys::peer::{self as sys_peer, Namespaces};
 use partywall_sys::{Credentials, PidFd};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// How far this side trusts the process of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,61 @@ impl Peer {
             Err(distrust) => (Trust::Untrusted, Some(distrust)),
         };
         Self { credentials, trust, distrust, label }
+    }
+}
+
+/// The identity of a peer whose trust is judged when it is first needed: that takes several reads
+/// of `/proc`.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerIdentity {
+    credentials: Option<Credentials>,
+    label: String,
+    policy: TrustPolicy,
+    /// The peer's process, as long as the connection lives.
+    process: Weak<PidFd>,
+    judged: Arc<OnceLock<Peer>>,
+}
+
+impl PeerIdentity {
+    /// Makes the identity of the process that sent `credentials`. `process` is its pidfd, if the
+    /// kernel delivered one.
+    pub(crate) fn new(
+        credentials: Option<Credentials>,
+        label: String,
+        policy: TrustPolicy,
+        process: Option<&Arc<PidFd>>,
+    ) -> Self {
+        let process = process.map_or_else(Weak::new, Arc::downgrade);
+        Self { credentials, label, policy, process, judged: Arc::default() }
+    }
+
+    /// Returns the peer, and judges first how far it is trusted unless that was done before.
+    pub(crate) fn get(&self) -> &Peer {
+        self.judged.get_or_init(|| {
+            let process = self.process.upgrade();
+            let judged = decide_trust(self.policy, self.credentials.as_ref(), process.as_deref());
+            Peer::judged(self.credentials, judged, self.label.clone())
+        })
+    }
+
+    /// Takes over the judgement on the same peer from a later handshake of the same connection.
+    pub(crate) fn set(&self, peer: Peer) {
+        // The first judgement stays: a user may have seen it.
+        let _ = self.judged.set(peer);
+    }
+
+    /// Returns the peer for texts, which do not show how far it is trusted.
+    pub(crate) fn unjudged(&self) -> Peer {
+        Peer::new(self.credentials, Trust::Untrusted, self.label.clone())
+    }
+}
+
+impl From<Peer> for PeerIdentity {
+    fn from(peer: Peer) -> Self {
+        let (credentials, label) = (peer.credentials, peer.label.clone());
+        let identity = Self::new(credentials, label, TrustPolicy::Untrusted, None);
+        identity.set(peer);
+        identity
     }
 }
 

@@ -49,14 +49,14 @@ impl StreamIo {
     /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.read.recv.half().shared.peer
+        self.read.recv.half().shared.peer.get()
     }
 
     /// Returns the transport of the session; for a socket, with the reason why memory is not
     /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.read.recv.half().shared.transport
+        self.read.recv.half().shared.transport.get()
     }
 
     /// Returns the metadata with which the peer opened the stream; empty if this side opened the

@@ -98,14 +98,14 @@ impl Stream {
     /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.recv.half.shared.peer
+        self.recv.half.shared.peer.get()
     }
 
     /// Returns the transport of the session; for a socket, with the reason why memory is not
     /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.recv.half.shared.transport
+        self.recv.half.shared.transport.get()
     }
 
     /// Returns the sending direction.

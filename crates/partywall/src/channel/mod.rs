@@ -27,8 +27,8 @@ pub use shared_sender::SharedSender;
 use crate::config::Config;
 use crate::error::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::peer::Peer;
-use crate::transport::Transport;
+use crate::peer::{Peer, PeerIdentity};
+use crate::transport::{LiveTransport, Transport};
 use partywall_wait::Wait;
 use std::time::Instant;
 
@@ -66,15 +66,15 @@ use std::time::Instant;
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
-    peer: Peer,
-    transport: Transport,
+    peer: PeerIdentity,
+    transport: LiveTransport,
 }
 
 impl Channel {
     pub(crate) fn new(
         ends: (AnySender, AnyReceiver),
-        peer: Peer,
-        transport: Transport,
+        peer: PeerIdentity,
+        transport: LiveTransport,
         config: &Config,
     ) -> Self {
         let (sender, receiver) = ends;
@@ -104,15 +104,24 @@ impl Channel {
 
     /// Returns the identity of the process at the other end.
     #[must_use]
-    pub const fn peer(&self) -> &Peer {
-        &self.peer
+    pub fn peer(&self) -> &Peer {
+        self.peer.get()
+    }
+
+    /// Returns the identity of the peer, and the transport as it is at any time.
+    pub(crate) fn parties(&self) -> (PeerIdentity, LiveTransport) {
+        (self.peer.clone(), self.transport.clone())
     }
 
     /// Returns the transport of this channel. [`Transport::Socket`] contains the reason why memory
     /// is not shared.
+    ///
+    /// The transport of a channel that began on the socket
+    /// ([`Begin::Socket`](crate::Begin::Socket)) changes to [`Transport::SharedMemory`] once both
+    /// sides have mapped memory. Each direction then moves with its next message.
     #[must_use]
-    pub const fn transport(&self) -> Transport {
-        self.transport
+    pub fn transport(&self) -> Transport {
+        self.transport.get()
     }
 
     /// Sets how the sender and the receiver of this channel wait from now on.

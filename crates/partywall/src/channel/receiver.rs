@@ -334,9 +334,22 @@ impl AnyReceiver {
     pub(crate) fn find(&mut self, may_wait: bool) -> Result<Found, Fault> {
         match self {
             Self::SharedMemory(end) => end.find(may_wait),
-            Self::Socket(end) => end.find(may_wait),
+            Self::Socket(end) => match end.find(may_wait)? {
+                Found::Nothing => self.find_switched(may_wait),
+                found => Ok(found),
+            },
             Self::Protocol(end) => end.find(may_wait),
         }
+    }
+
+    /// Continues in shared memory if the socket's receiver found that its direction has moved
+    /// there.
+    #[cold]
+    fn find_switched(&mut self, may_wait: bool) -> Result<Found, Fault> {
+        let Self::Socket(end) = self else { return Ok(Found::Nothing) };
+        let Some(end) = end.take_switched() else { return Ok(Found::Nothing) };
+        *self = Self::SharedMemory(end);
+        self.find(may_wait)
     }
 
     #[inline]

@@ -479,6 +479,35 @@ pub(crate) enum AnySender {
 }
 
 impl AnySender {
+    /// Continues in shared memory, to which the direction of a socket's sender has moved.
+    #[cold]
+    fn replace(&mut self, end: ShmSender) -> &mut ShmSender {
+        *self = Self::SharedMemory(end);
+        match self {
+            Self::SharedMemory(end) => end,
+            _ => unreachable!("the line above made it shared memory"),
+        }
+    }
+
+    /// Sends a whole message from private memory that this sender reserved, or nothing of it.
+    fn try_send_reserved(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        match self {
+            Self::Socket(end) => end.try_send(payload),
+            other => other.try_send(payload),
+        }
+    }
+
+    /// Adds a message to the open batch.
+    pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        match self {
+            Self::Socket(end) => match end.switch(payload.len())? {
+                None => end.add_to_batch(payload),
+                Some(end) => self.replace(end).add_to_batch(payload),
+            },
+            other => (**other).add_to_batch(payload),
+        }
+    }
+
     /// Writes the record that ends a session's sending direction. Returns whether a socket has not
     /// accepted all of it; the caller may then wait for space and call again.
     pub(crate) fn begin_close(&mut self) -> bool {
@@ -492,7 +521,10 @@ impl AnySender {
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.try_send(payload),
-            Self::Socket(end) => end.try_send(payload),
+            Self::Socket(end) => match end.switch(payload.len())? {
+                None => end.try_send(payload),
+                Some(end) => self.replace(end).try_send(payload),
+            },
             Self::Protocol(end) => end.try_send(payload),
         }
     }
@@ -505,7 +537,10 @@ impl AnySender {
     ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_on(payload, progress),
-            Self::Socket(end) => end.send_on(payload, progress),
+            Self::Socket(end) => match end.switch(payload.len())? {
+                None => end.send_on(payload, progress),
+                Some(end) => self.replace(end).send_on(payload, progress),
+            },
             Self::Protocol(end) => end.send_on(payload, progress),
         }
     }
@@ -516,7 +551,11 @@ impl AnySender {
     fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         match self {
             Self::SharedMemory(end) => end.prepare_inline(len),
-            Self::Socket(_) | Self::Protocol(_) => Ok(false),
+            Self::Socket(end) => match end.switch(len)? {
+                None => Ok(false),
+                Some(end) => self.replace(end).prepare_inline(len),
+            },
+            Self::Protocol(_) => Ok(false),
         }
     }
 
@@ -535,7 +574,10 @@ impl AnySender {
     pub(crate) fn set_stream(&mut self, stream: u32, credit: Option<u64>) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.set_stream(stream, credit),
-            Self::Socket(end) => end.set_stream(stream, credit),
+            Self::Socket(end) => match end.switch(0)? {
+                None => end.set_stream(stream, credit),
+                Some(end) => self.replace(end).set_stream(stream, credit),
+            },
             Self::Protocol(end) => end.set_stream(stream, credit),
         }
     }
@@ -543,7 +585,10 @@ impl AnySender {
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.control(kind, stream, body),
-            Self::Socket(end) => end.control(kind, stream, body),
+            Self::Socket(end) => match end.switch(0)? {
+                None => end.control(kind, stream, body),
+                Some(end) => self.replace(end).control(kind, stream, body),
+            },
             Self::Protocol(end) => end.control(kind, stream, body),
         }
     }
@@ -552,7 +597,10 @@ impl AnySender {
     pub(crate) fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
         match self {
             Self::SharedMemory(end) => end.reserve(len),
-            Self::Socket(end) => end.reserve(len),
+            Self::Socket(end) => match end.switch(len)? {
+                None => end.reserve(len),
+                Some(end) => self.replace(end).reserve(len),
+            },
             Self::Protocol(end) => end.reserve(len),
         }
     }
@@ -565,7 +613,10 @@ impl AnySender {
     ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.reserve_into(place, len),
-            Self::Socket(end) => end.reserve_into(place, len),
+            Self::Socket(end) => match end.switch(len)? {
+                None => end.reserve_into(place, len),
+                Some(end) => self.replace(end).reserve_into(place, len),
+            },
             Self::Protocol(end) => end.reserve_into(place, len),
         }
     }
@@ -578,6 +629,8 @@ impl AnySender {
     ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.commit(memory, progress),
+            // The memory was reserved from the socket, so it is sent there: shared memory may have
+            // other limits.
             Self::Socket(end) => end.commit(memory, progress),
             Self::Protocol(end) => end.commit(memory, progress),
         }
@@ -588,7 +641,7 @@ impl AnySender {
     pub(crate) fn commit_whole(&mut self, memory: &mut Option<Memory>) -> Result<(), NotSent> {
         match memory {
             Some(Memory::Private(bytes)) => {
-                self.try_send(bytes)?;
+                self.try_send_reserved(bytes)?;
                 *memory = None;
                 Ok(())
             }

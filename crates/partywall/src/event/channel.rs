@@ -11,9 +11,9 @@ use super::registration::{Interest, Purpose, Registration, Shared};
 use crate::channel::{MessageRef, Readiness};
 use crate::error::{SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerIdentity};
 use crate::stats::{ReceiverStats, SenderStats};
-use crate::transport::{OwnedReservation, Transport};
+use crate::transport::{LiveTransport, OwnedReservation, Transport};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,13 +23,13 @@ use std::time::Instant;
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
-    peer: Peer,
-    transport: Transport,
+    peer: PeerIdentity,
+    transport: LiveTransport,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Arc<Shared>, channel: crate::Channel, tag: u64) -> io::Result<Self> {
-        let (peer, transport) = (channel.peer().clone(), channel.transport());
+        let (peer, transport) = channel.parties();
         let registration = Registration::new(shared, tag);
         let (sender, receiver) = channel.split();
         let receiver = Receiver::over(receiver, Arc::clone(&registration))?;
@@ -54,14 +54,14 @@ impl Channel {
 
     /// Returns the identity of the process at the other end.
     #[must_use]
-    pub const fn peer(&self) -> &Peer {
-        &self.peer
+    pub fn peer(&self) -> &Peer {
+        self.peer.get()
     }
 
     /// Returns the transport of this channel.
     #[must_use]
-    pub const fn transport(&self) -> Transport {
-        self.transport
+    pub fn transport(&self) -> Transport {
+        self.transport.get()
     }
 
     /// Sends a copy of `payload`, as [`Sender::try_send`] does.

@@ -63,6 +63,9 @@ struct Round {
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
     idle: IdlePolicy,
+    /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
+    /// need not notify them.
+    is_spinning: bool,
     /// When the timer's descriptor becomes readable.
     timer_set: Option<Instant>,
 }
@@ -90,6 +93,7 @@ impl Loop {
             ready: Vec::new(),
             arrivals: Vec::new(),
             idle: IdlePolicy::new(wait, spin_budget),
+            is_spinning: false,
             timer_set: None,
         };
         Ok(Self { shared: Arc::new(Shared::new()?), round: Mutex::new(round) })
@@ -251,6 +255,7 @@ impl Round {
     fn next(&mut self, shared: &Shared, deadline: Option<Instant>) -> io::Result<bool> {
         if shared.list.is_idle() && !has_passed(deadline) && self.idle.idle() == IdleStep::Poll {
             std::hint::spin_loop();
+            self.is_spinning = true;
         } else if shared.list.is_idle() {
             self.arm(shared);
             if !shared.list.begin_wait() {
@@ -262,7 +267,9 @@ impl Round {
             waited?;
             return self.serve(shared).map(|()| true);
         }
-        self.poll(shared).map(|()| true)
+        let polled = self.poll(shared);
+        self.is_spinning = false;
+        polled.map(|()| true)
     }
 
     /// Polls the epoll set without waiting, marks the sources that are ready, and runs each task
@@ -347,25 +354,34 @@ impl Round {
 
     /// Arms the tasks without work. A task that finds work needs another turn.
     fn arm(&mut self, shared: &Shared) {
-        while let Some(key) = self.unarmed.pop_front() {
-            let Some(place) = self.tasks.get(key).filter(|place| place.is_unarmed) else {
-                continue;
-            };
-            place.is_unarmed = false;
-            let step = place.task.arm();
-            self.note(shared, key, step);
+        while !self.unarmed.is_empty() {
+            self.arm_first(shared);
         }
+    }
+
+    fn arm_first(&mut self, shared: &Shared) {
+        let Some(key) = self.unarmed.pop_front() else { return };
+        let Some(place) = self.tasks.get(key).filter(|place| place.is_unarmed) else { return };
+        (place.is_unarmed, place.idle_turns) = (false, 0);
+        let step = place.task.arm();
+        self.note(shared, key, step);
     }
 
     fn note(&mut self, shared: &Shared, key: Key, step: Step) {
         let Some(place) = self.tasks.get(key) else { return };
         match step {
             Step::Again => {
+                place.idle_turns = 0;
                 self.idle.busy();
                 shared.list.request_turn(key);
             }
             Step::Unarmed => {
                 place.is_unarmed = true;
+                place.idle_turns += 1;
+                if place.idle_turns > IDLE_TURNS_MAX && !self.is_spinning {
+                    self.unarmed.push_front(key);
+                    return self.arm_first(shared);
+                }
                 self.unarmed.push_back(key);
             }
             Step::Waits => {}
@@ -417,6 +433,8 @@ struct Place {
     key: Key,
     task: Task,
     is_unarmed: bool,
+    /// Number of turns in a row in which the task had nothing to do, while it was not armed.
+    idle_turns: u32,
     is_timed: bool,
 }
 
@@ -426,7 +444,8 @@ impl Tasks {
         if index >= self.places.len() {
             self.places.resize_with(index + 1, || None);
         }
-        self.places[index] = Some(Place { key, task, is_unarmed: false, is_timed: false });
+        self.places[index] =
+            Some(Place { key, task, is_unarmed: false, idle_turns: 0, is_timed: false });
     }
 
     /// Returns the task of a source, or `None` if it was removed.
@@ -468,3 +487,6 @@ impl fmt::Debug for Loop {
 /// The longest time for which the thread of a loop polls before it sleeps; it equals the default of
 /// [`Config::spin_budget`].
 const SPIN_BUDGET: Duration = Duration::from_micros(50);
+/// A task that has nothing to do in this many turns in a row is armed, although the thread does not
+/// wait. Otherwise a busy loop would run all its idle sessions in each turn.
+const IDLE_TURNS_MAX: u32 = 8;

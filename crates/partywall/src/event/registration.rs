@@ -186,12 +186,15 @@ pub(super) enum Purpose {
     /// There may be room to send. Such a descriptor is disabled by its event, until it is watched
     /// again.
     Room = 1,
-    /// The task of the source needs a turn, because records may have arrived.
+    /// The driver of a session needs a turn, because records may have arrived. The event comes once
+    /// for each notification: until the driver is armed again, it takes every record without one.
     TaskRecords = 2,
     /// The task of the source needs a turn, because there may be room.
     TaskRoom = 3,
     /// There may be a session to accept.
     Opened = 4,
+    /// A source of another crate has work to do.
+    Source = 5,
 }
 
 impl Interest {
@@ -205,7 +208,12 @@ impl Interest {
         let descriptor = descriptor.as_fd();
         let number = descriptor.as_raw_fd();
         let is_once = matches!(self.purpose, Purpose::Room | Purpose::TaskRoom);
-        let interest = if is_once { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::IN };
+        let interest = EventFlags::IN
+            | match self.purpose {
+                Purpose::Room | Purpose::TaskRoom => EventFlags::ONESHOT,
+                Purpose::TaskRecords => EventFlags::ET,
+                Purpose::Records | Purpose::Opened | Purpose::Source => EventFlags::empty(),
+            };
         let token = token(self.registration.key, self.purpose);
         let set = &self.registration.shared.set;
         match &self.registered {
@@ -252,6 +260,7 @@ pub(super) const fn parse(token: u64) -> Option<(Key, Purpose)> {
         2 => Purpose::TaskRecords,
         3 => Purpose::TaskRoom,
         4 => Purpose::Opened,
+        5 => Purpose::Source,
         _ => return None,
     };
     let generation = (token >> 32) as u32 & GENERATION_MAX;

@@ -141,14 +141,14 @@ impl Session {
     /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.handle.shared.peer
+        self.handle.shared.peer.get()
     }
 
     /// Returns the transport of the session; for a socket, with the reason why memory is not
     /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.handle.shared.transport
+        self.handle.shared.transport.get()
     }
 
     /// Returns the number of open streams, opened by either side.

@@ -62,13 +62,13 @@ impl Stream {
     /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.recv.half.shared.peer
+        self.recv.half.shared.peer.get()
     }
 
     /// Returns the transport of the session.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.recv.half.shared.transport
+        self.recv.half.shared.transport.get()
     }
 
     /// Returns the sending direction.

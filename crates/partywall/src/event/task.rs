@@ -175,6 +175,7 @@ impl SessionTask {
         // all the time.
         let added = match driver.close_step() {
             Closing::Done => return Step::Finished,
+            Closing::Again => return Step::Again,
             Closing::ForRoom => {
                 records.unwatch();
                 room.watch(driver.room_descriptor())
@@ -215,7 +216,7 @@ impl SourceTask {
     ) -> io::Result<Arc<Registration>> {
         let registration = Registration::new(shared, tag);
         let mut task = Self {
-            records: Interest::new(Arc::clone(&registration), Purpose::TaskRecords),
+            records: Interest::new(Arc::clone(&registration), Purpose::Source),
             source,
             registration: Arc::clone(&registration),
         };

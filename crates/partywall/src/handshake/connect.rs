@@ -84,9 +84,11 @@ pub(crate) fn establish(
             return Ok(established);
         }
     }
-    // The answer is judged with what is read here; meanwhile the peer makes it.
-    sys_peer::prepare();
-    process::own_program();
+    if !pending.begins_on_socket() {
+        // The answer is judged with what is read here; meanwhile the peer makes it.
+        sys_peer::prepare();
+        process::own_program();
+    }
     loop {
         let mut descriptors = [PollFd::from_borrowed_fd(pending.as_fd(), PollFlags::IN)];
         let ready = poll::wait(&mut descriptors, Some(deadline)).map_err(|source| {

@@ -4,16 +4,16 @@
 
 use crate::channel::{AnyReceiver, AnySender, Channel};
 use crate::config::Config;
-use crate::peer::Peer;
-use crate::transport::Transport;
+use crate::peer::PeerIdentity;
+use crate::transport::LiveTransport;
 
 /// A connection after its handshake, ready for a channel or a session.
 #[derive(Debug)]
 pub(crate) struct Established {
     pub sender: AnySender,
     pub receiver: AnyReceiver,
-    pub peer: Peer,
-    pub transport: Transport,
+    pub peer: PeerIdentity,
+    pub transport: LiveTransport,
     pub is_acceptor: bool,
     /// The limits for streams that the peer stated in its HELLO.
     pub peer_streams: StreamTerms,

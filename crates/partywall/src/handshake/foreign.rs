@@ -19,8 +19,8 @@ use crate::channel::{AnyReceiver, AnySender};
 use crate::error::HandshakeError;
 use crate::peer::{Peer, decide_trust};
 use crate::protocol::{DriverWaker, Handshake, Protocol, ProtocolError, Recognition};
-use crate::transport::Transport;
 use crate::transport::protocol::{ProtocolParts, WINDOW, assemble};
+use crate::transport::{LiveTransport, Transport};
 use partywall_layout::hello::SERVICE_SESSION;
 use partywall_sys::socket::Family;
 use partywall_sys::{Credentials, PidFd};
@@ -131,8 +131,8 @@ impl Pending {
         Ok(Some(Established {
             sender: AnySender::Protocol(sender),
             receiver: AnyReceiver::Protocol(receiver),
-            peer,
-            transport,
+            peer: peer.into(),
+            transport: LiveTransport::Fixed(transport),
             is_acceptor,
             // The protocol states no limit for the streams that this side accepts, so this side's
             // own limit is used in place of the peer's.

@@ -91,6 +91,8 @@ const SILENCE_MIN: Duration = Duration::from_millis(100);
 /// A handshake, its deadline, and the time before which no waiting connection may replace it.
 struct Underway {
     pending: Pending,
+    /// Whether the socket is in the epoll set of the listener.
+    is_in_set: bool,
     deadline: Instant,
     spared_until: Instant,
 }
@@ -372,14 +374,20 @@ impl Listener {
                 self.pending.push(None);
                 self.pending.len() - 1
             });
-            let added = self.set.add(&pending, EventFlags::IN | EventFlags::RDHUP, index as u64);
-            added.map_err(AcceptError::Wait)?;
             let spared_until = Instant::now() + SILENCE_MIN;
-            self.pending[index] = Some(Underway { pending, deadline, spared_until });
+            let is_in_set = false;
+            self.pending[index] = Some(Underway { pending, is_in_set, deadline, spared_until });
             self.under_way += 1;
-            // The first frame of a fast peer may have arrived before the socket joined the epoll
-            // set, so the handshake is driven once now.
+            // The first frames of a fast peer have arrived already. If the connection then begins
+            // on the socket, the handshake is complete, and the socket never joins the epoll set.
             self.drive(index);
+            let Some(Some(underway)) = self.pending.get_mut(index) else { continue };
+            let events = EventFlags::IN | EventFlags::RDHUP;
+            underway.is_in_set = true;
+            if let Err(error) = self.set.add(&underway.pending, events, index as u64) {
+                self.finish(index);
+                return Err(AcceptError::Wait(error));
+            }
         }
         Ok(())
     }
@@ -420,7 +428,9 @@ impl Listener {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
             // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
             // of `pending` would not remove the socket from the epoll set.
-            let _ = self.set.remove(&underway.pending);
+            if underway.is_in_set {
+                let _ = self.set.remove(&underway.pending);
+            }
             self.under_way -= 1;
         }
     }

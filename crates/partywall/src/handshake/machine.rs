@@ -9,11 +9,13 @@
 //! ```
 //!
 //! Bytes after the connector's READY belong to the transport: the machine asks for no byte after
-//! that frame. All earlier bytes may be read at once, because the peer then waits for an answer.
-//! The machine decides nothing: its caller admits or refuses the peer.
+//! that frame. The same holds for the acceptor's HELLO if the connection begins on the socket. All
+//! earlier bytes may be read at once, because the peer then waits for an answer. The machine
+//! decides nothing: its caller admits or refuses the peer.
 
 use partywall_layout::hello::{
-    self, FRAME_BYTES_MAX, Frame, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES, READY_BYTES, Ready,
+    self, FRAME_BYTES_MAX, Frame, HELLO_BYTES, HELLO_TAG, Hello, Offer, PREAMBLE_BYTES,
+    READY_BYTES, Ready,
 };
 use partywall_layout::{Refusal, Violation};
 
@@ -47,6 +49,8 @@ pub(crate) struct Machine {
     frame: Vec<u8>,
     is_first: bool,
     is_acceptor: bool,
+    /// Whether the acceptor's records may follow its HELLO: this connector begins on the socket.
+    begins_on_socket: bool,
 }
 
 impl Machine {
@@ -56,7 +60,13 @@ impl Machine {
             awaiting: Awaiting::Hello,
             frame: Vec::with_capacity(FRAME_BYTES_MAX),
             is_first: true,
+            begins_on_socket: false,
         }
+    }
+
+    /// Reads no byte after the acceptor's HELLO, because the connection may run from there on.
+    pub(crate) const fn begin_on_socket(&mut self) {
+        self.begins_on_socket = true;
     }
 
     pub(crate) const fn awaiting(&self) -> Awaiting {
@@ -72,11 +82,16 @@ impl Machine {
     /// `serves_others` says that the first bytes may be those of another protocol.
     pub(crate) fn wanted(&self, serves_others: bool) -> usize {
         let len = self.frame.len();
-        if self.is_acceptor && self.awaiting == Awaiting::Ready {
+        let last = match self.awaiting {
+            Awaiting::Ready if self.is_acceptor => Some(READY_BYTES),
+            Awaiting::Hello if self.begins_on_socket => Some(HELLO_BYTES),
+            _ => None,
+        };
+        if let Some(least) = last {
             let whole = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
-                // The peer may send REJECT instead of READY. REJECT may be shorter than READY,
+                // The peer may send REJECT instead. REJECT may be shorter than the awaited frame,
                 // which does no harm, as no byte follows it.
-                None => READY_BYTES,
+                None => least,
                 Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
             };
             return whole.saturating_sub(len).max(1);

@@ -7,6 +7,7 @@
 //!   connect.rs   reaches a listener, drives one      machine.rs      order of its frames
 //!   foreign.rs   a handshake of another protocol     terms.rs        limits of two HELLOs
 //!   descriptors.rs  descriptors that frames list     established.rs  result of a handshake
+//!   second_handshake.rs  moves a connection that began on the socket
 //! ```
 
 mod connect;
@@ -16,6 +17,7 @@ mod foreign;
 mod listener;
 mod machine;
 mod pending;
+mod second_handshake;
 mod terms;
 
 pub(crate) use connect::establish;

@@ -15,30 +15,33 @@
 use super::descriptors::{Arrived, Claimed};
 use super::established::{Established, StreamTerms};
 use super::machine::{Awaiting, Machine, NotPartywall, Received};
+use super::second_handshake::SecondHandshake;
 use super::terms;
 use crate::address::Address;
 use crate::channel::{AnyReceiver, AnySender};
-use crate::config::{Config, TransportPolicy, TrustPolicy};
+use crate::config::{Begin, Config, TransportPolicy, TrustPolicy};
 use crate::error::HandshakeError;
-use crate::peer::{Peer, Trust, decide_trust};
+use crate::peer::{Peer, PeerIdentity, Trust};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
     self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
     SpareRegion,
 };
-use crate::transport::{Transport, socket};
+use crate::transport::socket::{self, PendingMove};
+use crate::transport::{LiveTransport, Transport};
 use partywall_layout::hello::{
-    DESCRIPTOR_PIDFD, Descriptors, Hello, Offer, READY_DOORBELLS, REGION_ALONE,
+    DESCRIPTOR_PIDFD, Descriptors, FEATURE_MOVE, Hello, Offer, READY_DOORBELLS, REGION_ALONE,
     REGION_AND_DOORBELLS, REJECT_TEXT_MAX, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, RejectHead,
     SERVICE_SESSION, TRANSPORT_SHM, TRANSPORT_SOCKET, VERSION_MAX, VERSION_MIN,
 };
-use partywall_layout::{FallbackReason, Geometry, Refusal, Violation};
+use partywall_layout::{FallbackReason, Geometry, Refusal, Violation, seeded_fault};
 use partywall_sys::socket::Family;
 use partywall_sys::{Credentials, Doorbell, DoorbellError, ForkGuard, PidFd, PidFdError, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 /// The handshake of one connection, until it succeeds or fails.
 pub(crate) struct Pending {
@@ -73,8 +76,22 @@ pub(crate) struct Pending {
     known: Option<Known>,
     /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
+    /// Whether this side is a connector that begins on the socket, if the acceptor agrees.
+    begins_on_socket: bool,
+    /// Whether HELLO was sent already, so that OFFER follows alone.
+    is_hello_sent: bool,
+    /// The HELLO of the same peer in the handshake with which the connection began, if this
+    /// handshake moves the connection to shared memory.
+    earlier: Option<Earlier>,
     /// The handshake of another protocol, if the connection speaks one.
     pub(super) foreign: Option<Foreign>,
+}
+
+/// What the peer's HELLO in the second handshake of a connection must repeat (SPEC 8.5).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier {
+    pub nonce: [u8; 16],
+    pub credentials: Option<Credentials>,
 }
 
 /// A handshake of another protocol under way.
@@ -88,8 +105,8 @@ pub(super) struct Foreign {
 /// The facts of a handshake that are known once the peer's HELLO was checked.
 struct Known {
     hello: Hello,
-    process: Option<PidFd>,
-    peer: Peer,
+    process: Option<Arc<PidFd>>,
+    peer: PeerIdentity,
     limits: Limits,
     /// Whether the peer offered shared memory.
     is_shm_offered: bool,
@@ -108,6 +125,9 @@ struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
+    /// Doorbells that replace the attached ones if the connector does not use them. An acceptor
+    /// that moves a connection makes them early: after READY it could not stay on the socket.
+    replacement: Option<(Doorbell, Doorbell)>,
 }
 
 impl Pending {
@@ -139,11 +159,37 @@ impl Pending {
         let protocols = protocol.iter().cloned().collect();
         let mut pending = Self::new(socket, config, geometry, false, service, protocols);
         pending.address = address.to_string();
+        let family = pending.socket.family();
+        if pending.protocols.is_empty() && terms::begins_on_socket(config, service, family) {
+            pending.begins_on_socket = true;
+            pending.machine.begin_on_socket();
+            pending.add_feature(FEATURE_MOVE);
+        }
         match protocol {
             Some(protocol) => pending.connect_foreign(&*protocol)?,
             None => pending.open()?,
         }
         Ok(pending)
+    }
+
+    /// Prepares the second handshake of a connection, which moves it to shared memory.
+    pub(super) fn moving(socket: Socket, first: &SecondHandshake) -> Self {
+        let service = first.service;
+        let mut config = first.config.clone();
+        config.begin = Begin::SharedMemory;
+        let mut pending =
+            Self::new(socket, &config, first.geometry, first.is_acceptor, service, Vec::new());
+        pending.own_hello.nonce = first.own_nonce;
+        pending.address.clone_from(&first.address);
+        pending.label.clone_from(&first.label);
+        pending.spare.clone_from(&first.spare);
+        pending.earlier = Some(first.earlier);
+        pending
+    }
+
+    fn add_feature(&mut self, feature: u64) {
+        let features = self.own_hello.features.get() | feature;
+        self.own_hello.features = U64::new(features);
     }
 
     fn new(
@@ -176,9 +222,22 @@ impl Pending {
             spare: None,
             known: None,
             protocols,
+            begins_on_socket: false,
+            is_hello_sent: false,
+            earlier: None,
             foreign: None,
             socket: Arc::new(socket),
         }
+    }
+
+    /// Returns why this side does not offer a region, if it offers none.
+    pub(super) fn own_fallback(&self) -> Option<FallbackReason> {
+        self.offered.as_ref().err().copied()
+    }
+
+    /// Whether this side is a connector that begins on the socket, if the acceptor agrees.
+    pub(super) const fn begins_on_socket(&self) -> bool {
+        self.begins_on_socket
     }
 
     /// Whether the peer has not sent a byte. Such a peer may only be checking that the listener
@@ -250,7 +309,7 @@ impl Pending {
     fn act(&mut self, received: Received) -> Result<Option<Established>, HandshakeError> {
         self.stop_passing_pidfd();
         match received {
-            Received::Hello(hello) => self.on_hello(*hello).map(|()| None),
+            Received::Hello(hello) => self.on_hello(*hello),
             Received::Offer(offer) => self.on_offer(&offer).map(|()| None),
             Received::Ready(ready) => self.on_ready(&ready).map(Some),
             Received::Refused(refusal, text) => {
@@ -266,8 +325,14 @@ impl Pending {
         }
     }
 
-    /// Makes the region of a connector, and sends its first two frames, HELLO and OFFER.
-    fn open(&mut self) -> Result<(), HandshakeError> {
+    /// Sends the first frames of a connector: HELLO and OFFER, or HELLO alone if the connection is
+    /// to begin on the socket.
+    pub(super) fn open(&mut self) -> Result<(), HandshakeError> {
+        if self.begins_on_socket { self.send_hello() } else { self.offer() }
+    }
+
+    /// Makes the region of a connector, and sends OFFER, after HELLO unless that was sent.
+    fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
             // This side does not know yet whether the acceptor may be trusted. If not, the
             // acceptor's doorbells are left unused, and the doorbells of this side are replaced.
@@ -293,7 +358,11 @@ impl Pending {
         checked.map_err(|violation| self.violation(violation))
     }
 
-    fn on_hello(&mut self, hello: Hello) -> Result<(), HandshakeError> {
+    fn on_hello(&mut self, hello: Hello) -> Result<Option<Established>, HandshakeError> {
+        let has_move =
+            hello.features.get() & FEATURE_MOVE != 0 && (self.is_acceptor || self.begins_on_socket);
+        // An acceptor that sent MOVE may be running, so a connector refuses it by hanging up.
+        self.is_ready_sent |= has_move && !self.is_acceptor;
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());
             let advice = "is this the right address?";
@@ -312,23 +381,94 @@ impl Pending {
             return Err(HandshakeError::Service { peer: self.peer_name(), asked, offered });
         }
         terms::check(&hello).map_err(|violation| self.violation(violation))?;
+        if has_move {
+            let checked = terms::check_move(&hello, self.earlier.is_none());
+            checked.map_err(|violation| self.violation(violation))?;
+        }
+        self.check_earlier(&hello)?;
         let claimed = self.claim(&hello.descriptors)?;
-        let process = self.identify(claimed.pidfd)?;
+        let process = self.identify(claimed.pidfd)?.map(Arc::new);
         self.admit()?;
-        let judged = decide_trust(self.config.trust, self.credentials.as_ref(), process.as_ref());
+        let (credentials, label, trust) = (self.credentials, self.label.clone(), self.config.trust);
         let region_bytes = self.geometry.region_bytes;
         if let Some(reason) = terms::obstacle(&self.own_hello, &hello, region_bytes) {
             self.check_socket_suits(&hello, reason)?;
         }
-        self.known = Some(Known {
+        let known = Known {
             limits: terms::limits(&self.config, &hello, region_bytes),
             hello,
+            peer: PeerIdentity::new(credentials, label, trust, process.as_ref()),
             process,
-            peer: Peer::judged(self.credentials, judged, self.label.clone()),
             is_shm_offered: false,
             accepted: Err(FallbackReason::Policy),
-        });
-        Ok(())
+        };
+        if self.begins_on_socket || has_move {
+            return self.begin_on_socket(known);
+        }
+        self.known = Some(known);
+        Ok(None)
+    }
+
+    /// Checks that HELLO of a second handshake comes from the peer of the first one (SPEC 8.5).
+    fn check_earlier(&self, hello: &Hello) -> Result<(), HandshakeError> {
+        let Some(earlier) = &self.earlier else { return Ok(()) };
+        let is_same = hello.nonce == earlier.nonce && self.credentials == earlier.credentials;
+        if is_same || seeded_fault("other_peer_moves") {
+            return Ok(());
+        }
+        Err(self.violation(Violation::Frame { what: "HELLO of another connection", found: 0 }))
+    }
+
+    /// Continues after HELLO of a connector that wants to begin on the socket. If both sides agree,
+    /// the connection runs; else OFFER follows.
+    fn begin_on_socket(&mut self, known: Known) -> Result<Option<Established>, HandshakeError> {
+        let region_bytes = self.geometry.region_bytes;
+        let obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes);
+        // The acceptor decides. A connector that then finds an obstacle never begins the move.
+        let can_move = terms::can_move(&self.own_hello, &known.hello)
+            && !(self.is_acceptor && obstacle.is_some());
+        if self.is_acceptor {
+            self.check_nothing_more()?;
+            if can_move {
+                self.add_feature(FEATURE_MOVE);
+            }
+            self.send_hello()?;
+        }
+        if can_move {
+            return self.assemble_on_socket(known, obstacle).map(Some);
+        }
+        self.known = Some(known);
+        if !self.is_acceptor {
+            self.offer()?;
+        }
+        Ok(None)
+    }
+
+    /// Builds a connection that begins on the socket, and may move from there unless there is an
+    /// obstacle.
+    fn assemble_on_socket(
+        &mut self,
+        known: Known,
+        obstacle: Option<FallbackReason>,
+    ) -> Result<Established, HandshakeError> {
+        self.check_nothing_more()?;
+        let second = SecondHandshake {
+            config: self.config.clone(),
+            geometry: self.geometry,
+            is_acceptor: self.is_acceptor,
+            service: self.own_hello.service.get(),
+            own_nonce: self.own_hello.nonce,
+            address: self.address.clone(),
+            label: self.label.clone(),
+            spare: self.spare.clone(),
+            earlier: Earlier { nonce: known.hello.nonce, credentials: self.credentials },
+            peer: known.peer.clone(),
+            pending: None,
+        };
+        let pending = PendingMove::new(Box::new(second), !self.is_acceptor, obstacle);
+        let pending = Arc::new(pending);
+        let transport = LiveTransport::Moving(Arc::clone(&pending) as _);
+        Ok(self.established_on_socket(known, transport, Some(pending)))
     }
 
     /// Refuses the peer if one side excludes the socket as transport. `reason` says why memory
@@ -400,7 +540,10 @@ impl Pending {
             None => BlankRegion::create(self.geometry)?,
         };
         let (region, doorbells) = blank.into_region(&purpose)?;
-        Ok(Offered { region, doorbells, doorbells_attached })
+        let doorbell = || Doorbell::new().map_err(|_| FallbackReason::Descriptors);
+        let may_replace = self.is_acceptor && self.earlier.is_some() && doorbells_attached;
+        let replacement = if may_replace { Some((doorbell()?, doorbell()?)) } else { None };
+        Ok(Offered { region, doorbells, doorbells_attached, replacement })
     }
 
     fn on_offer(&mut self, offer: &Offer) -> Result<(), HandshakeError> {
@@ -446,7 +589,7 @@ impl Pending {
         let Some(known) = self.known.take() else {
             return Err(self.violation(Violation::Frame { what: "order of frames", found: 0 }));
         };
-        let offered = std::mem::replace(&mut self.offered, Err(FallbackReason::Policy));
+        let mut offered = std::mem::replace(&mut self.offered, Err(FallbackReason::Policy));
         let is_shared_memory = ready.transport.get() == TRANSPORT_SHM;
         if is_shared_memory && !(offered.is_ok() && known.is_shm_offered) {
             let (what, found) = ("transport of READY", TRANSPORT_SHM.into());
@@ -460,15 +603,51 @@ impl Pending {
             known.accepted.as_ref().is_ok_and(|accepted| accepted.doorbells.is_some());
         let can_notify = own_attached && theirs_attached;
         let says_so = ready.flags.get() & READY_DOORBELLS != 0;
-        if self.is_acceptor {
-            if says_so && !can_notify {
-                let (what, found) = ("doorbells of READY", ready.flags.get().into());
-                return Err(self.violation(Violation::Frame { what, found }));
-            }
-            return self.assemble(known, offered, theirs, says_so);
+        if self.is_acceptor && says_so && !can_notify {
+            let (what, found) = ("doorbells of READY", ready.flags.get().into());
+            return Err(self.violation(Violation::Frame { what, found }));
         }
-        self.conclude(&known, &offered, theirs, can_notify)?;
-        self.assemble(known, offered, theirs, can_notify)
+        let has_doorbells = can_notify && (says_so || !self.is_acceptor);
+        self.replace_doorbells(&mut offered, has_doorbells)?;
+        if !self.is_acceptor {
+            self.conclude(&known, &offered, theirs, has_doorbells)?;
+        }
+        self.assemble(known, offered, theirs, has_doorbells)
+    }
+
+    /// Makes new doorbells for this side if the peer holds its doorbells, but the two sides notify
+    /// each other over the socket. The peer could make a notification of the former ones block.
+    fn replace_doorbells(
+        &self,
+        offered: &mut Result<Offered, FallbackReason>,
+        has_doorbells: bool,
+    ) -> Result<(), HandshakeError> {
+        let Ok(offered) = offered else { return Ok(()) };
+        if !offered.doorbells_attached || has_doorbells || offered.replacement.is_some() {
+            return Ok(());
+        }
+        let doorbell = || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
+        offered.replacement = Some((doorbell()?, doorbell()?));
+        Ok(())
+    }
+
+    /// Sends HELLO alone, because the connection is to begin on the socket.
+    fn send_hello(&mut self) -> Result<(), HandshakeError> {
+        let process = self.own_process();
+        let mut hello = self.own_hello;
+        let descriptors: Vec<BorrowedFd<'_>> = process.iter().map(AsFd::as_fd).collect();
+        if process.is_some() {
+            hello.descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
+        }
+        self.is_hello_sent = true;
+        self.send(&[hello.as_bytes()], &descriptors, self.socket.family() == Family::Unix)
+    }
+
+    /// Makes a pidfd of this process for the peer. If the kernel delivers one itself, this side
+    /// sends none. If this process cannot make one, the peer learns of its death from the socket.
+    fn own_process(&self) -> Option<PidFd> {
+        let is_unix = self.socket.family() == Family::Unix;
+        if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None }
     }
 
     /// Sends the connector's READY frame, which decides the transport and whether both sides use
@@ -502,10 +681,7 @@ impl Pending {
     /// Sends HELLO and OFFER, and an acceptor's READY, in one message. All descriptors arrive with
     /// its first byte.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
-        let is_unix = self.socket.family() == Family::Unix;
-        // If the kernel delivers a pidfd of this process to the peer, this side sends none. If this
-        // process cannot make a pidfd, the peer learns of its death only from the socket.
-        let process = if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None };
+        let process = if self.is_hello_sent { None } else { self.own_process() };
         let mut hello = self.own_hello;
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
         if let Some(process) = &process {
@@ -525,6 +701,10 @@ impl Pending {
             }
         };
         let ready = ready.map_or(&[][..], IntoBytes::as_bytes);
+        if self.is_hello_sent {
+            return self.send(&[offer.as_bytes(), ready], &descriptors, false);
+        }
+        let is_unix = self.socket.family() == Family::Unix;
         self.send(&[hello.as_bytes(), offer.as_bytes(), ready], &descriptors, is_unix)
     }
 
@@ -637,7 +817,9 @@ impl Pending {
         let own_attached =
             self.is_acceptor || self.offered.as_ref().is_ok_and(|own| own.doorbells_attached);
         let doorbells = match (claimed.records, claimed.room) {
-            (Some(records), Some(room)) if own_attached && known.peer.trust == Trust::Trusted => {
+            (Some(records), Some(room))
+                if own_attached && known.peer.get().trust == Trust::Trusted =>
+            {
                 Some((self.doorbell(records)?, self.doorbell(room)?))
             }
             // At least one side does not trust the other, so each notifies the other over the
@@ -683,56 +865,32 @@ impl Pending {
         })
     }
 
-    /// Chooses the doorbells of this side, and how it notifies the peer: by the peer's doorbells if
-    /// both sides use eventfds.
-    fn choose_doorbells(
-        &self,
-        own: (Doorbell, Doorbell),
-        attached: bool,
-        theirs: Option<(Doorbell, Doorbell)>,
-    ) -> Result<((Doorbell, Doorbell), Doorbells), HandshakeError> {
-        match theirs {
-            Some((records, space)) => Ok((own, Doorbells::Eventfd { records, space })),
-            None if !attached => Ok((own, Doorbells::Byte)),
-            None => {
-                // The peer holds this side's doorbells, although the two sides notify each other
-                // over the socket. The peer could make a notification of these doorbells block, so
-                // this side replaces them by new ones.
-                let doorbell =
-                    || Doorbell::new().map_err(|error| self.system("making a doorbell", error));
-                Ok(((doorbell()?, doorbell()?), Doorbells::Byte))
-            }
-        }
-    }
-
     /// Builds the transport: shared memory if both sides can have it, else the socket if both allow
     /// it.
     fn assemble(
         &self,
-        known: Known,
+        mut known: Known,
         offered: Result<Offered, FallbackReason>,
         theirs: Option<FallbackReason>,
         has_doorbells: bool,
     ) -> Result<Established, HandshakeError> {
-        let (is_acceptor, peer) = (self.is_acceptor, known.peer);
-        let peer_streams = StreamTerms {
-            window: known.hello.stream_window.get(),
-            streams_max: known.hello.streams_max.get(),
-            opens: true,
-        };
-        let fallback = match (offered, known.accepted, theirs) {
+        let accepted = std::mem::replace(&mut known.accepted, Err(FallbackReason::Policy));
+        let fallback = match (offered, accepted, theirs) {
             (Ok(offered), Ok(accepted), None) => {
                 let theirs = accepted.doorbells.filter(|_| has_doorbells);
-                let attached = offered.doorbells_attached;
-                let (own_doorbells, doorbells) =
-                    self.choose_doorbells(offered.doorbells, attached, theirs)?;
+                let Offered { region, doorbells, replacement, .. } = offered;
+                // Both sides use eventfds, or each notifies the other over the socket.
+                let (own_doorbells, doorbells) = match theirs {
+                    Some((records, space)) => (doorbells, Doorbells::Eventfd { records, space }),
+                    None => (replacement.unwrap_or(doorbells), Doorbells::Byte),
+                };
                 let parts = shm::ShmParts {
                     socket: Arc::clone(&self.socket),
-                    peer: peer.clone(),
+                    peer: known.peer.get().clone(),
                     process: known.process,
                     guard: self.guard,
                     limits: known.limits,
-                    own: offered.region,
+                    own: region,
                     peer_region: accepted.region,
                     own_doorbells,
                     doorbells,
@@ -740,14 +898,13 @@ impl Pending {
                 let (sender, receiver) = shm::assemble(parts, &self.config);
                 let (sender, receiver) =
                     (AnySender::SharedMemory(sender), AnyReceiver::SharedMemory(receiver));
-                let transport = Transport::SharedMemory;
                 return Ok(Established {
                     sender,
                     receiver,
-                    peer,
-                    transport,
-                    is_acceptor,
-                    peer_streams,
+                    peer: known.peer,
+                    transport: LiveTransport::Fixed(Transport::SharedMemory),
+                    is_acceptor: self.is_acceptor,
+                    peer_streams: stream_terms(&known.hello),
                 });
             }
             (Err(reason), _, _) | (_, Err(reason), _) | (_, _, Some(reason)) => reason,
@@ -756,19 +913,43 @@ impl Pending {
             self.reject(Refusal::Transport, &fallback.to_string());
             return Err(HandshakeError::NoTransport { reason: fallback });
         }
+        let transport = LiveTransport::Fixed(Transport::Socket(fallback));
+        Ok(self.established_on_socket(known, transport, None))
+    }
+
+    fn established_on_socket(
+        &self,
+        known: Known,
+        transport: LiveTransport,
+        pending_move: Option<Arc<PendingMove>>,
+    ) -> Established {
         let parts = socket::SocketParts {
             socket: Arc::clone(&self.socket),
-            peer: peer.clone(),
+            peer: known.peer.unjudged(),
             process: known.process,
             guard: self.guard,
             message_max: known.limits.message,
             peer_message_max: known.limits.peer_message,
+            pending_move,
         };
-        let (sender, receiver) = socket::assemble(parts, &self.config)
-            .map_err(|error| self.system("setting up the socket", error))?;
-        let (sender, receiver) = (AnySender::Socket(sender), AnyReceiver::Socket(receiver));
-        let transport = Transport::Socket(fallback);
-        Ok(Established { sender, receiver, peer, transport, is_acceptor, peer_streams })
+        let (sender, receiver) = socket::assemble(parts, &self.config);
+        Established {
+            sender: AnySender::Socket(sender),
+            receiver: AnyReceiver::Socket(receiver),
+            peer: known.peer,
+            transport,
+            is_acceptor: self.is_acceptor,
+            peer_streams: stream_terms(&known.hello),
+        }
+    }
+}
+
+/// Returns the limits for streams that the sender of `hello` stated.
+fn stream_terms(hello: &Hello) -> StreamTerms {
+    StreamTerms {
+        window: hello.stream_window.get(),
+        streams_max: hello.streams_max.get(),
+        opens: true,
     }
 }
 
@@ -821,10 +1002,10 @@ mod tests {
         assert!(acceptor.progress().unwrap().is_none());
         let connected = connector.progress().unwrap().expect("READY came");
         let accepted = acceptor.progress().unwrap().expect("READY came");
-        assert_eq!(accepted.peer.trust, Trust::Untrusted);
-        assert!(accepted.peer.credentials.is_none());
-        assert_eq!(accepted.transport, Transport::SharedMemory);
-        assert_eq!(connected.transport, Transport::SharedMemory);
+        assert_eq!(accepted.peer.get().trust, Trust::Untrusted);
+        assert!(accepted.peer.get().credentials.is_none());
+        assert_eq!(accepted.transport.get(), Transport::SharedMemory);
+        assert_eq!(connected.transport.get(), Transport::SharedMemory);
     }
 
     #[test]
@@ -856,7 +1037,7 @@ mod tests {
         acceptor.machine.feed(&buffer[..received.bytes]).unwrap();
         assert!(acceptor.progress().unwrap().is_none());
         let connected = connector.progress().unwrap().expect("READY came");
-        assert_eq!(connected.transport, Transport::Socket(FallbackReason::Descriptors));
+        assert_eq!(connected.transport.get(), Transport::Socket(FallbackReason::Descriptors));
         assert!(acceptor.progress().unwrap().is_some());
         assert!(spare.give_up(), "the region is still there");
     }

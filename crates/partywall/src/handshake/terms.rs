@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The limits that both sides derive from their two HELLOs (SPEC 2.3, 2.4), as pure functions.
 
-use crate::config::{Config, TransportPolicy};
+use crate::config::{Begin, Config, TransportPolicy};
 use crate::transport::shm::Limits;
-use partywall_layout::hello::{FEATURE_SHM, FEATURE_SOCKET, Hello, SERVICE_SESSION};
+use partywall_layout::hello::{
+    FEATURE_MOVE, FEATURE_SHM, FEATURE_SOCKET, Hello, SERVICE_CHANNEL, SERVICE_SESSION,
+};
 use partywall_layout::segment::{GRAIN_BYTES, RELEASE_ENTRIES_MAX, RELEASE_ENTRIES_MIN};
 use partywall_layout::{FallbackReason, Violation};
 use partywall_sys::nonce;
@@ -20,6 +22,9 @@ const BLOCKS_MAX: u64 = 1 << 16;
 /// Upper bound of shared memory in bytes, however much a peer offers to map, so that sums of such
 /// sizes cannot overflow.
 const BYTES_MAX: u64 = 1 << 46;
+
+/// Features of a HELLO whose sender accepts shared memory as well as the socket.
+const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 
 const _: () = assert!(BLOCKS_MAX <= RELEASE_ENTRIES_MAX);
 
@@ -51,6 +56,23 @@ pub(super) fn own_hello(
         streams_max: U32::new(if has_streams { config.streams_max_effective() } else { 0 }),
         ..Hello::new()
     }
+}
+
+/// Whether a connector with this HELLO asks the acceptor to begin on the socket (SPEC 2.9).
+pub(super) const fn begins_on_socket(config: &Config, service: u32, family: Family) -> bool {
+    let is_free = matches!(config.transport, TransportPolicy::Auto);
+    let may_move = matches!(service, SERVICE_CHANNEL | SERVICE_SESSION);
+    is_free && may_move && matches!((config.begin, family), (Begin::Socket, Family::Unix))
+}
+
+/// Checks the feature MOVE in the peer's HELLO (SPEC 2.9). `may_begin` is false for the second
+/// handshake of a connection.
+pub(super) fn check_move(theirs: &Hello, may_begin: bool) -> Result<(), Violation> {
+    let found = theirs.features.get();
+    if may_begin && found & BOTH == BOTH {
+        return Ok(());
+    }
+    Err(Violation::Frame { what: "HELLO with MOVE", found })
 }
 
 /// Checks that the values in the peer's HELLO are possible (SPEC 2.3).
@@ -88,6 +110,13 @@ pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option
     };
     let limits = (region_bytes > theirs.map_max.get()).then_some(FallbackReason::Limits);
     said(own).or_else(|| said(theirs)).or(limits)
+}
+
+/// Whether this side's HELLO and the peer's HELLO allow that the connection begins on the socket
+/// and moves.
+pub(super) fn can_move(own: &Hello, theirs: &Hello) -> bool {
+    let both = own.features.get() & theirs.features.get();
+    both & BOTH == BOTH && theirs.features.get() & FEATURE_MOVE != 0
 }
 
 /// Whether the HELLOs of both sides allow the socket as the transport.

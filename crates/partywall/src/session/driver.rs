@@ -79,6 +79,8 @@ pub(crate) enum Sleep {
 pub(crate) enum Closing {
     /// Dropping the driver does not block.
     Done,
+    /// The peer has sent more records than one step discards.
+    Again,
     /// The last record waits for room in the socket.
     ForRoom,
     /// The peer has not closed its direction yet, and closing before would discard sent bytes.
@@ -252,8 +254,14 @@ impl Driver {
             self.shared.outbox().close();
             self.is_outbox_closed = true;
         }
-        let awaits_end = self.wire.awaits_end() && self.discard_all().is_ok();
-        if awaits_end { Closing::ForRecords } else { Closing::Done }
+        if !self.wire.awaits_end() {
+            return Closing::Done;
+        }
+        match self.discard_all() {
+            Ok(true) => Closing::ForRecords,
+            Ok(false) => Closing::Again,
+            Err(_) => Closing::Done,
+        }
     }
 
     /// Returns the time until which [`close_step`](Self::close_step) may ask for another call.
@@ -261,21 +269,24 @@ impl Driver {
         self.closing_until
     }
 
-    /// Discards the records that have arrived, at most `TURN_RECORDS`.
-    fn discard_all(&mut self) -> Result<(), SessionError> {
+    /// Discards the records that have arrived, at most `TURN_RECORDS`. Returns whether none is
+    /// left.
+    fn discard_all(&mut self) -> Result<bool, SessionError> {
         for _ in 0..TURN_RECORDS {
             if !self.discard_next()? {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
-    /// bytes.
+    /// bytes. Of a connection that moved, one direction may still be on the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
-        matches!(self.shared.transport, crate::transport::Transport::Socket(_))
+        use crate::transport::{LiveTransport, Transport};
+        let transport = &self.shared.transport;
+        matches!(transport, LiveTransport::Moving(_) | LiveTransport::Fixed(Transport::Socket(_)))
     }
 
     /// Ends the session because of a fault: a system call failed, or the peer broke a rule.

@@ -167,7 +167,7 @@ impl SendHalf {
         if let Some(bytes) = first.and_then(|first| first.get(..len)) {
             return self.poll_send_whole(context, bytes);
         }
-        let is_shared = matches!(self.shared.transport, Transport::SharedMemory);
+        let is_shared = matches!(self.shared.transport.get(), Transport::SharedMemory);
         if len <= self.shared.inline_max || !is_shared {
             let mut gathered = std::mem::take(&mut self.spare);
             gathered.resize(len, 0);
@@ -524,20 +524,8 @@ impl RecvHalf {
     ) -> Poll<Result<Option<Message>, StreamRecvError>> {
         self.shared.check_process()?;
         let mut state = self.stream.lock();
-        if let Some(message) = state.queue.pop_front() {
-            // The credit is reported along with the next message of the other direction, or before
-            // this side waits.
-            state.credit_pending |= state.recv_credit.took(cost(message.len()));
-            let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
-            // Once the application has taken the last message, the pending END of the stream may be
-            // written, so the pending records are sent now.
-            let must_report =
-                is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
-            drop(state);
-            if must_report {
-                self.shared.send_pending(&self.stream);
-            }
-            return Poll::Ready(Ok(Some(message)));
+        if !state.queue.is_empty() {
+            return Poll::Ready(Ok(self.take(state)));
         }
         Poll::Ready(Err(match state.lifecycle.receiving() {
             lifecycle::Receiving::Finished => return Poll::Ready(Ok(None)),
@@ -556,6 +544,34 @@ impl RecvHalf {
                 }
             },
         }))
+    }
+
+    /// Returns the next message if one has arrived. Otherwise neither registers a waker nor reports
+    /// credit, so a caller that is about to wait calls [`poll_recv`](Self::poll_recv).
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn take_arrived(&self) -> Option<Message> {
+        self.shared.check_process().ok()?;
+        self.take(self.stream.lock())
+    }
+
+    /// Takes the next message from the queue, if it has one.
+    #[inline]
+    fn take(&self, mut state: MutexGuard<'_, StreamState>) -> Option<Message> {
+        let message = state.queue.pop_front()?;
+        // The credit is reported along with the next message of the other direction, or before
+        // this side waits.
+        state.credit_pending |= state.recv_credit.took(cost(message.len()));
+        let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
+        // Once the application has taken the last message, the pending END of the stream may be
+        // written, so the pending records are sent now.
+        let must_report =
+            is_overdue || (state.queue.is_empty() && state.lifecycle.pending().is_some());
+        drop(state);
+        if must_report {
+            self.shared.send_pending(&self.stream);
+        }
+        Some(message)
     }
 
     /// Completes if there is a message or the end to receive. Otherwise registers the user that

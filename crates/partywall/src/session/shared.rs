@@ -21,9 +21,9 @@ use crate::channel::AnyReceiver;
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
 use crate::handshake::Established;
-use crate::peer::Peer;
+use crate::peer::PeerIdentity;
 use crate::transport::protocol::WINDOW;
-use crate::transport::{Memory, NotSent, STREAM_INLINE_MAX, SessionHome, Transport};
+use crate::transport::{LiveTransport, Memory, NotSent, STREAM_INLINE_MAX, SessionHome, Transport};
 use partywall_layout::Kind;
 use partywall_layout::seeded_fault;
 use partywall_layout::stream::{OpenHead, REFUSED, number};
@@ -44,8 +44,8 @@ pub(crate) struct SessionShared {
     /// Identifies the process that runs the driver. In a forked child no driver would wake a
     /// waiter.
     guard: ForkGuard,
-    pub(crate) peer: Peer,
-    pub(crate) transport: Transport,
+    pub(crate) peer: PeerIdentity,
+    pub(crate) transport: LiveTransport,
     pub(super) policy: BackPressure,
     /// Length in bytes up to which messages are copied into the ring.
     pub(super) inline_max: usize,
@@ -91,7 +91,7 @@ impl SessionShared {
             established;
         receiver.enable_streams();
         sender.enable_streams();
-        let is_foreign = matches!(transport, Transport::Protocol(_));
+        let is_foreign = matches!(transport, LiveTransport::Fixed(Transport::Protocol(_)));
         let terms = Terms {
             send_window: peer_streams.window,
             // The peer of another protocol does not know the limits of this side. Streams above

@@ -82,14 +82,14 @@ impl StreamIo {
     /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.read.recv.half().shared.peer
+        self.read.recv.half().shared.peer.get()
     }
 
     /// Returns the transport of the session; for a socket, with the reason why memory is not
     /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.read.recv.half().shared.transport
+        self.read.recv.half().shared.transport.get()
     }
 
     /// Returns the metadata with which the peer opened the stream; empty if this side opened the
@@ -246,14 +246,20 @@ impl ReadHalf {
                 return Poll::Pending;
             }
             taken += 1;
+            if had > 0 {
+                // The read has bytes for its caller, and so never waits. A waker registered now
+                // would wake the task for a message that the next read finds anyway. That read
+                // also reports an end or an error.
+                match self.recv.take_arrived() {
+                    Some(message) => self.rest = Some(message),
+                    None => break,
+                }
+                continue;
+            }
             match self.recv.poll_next(context) {
                 Poll::Ready(Ok(Some(message))) => self.rest = Some(message),
                 Poll::Ready(Ok(None)) => self.is_finished = true,
-                // Bytes were read before the error, and must not be lost. So this read succeeds,
-                // and the next read returns the error.
-                Poll::Ready(Err(_)) if had > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Pending if had > 0 => break,
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -65,14 +65,14 @@ impl Stream {
     /// Returns the identity of the peer process.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        &self.recv.half.shared.peer
+        self.recv.half.shared.peer.get()
     }
 
     /// Returns the transport of the session; for a socket, with the reason why memory is not
     /// shared.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.recv.half.shared.transport
+        self.recv.half.shared.transport.get()
     }
 
     /// Returns the sending direction.
@@ -353,6 +353,13 @@ impl RecvStream {
         let polled = self.half.poll_recv(context);
         self.received += u64::from(matches!(polled, Poll::Ready(Ok(Some(_)))));
         polled
+    }
+
+    /// Returns the next message if one has arrived, without registering the task to be woken.
+    pub(super) fn take_arrived(&mut self) -> Option<Message> {
+        let message = self.half.take_arrived();
+        self.received += u64::from(message.is_some());
+        message
     }
 
     /// Stops receiving on this stream: the peer's sends fail with `code`, and unread messages are

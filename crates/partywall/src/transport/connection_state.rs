@@ -8,7 +8,14 @@ use crate::error::Fault;
 use crate::peer::Peer;
 use partywall_layout::Violation;
 use partywall_sys::{ForkGuard, Socket};
+use std::fmt;
 use std::sync::OnceLock;
+
+/// The former transport of a connection that moved, which may still carry one direction.
+pub(crate) trait FormerTransport: fmt::Debug + Send + Sync {
+    /// Ends the former transport, because the peer broke a rule on the present one.
+    fn violated_elsewhere(&self, violation: Violation);
+}
 
 /// State of a connection that its sending and its receiving end check first in every call.
 #[derive(Debug)]

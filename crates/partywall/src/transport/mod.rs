@@ -25,7 +25,7 @@ pub(crate) mod shm;
 pub(crate) mod socket;
 mod space;
 
-pub(crate) use connection_state::ConnectionState;
+pub(crate) use connection_state::{ConnectionState, FormerTransport};
 pub(crate) use memory::{Assembly, Memory};
 pub use owned_reservation::OwnedReservation;
 pub(crate) use owned_reservation::{Home, SessionHome};
@@ -64,6 +64,29 @@ impl fmt::Display for Transport {
             Self::SharedMemory => f.write_str("shm: shared memory"),
             Self::Socket(why) => write!(f, "socket: {why}"),
             Self::Protocol(description) => f.write_str(description),
+        }
+    }
+}
+
+/// The transport of a connection, which changes if the connection moves.
+#[derive(Clone, Debug)]
+pub(crate) enum LiveTransport {
+    Fixed(Transport),
+    Moving(Arc<dyn MovingTransport>),
+}
+
+/// A connection that may move from the socket to shared memory, as its users see it.
+pub(crate) trait MovingTransport: fmt::Debug + Send + Sync {
+    /// Returns the transport of the connection as it is now. A direction changes with its next
+    /// message.
+    fn transport(&self) -> Transport;
+}
+
+impl LiveTransport {
+    pub(crate) fn get(&self) -> Transport {
+        match self {
+            Self::Fixed(transport) => *transport,
+            Self::Moving(pending) => pending.transport(),
         }
     }
 }
@@ -330,6 +353,7 @@ const fn is_of_sessions(record: &RecordHeader) -> bool {
     match record.kind {
         Kind::CloseWrite => record.stream != SESSION,
         Kind::Data | Kind::Blob | Kind::Segment | Kind::SegmentRetire | Kind::Pad => false,
+        Kind::Move | Kind::Switch => false,
         _ => true,
     }
 }

@@ -4,6 +4,7 @@
 
 mod any_order_of_calls;
 mod bad_input;
+mod begin_on_socket;
 mod event_loop;
 mod handshake_rules;
 mod many_messages;

@@ -387,6 +387,11 @@ fn thousands_over_a_unix_socket() {
 }
 
 #[test]
+fn thousands_from_a_unix_socket_to_the_shm() {
+    pass(Kind::Moving, 5000);
+}
+
+#[test]
 fn thousands_over_tcp() {
     pass(Kind::Tcp, 5000);
 }

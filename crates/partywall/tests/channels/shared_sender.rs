@@ -99,6 +99,7 @@ fn eight_threads_lose_and_double_nothing() {
         (Kind::SharedMemory, BackPressure::Overflow),
         (Kind::SharedMemory, BackPressure::Error),
         (Kind::Untrusted, BackPressure::Block),
+        (Kind::Moving, BackPressure::Block),
         (Kind::Unix, BackPressure::Block),
         (Kind::Tcp, BackPressure::Block),
     ] {
@@ -149,7 +150,7 @@ fn full(kind: Kind) -> (SharedSender, partywall::Sender, Receiver, Receiver) {
 
 #[test]
 fn who_times_out_strands_nobody() {
-    for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
+    for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix] {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {

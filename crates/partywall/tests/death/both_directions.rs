@@ -14,7 +14,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Channel, Config, Listener, Receiver, RecvError, SendError, Sender, Transport, TransportPolicy,
+    Begin, Channel, Config, Listener, Receiver, RecvError, SendError, Sender, Transport,
+    TransportPolicy,
 };
 use partywall_testkit::{
     Directory, Footprint, Random, Second, Watchdog, number_of, payload, within,
@@ -50,8 +51,15 @@ fn len_of(number: u64) -> usize {
     }
 }
 
-fn config(policy: TransportPolicy) -> Config {
-    Config::default().transport(policy).memory_max(4 << 20)
+/// The configuration of both sides for a transport: `shm`, `socket`, or `move` from the socket to
+/// shared memory.
+fn config(transport: &str) -> Config {
+    let config = Config::default().memory_max(4 << 20);
+    match transport {
+        "shm" => config.transport(TransportPolicy::SharedMemory),
+        "move" => config.begin(Begin::Socket),
+        _ => config.transport(TransportPolicy::Socket),
+    }
 }
 
 /// Code of the victim: connects, and sends and receives until the test kills it.
@@ -59,15 +67,12 @@ fn config(policy: TransportPolicy) -> Config {
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
     let log = File::options().write(true).open(partywall_testkit::argument("log")).unwrap();
-    let is_shared_memory = partywall_testkit::argument("transport") == "shm";
-    let policy =
-        if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
+    let config = config(&partywall_testkit::argument("transport"));
     // Waits for a byte from the survivor. The survivor sends that byte when this process may begin.
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
     }
-    let channel =
-        partywall::connect_with(partywall_testkit::argument("address"), &config(policy)).unwrap();
+    let channel = partywall::connect_with(partywall_testkit::argument("address"), &config).unwrap();
     let (mut sender, mut receiver) = channel.split();
     let reading = std::thread::spawn(move || {
         while let Ok(Some(message)) = receiver.recv() {
@@ -134,10 +139,7 @@ struct Stage {
 impl Stage {
     fn new(transport: &'static str) -> Self {
         let place = Directory::new();
-        let is_shared_memory = transport == "shm";
-        let policy =
-            if is_shared_memory { TransportPolicy::SharedMemory } else { TransportPolicy::Socket };
-        let listener = Listener::bind_with(place.address("stage"), &config(policy)).unwrap();
+        let listener = Listener::bind_with(place.address("stage"), &config(transport)).unwrap();
         Self { place, listener, transport, started: 0 }
     }
 
@@ -168,7 +170,8 @@ impl Stage {
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
         let deadline = within(Duration::from_secs(20));
         let channel: Channel = self.listener.accept_deadline(deadline).unwrap();
-        assert_eq!(channel.transport() == Transport::SharedMemory, self.transport == "shm");
+        let is_shared_memory = channel.transport() == Transport::SharedMemory;
+        assert_eq!(is_shared_memory, self.transport == "shm");
         let (sender, mut receiver) = channel.split();
         std::thread::scope(|scope| {
             let sending = (role != Role::Sender).then(|| {
@@ -243,7 +246,7 @@ fn four_hundred_kills_lose_nothing_and_leave_nothing() {
     let _alone = partywall_testkit::alone();
     let _watchdog = Watchdog::new("kills", Duration::from_secs(600));
     let started = Instant::now();
-    for (transport, kills, seed) in [("shm", 300, 1), ("socket", 100, 2)] {
+    for (transport, kills, seed) in [("shm", 250, 1), ("socket", 75, 2), ("move", 75, 3)] {
         let mut stage = Stage::new(transport);
         let series = stage.series(kills, seed);
         assert!(series.messages > kills as u64, "there was load");

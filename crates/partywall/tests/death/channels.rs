@@ -241,6 +241,7 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
 fn a_thousand_deaths_over_the_shm_and_two_hundred_over_the_socket() {
     let _alone = partywall_testkit::alone();
     a_thousand(Kind::SharedMemory, 500);
+    a_thousand(Kind::Moving, 50);
     a_thousand(Kind::Unix, 100);
     a_thousand(Kind::Untrusted, 50);
 }

@@ -174,6 +174,7 @@ fn three_hundred_deaths_with_many_streams() {
     run("deaths", Duration::from_secs(300), async {
         deaths(Kind::SharedMemory, DEATHS - 100).await;
         deaths(Kind::Untrusted, 50).await;
+        deaths(Kind::Moving, 50).await;
         deaths(Kind::Unix, 50).await;
     });
 }

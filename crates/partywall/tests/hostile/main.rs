@@ -8,6 +8,7 @@ mod handshake;
 mod handshake_floods;
 mod handshake_random;
 mod images;
+mod moves;
 mod peer;
 mod reserved;
 mod session;

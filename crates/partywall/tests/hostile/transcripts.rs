@@ -14,8 +14,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Admission, Channel, Config, ConnectError, HandshakeError, Listener, Transport, TransportPolicy,
-    TrustPolicy,
+    Admission, Begin, Channel, Config, ConnectError, HandshakeError, Listener, Transport,
+    TransportPolicy, TrustPolicy,
 };
 use partywall_layout::Geometry;
 use partywall_layout::hello::{FRAME_BYTES_MAX, Frame, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR};
@@ -126,6 +126,7 @@ fn begin(script: &[Vec<&str>], place: &Directory) -> (JoinHandle<Ended>, Socket)
         config = match line[1..] {
             ["transport", "socket"] => config.transport(TransportPolicy::Socket),
             ["transport", "shm"] => config.transport(TransportPolicy::SharedMemory),
+            ["begin", "socket"] => config.begin(Begin::Socket),
             ["trust", "no"] => config.trust(TrustPolicy::Untrusted),
             ["map_max", bytes] => config.map_max(bytes.parse().unwrap()),
             ["admit", "no"] => config.admit(Admission::users([u32::MAX - 1])),

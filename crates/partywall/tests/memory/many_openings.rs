@@ -4,8 +4,9 @@
 //! resident memory.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use partywall::{Config, Listener, Transport};
-use partywall_testkit::{Directory, Footprint, alone, soon};
+use partywall::{Begin, Channel, Config, Listener, Transport};
+use partywall_sys::process::{Process, open_descriptors};
+use partywall_testkit::{Directory, Footprint, alone, pair, soon};
 use std::thread;
 
 /// Number of connections that are opened and closed. On each of them, one message is sent in each
@@ -21,23 +22,39 @@ const RESIDENT_MAX: u64 = 4 << 20;
 
 #[test]
 fn ten_thousand_openings_leave_nothing_behind() {
+    open_often(&Config::default(), 1);
+}
+
+/// Input: connections that move from the socket to shared memory after a few messages.
+#[test]
+fn ten_thousand_moves_leave_nothing_behind() {
+    open_often(&Config::default().begin(Begin::Socket), 12);
+}
+
+/// Opens and closes connections, on each of which `round_trips` messages go there and back.
+fn open_often(config: &Config, round_trips: usize) {
     let _alone = alone();
     let directory = Directory::new();
     let address = directory.address("often");
-    let mut listener = Listener::bind_with(&address, &Config::default()).unwrap();
+    let mut listener = Listener::bind_with(&address, config).unwrap();
+    let config = config.clone();
     let client = thread::spawn(move || {
         for _ in 0..BEFORE + OPENINGS {
-            let mut channel = partywall::connect(&address).unwrap();
+            let mut channel = partywall::connect_with(&address, &config).unwrap();
+            for _ in 0..round_trips {
+                channel.send(b"there").unwrap();
+                assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"back");
+            }
             assert_eq!(channel.transport(), Transport::SharedMemory);
-            channel.send(b"there").unwrap();
-            assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"back");
         }
     });
     let mut serve = |count: usize| {
         for _ in 0..count {
             let mut channel = listener.accept_deadline(soon()).unwrap();
-            assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"there");
-            channel.send(b"back").unwrap();
+            for _ in 0..round_trips {
+                assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"there");
+                channel.send(b"back").unwrap();
+            }
             assert!(matches!(channel.recv_deadline(soon()), Ok(None)));
         }
     };
@@ -51,4 +68,32 @@ fn ten_thousand_openings_leave_nothing_behind() {
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?}");
     assert!(after.shared_mappings <= before.shared_mappings, "{before:?} {after:?}");
     assert!(after.resident_bytes < before.resident_bytes + RESIDENT_MAX, "{before:?} {after:?}");
+}
+
+#[test]
+fn moved_channel_holds_as_many_descriptors_as_one_that_shared_memory_at_once() {
+    let _alone = alone();
+    let place = Directory::new();
+    let count = || open_descriptors(Process::Own).unwrap().len();
+    let mut held = Vec::new();
+    for begin in [Begin::Socket, Begin::Socket, Begin::SharedMemory] {
+        let before = count();
+        let config = Config::default().begin(begin);
+        let (mut client, mut server) = pair(&place.address("held"), &config, &config);
+        for _ in 0..64 {
+            pass(&mut client, &mut server);
+            pass(&mut server, &mut client);
+        }
+        assert_eq!(client.transport(), Transport::SharedMemory);
+        held.push(count() - before);
+        drop((client, server));
+        assert_eq!(count(), before, "{begin:?}");
+    }
+    assert_eq!(held[1], held[2], "the socket on which the channel began is closed");
+}
+
+/// Passes a message from one end to the other.
+fn pass(from: &mut Channel, to: &mut Channel) {
+    from.send(b"a message").unwrap();
+    assert_eq!(to.recv_deadline(soon()).unwrap().unwrap(), b"a message");
 }

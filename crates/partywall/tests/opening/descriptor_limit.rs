@@ -4,9 +4,11 @@
 //! listener serves the next peer.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use partywall::{AcceptError, Config, FallbackReason, Listener, Transport};
+use partywall::{AcceptError, Begin, Config, FallbackReason, Listener, Transport};
 use partywall_sys::process::{Process, open_descriptors};
-use partywall_testkit::{Directory, Second, millis, role, second_process, until, within};
+use partywall_testkit::{
+    Directory, Second, millis, number_of, pair, payload, role, second_process, soon, until, within,
+};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -22,6 +24,50 @@ fn openings_near_the_descriptor_limit_agree_or_fail() {
     let mut second =
         Second::spawn(&mut second_process("descriptor_limit::limited", "limited", &[]));
     assert!(second.wait().success());
+}
+
+#[test]
+fn moves_near_the_descriptor_limit_lose_no_message() {
+    let mut second = Second::spawn(&mut second_process("descriptor_limit::moving", "moving", &[]));
+    assert!(second.wait().success());
+}
+
+/// Code of the second process, which lowers its own descriptor limit after a channel was opened on
+/// the socket and before it moves, and opens both sides of each channel.
+#[test]
+fn moving() {
+    if role().is_none() {
+        return;
+    }
+    let place = Directory::new();
+    let config = Config::default().begin(Begin::Socket);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let mut outcomes = BTreeSet::new();
+    // The first channel opens the descriptors that a process keeps.
+    for free in [FREE.end].into_iter().chain(FREE) {
+        let before = open_descriptors(Process::Own).unwrap().len();
+        let (mut client, mut server) = pair(&place.address("moving"), &config, &config);
+        let numbers = open_descriptors(Process::Own).unwrap();
+        let numbers: BTreeSet<i32> = numbers.iter().map(|(number, _)| *number).collect();
+        let first_denied = (0..).filter(|number| !numbers.contains(number)).nth(free).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(first_denied).unwrap(), hard).unwrap();
+        for number in 0..64_u64 {
+            client.send(&payload(number, 30)).unwrap();
+            assert_eq!(number_of(&server.recv_deadline(soon()).unwrap().unwrap()), number);
+            server.send(&payload(number, 3000)).unwrap();
+            assert_eq!(number_of(&client.recv_deadline(soon()).unwrap().unwrap()), number);
+        }
+        let both = [client.transport(), server.transport()];
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert_eq!(both[0] == Transport::SharedMemory, both[1] == Transport::SharedMemory);
+        drop((client, server));
+        let after = open_descriptors(Process::Own).unwrap().len();
+        assert!(free == FREE.end && outcomes.is_empty() || after == before, "{free}: {both:?}");
+        outcomes.insert(both.map(|transport| transport.to_string()).join(", "));
+    }
+    let lack = Transport::Socket(FallbackReason::Descriptors).to_string();
+    assert!(outcomes.iter().any(|both| both.contains(&lack)), "{outcomes:?}");
+    assert!(outcomes.iter().any(|both| both.contains("shm")), "{outcomes:?}");
 }
 
 /// Code of the second process, which lowers its own descriptor limit, and opens both sides of each

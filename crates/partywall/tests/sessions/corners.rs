@@ -8,7 +8,7 @@ use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, give_up_after, run, session_pair, until_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
+const KINDS: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
 
 #[test]
 fn one_who_never_sleeps_finds_room_and_a_dead_peer() {

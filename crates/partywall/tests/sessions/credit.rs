@@ -81,7 +81,7 @@ async fn carry(way: Way, client: &Session, server: &Session) {
 #[test]
 fn credit_goes_along_with_messages_of_every_kind() {
     run("credit along with messages", TIMEOUT, async {
-        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix] {
             let adapt = |config: Config| config.stream_window(WINDOW);
             let (client, server) = session_pair(kind, adapt).await;
             for way in Way::ALL {
@@ -118,7 +118,7 @@ fn credit_goes_along_with_messages_in_pieces() {
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {
-        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Unix] {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix] {
             let (client, server) =
                 session_pair(kind, |config| config.stream_window(256 << 10)).await;
             let ours = client.open(b"").await.unwrap();

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-const KINDS: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
+const KINDS: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
 const WINDOW: u64 = 4000;
 /// Upper bound of the streams that this side may open at a time.
 const STREAMS_MAX: u32 = 40;

@@ -16,7 +16,7 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 /// Transports whose buffers a test can fill quickly, so TCP is not among them.
-const SMALL: [Kind; 3] = [Kind::SharedMemory, Kind::Untrusted, Kind::Unix];
+const SMALL: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
 
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
 const ADDRESS: &str = "PARTYWALL_LEAVING_ADDRESS";

@@ -369,7 +369,9 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 }
 
 async fn one_run(kind: Kind, seed: u64) {
-    let (config, size_max, lets_go) = config(seed, kind.config(), kind.is_shared_memory());
+    // Limits of memory hold from the move on.
+    let shares_memory = kind.is_shared_memory() || kind == Kind::Moving;
+    let (config, size_max, lets_go) = config(seed, kind.config(), shares_memory);
     let (client, server) = session_pair_with(kind, &config, &config).await;
     let is_cut = seed % 8 == 7;
     let world = Arc::new(World { seed, size_max, lets_go, is_cut, streams: Mutex::default() });
@@ -437,6 +439,11 @@ fn streams_over_an_untrusted_shm_are_queues() {
 #[test]
 fn streams_over_a_unix_socket_are_queues() {
     runs(Kind::Unix);
+}
+
+#[test]
+fn streams_from_a_unix_socket_to_the_shm_are_queues() {
+    runs(Kind::Moving);
 }
 
 #[test]

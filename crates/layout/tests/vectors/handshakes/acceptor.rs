@@ -3,7 +3,7 @@
 
 use super::{BOTH, REGION_BYTES, Script, hello, hello_with, longer, ready_shm, ready_socket};
 use partywall_layout::hello::{
-    Descriptors, FEATURE_SHM, FEATURE_SOCKET, Hello, Offer, REGION_ALONE, Ready,
+    Descriptors, FEATURE_MOVE, FEATURE_SHM, FEATURE_SOCKET, Hello, Offer, REGION_ALONE, Ready,
 };
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
@@ -11,6 +11,7 @@ use zerocopy::little_endian::U64;
 /// Returns the transcripts in which an acceptor is under test.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = shared_memory();
+    scripts.extend(moves());
     scripts.extend(sockets());
     scripts.extend(no_transport());
     scripts.extend(hellos());
@@ -83,13 +84,62 @@ fn shared_memory() -> Vec<Script> {
             .send_ready(&Ready { reason: 7.into(), ..ready_shm() })
             .shm(),
         begin("features-unknown", "unknown feature bits, among them that of topics, are ignored")
-            .send_hello(&hello_with(!0, 0))
+            .send_hello(&hello_with(!FEATURE_MOVE, 0))
             .send_region(false)
             .receive_hello(BOTH, 0)
             .receive_region(false)
             .receive_ready(&ready_shm())
             .send_ready(&ready_shm())
             .shm(),
+    ]
+}
+
+fn moves() -> Vec<Script> {
+    let asking = hello_with(BOTH | FEATURE_MOVE, 0);
+    let asked = |name: &str, about| begin(name, about).send_hello(&asking);
+    let small = Hello { map_max: U64::new(4096), ..asking };
+    let lacking = |name: &str, about, features| {
+        begin(name, about).send_hello(&hello_with(features | FEATURE_MOVE, 0)).fails(209, 4)
+    };
+    vec![
+        asked("move", "a connection that begins on the socket: no OFFER and no READY")
+            .receive_hello(BOTH | FEATURE_MOVE, 0)
+            .socket(8),
+        asked("move-untrusting", "trust does not matter before the move")
+            .set("trust", "no")
+            .receive_hello(BOTH | FEATURE_MOVE, 0)
+            .socket(8),
+        asked("move-declined", "the acceptor has shared memory alone: OFFER follows its HELLO")
+            .set("transport", "shm")
+            .receive_hello(FEATURE_SHM, 0)
+            .send_region(true)
+            .receive_region(true)
+            .receive_ready(&ready_shm())
+            .send_ready(&ready_shm().with_doorbells())
+            .shm(),
+        asked("move-policy", "the acceptor has the socket alone")
+            .set("transport", "socket")
+            .receive_hello(FEATURE_SOCKET, 1)
+            .send_socket_offer(1)
+            .receive_socket_offer(1)
+            .receive_ready(&ready_socket(1))
+            .send_ready(&ready_socket(1))
+            .socket(1),
+        begin("move-limit", "the acceptor's region exceeds the connector's map max: no MOVE")
+            .send_hello(&small)
+            .receive_hello(BOTH, 0)
+            .send_region(false)
+            .receive_socket_offer(6)
+            .receive_ready(&ready_socket(6))
+            .send_ready(&ready_socket(6))
+            .socket(6),
+        asked("move-admission", "admission comes first").set("admit", "no").fails(206, 2),
+        lacking("move-without-socket", "MOVE needs SOCKET", FEATURE_SHM),
+        lacking("move-without-shm", "MOVE needs SHM", FEATURE_SOCKET),
+        asked("move-offer", "OFFER follows a HELLO with MOVE before it was answered")
+            .line("together")
+            .send_region(false)
+            .fails(209, 4),
     ]
 }
 

@@ -3,13 +3,14 @@
 
 use super::{BOTH, REGION_BYTES, Script, hello, hello_with, longer, ready_shm, ready_socket};
 use partywall_layout::hello::{
-    Descriptors, FEATURE_SHM, FEATURE_SOCKET, Hello, Offer, REGION_ALONE,
+    Descriptors, FEATURE_MOVE, FEATURE_SHM, FEATURE_SOCKET, Hello, Offer, REGION_ALONE,
 };
 use zerocopy::IntoBytes;
 
 /// Returns the transcripts in which a connector is under test.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = shared_memory();
+    scripts.extend(moves());
     scripts.extend(sockets());
     scripts.extend(refusals());
     scripts.extend(violations());
@@ -65,6 +66,37 @@ fn shared_memory() -> Vec<Script> {
             .send_ready(&ready_shm().with_doorbells())
             .receive_ready(&ready_shm())
             .shm(),
+    ]
+}
+
+fn moves() -> Vec<Script> {
+    let asking = |name: &str, about| {
+        let script = Script::connector(name, about).set("begin", "socket");
+        script.receive_hello(BOTH | FEATURE_MOVE, 0)
+    };
+    let lacking = hello_with(FEATURE_SHM | FEATURE_MOVE, 0);
+    vec![
+        asking("move", "a connection that begins on the socket: no OFFER and no READY")
+            .send_hello(&hello_with(BOTH | FEATURE_MOVE, 0))
+            .socket(8),
+        asking("move-declined", "the acceptor does not set MOVE: OFFER follows its HELLO")
+            .send_hello(&hello())
+            .receive_region(true)
+            .send_region(true)
+            .send_ready(&ready_shm())
+            .receive_ready(&ready_shm().with_doorbells())
+            .shm(),
+        asking("move-policy", "the acceptor has the socket alone")
+            .send_hello(&hello_with(FEATURE_SOCKET, 1))
+            .receive_region(true)
+            .send_socket_offer(1)
+            .send_ready(&ready_socket(1))
+            .receive_ready(&ready_socket(1))
+            .socket(1),
+        asking("move-without-socket", "MOVE of an acceptor without SOCKET")
+            .send_hello(&lacking)
+            .fails(209, 0),
+        asking("move-refused", "the acceptor refuses").send_reject(2).fails(205, 0),
     ]
 }
 

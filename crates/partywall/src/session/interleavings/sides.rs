@@ -15,9 +15,9 @@ use crate::config::{BackPressure, Config};
 use crate::handshake::{Established, StreamTerms};
 use crate::peer::{Peer, Trust};
 use crate::session::{Driver, Handle, Sleep, Turn};
-use crate::transport::Transport;
 use crate::transport::shm::Side;
 use crate::transport::shm::model::{Ends, Link, ModelLimits, pair};
+use crate::transport::{LiveTransport, Transport};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -121,8 +121,8 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     Established {
         sender: AnySender::SharedMemory(end.sender),
         receiver: AnyReceiver::SharedMemory(end.receiver),
-        peer: Peer::new(None, Trust::Trusted, "model".into()),
-        transport: Transport::SharedMemory,
+        peer: Peer::new(None, Trust::Trusted, "model".into()).into(),
+        transport: LiveTransport::Fixed(Transport::SharedMemory),
         is_acceptor,
         peer_streams: StreamTerms {
             window: setup.window,

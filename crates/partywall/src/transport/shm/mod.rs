@@ -41,7 +41,7 @@ pub(crate) use wait_point::Side;
 use crate::config::Config;
 use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
-use crate::transport::{ConnectionState, Memory, ProgressSnapshot, SpaceWaiter};
+use crate::transport::{ConnectionState, FormerTransport, Memory, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
 use identity::OwnIdentity;
 use partywall_layout::Violation;
@@ -50,11 +50,11 @@ use partywall_layout::seeded_fault;
 use partywall_layout::segment::{ASLEEP_RECORDS, ASLEEP_ROOM, CONSUMED, GONE, RELEASED};
 use partywall_ring::{Block, PeerMem, Releaser, Wake, Waker};
 use partywall_sys::poll::{self, PollFd, PollFlags};
-use partywall_sys::{Doorbell, ForkGuard, PidFd, Socket};
+use partywall_sys::{Doorbell, EpollSet, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use wait_point::{EventSources, WaitPoint, Woken};
 
@@ -71,7 +71,7 @@ pub(crate) struct SharedMemory {
     socket: Arc<Socket>,
     /// The pidfd of the peer's process. If the kernel or the namespace provides none, only the
     /// socket reports the peer's death.
-    process: Option<PidFd>,
+    process: Option<Arc<PidFd>>,
     doorbells: Doorbells,
     /// The wait point on which this side's receiver sleeps until there are records.
     records: WaitPoint,
@@ -89,6 +89,8 @@ pub(crate) struct SharedMemory {
     identity: Mutex<OwnIdentity>,
     /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
+    /// The socket on which the connection began, if it moved.
+    origin: OnceLock<Weak<dyn FormerTransport>>,
     /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
     /// shuttle check it.
     #[cfg(shuttle)]
@@ -139,7 +141,7 @@ pub(crate) enum Doorbells {
 pub(crate) struct ShmParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
-    pub process: Option<PidFd>,
+    pub process: Option<Arc<PidFd>>,
     pub guard: ForkGuard,
     pub limits: Limits,
     pub own: OwnRegion,
@@ -209,6 +211,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         limits,
         identity: Mutex::new(identity),
         ends_open: Mutex::new(2),
+        origin: OnceLock::new(),
         peer_region: control,
         #[cfg(shuttle)]
         reserved: std::sync::atomic::AtomicI64::new(0),
@@ -219,7 +222,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
 
 impl SharedMemory {
     fn sources(&self) -> EventSources<'_> {
-        EventSources { socket: &self.socket, process: self.process.as_ref() }
+        EventSources { socket: &self.socket, process: self.process.as_deref() }
     }
 
     fn records_descriptor(&self) -> BorrowedFd<'_> {
@@ -233,8 +236,29 @@ impl SharedMemory {
         self.connection_state.check()
     }
 
+    /// Lets an event loop that polls `set` see the sender's events: the connection began on a
+    /// socket.
+    pub(crate) fn adopt_space_set(&self, set: Option<Arc<EpollSet>>) {
+        if let Some(set) = set {
+            self.space.adopt(set, self.sources());
+        }
+    }
+
+    /// Notes the socket on which the connection began, and on which one direction may still be.
+    pub(crate) fn began_on(&self, origin: Weak<dyn FormerTransport>) {
+        let _ = self.origin.set(origin);
+    }
+
+    /// Ends the connection, because the peer broke a rule on the socket on which it began.
+    pub(crate) fn violated_elsewhere(&self, violation: Violation) {
+        let _ = self.violated(violation);
+    }
+
     fn violated(&self, violation: Violation) -> Fault {
         let fault = self.connection_state.violated(violation, &self.socket);
+        if let Some(origin) = self.origin.get().and_then(Weak::upgrade) {
+            origin.violated_elsewhere(violation);
+        }
         // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
         // one more operation on peer memory, and checks that memory as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
@@ -330,7 +354,7 @@ impl SharedMemory {
         let hang_up = PollFd::new(&self.socket, PollFlags::RDHUP);
         let has_hung_up =
             poll::wait(&mut [hang_up], Some(Instant::now())).is_ok_and(|count| count > 0);
-        has_hung_up || self.process.as_ref().is_some_and(PidFd::is_dead)
+        has_hung_up || self.process.as_ref().is_some_and(|process| process.is_dead())
     }
 
     /// Handles the events that woke the sender or the receiver of this side. `other` is the wait

@@ -25,7 +25,7 @@ use partywall_ring::mem::pair as memory_pair;
 use partywall_ring::{Releaser, Waker};
 use partywall_sys::{ForkGuard, Socket};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Sender and receiver of one side, and the object on which its driver sleeps.
 #[derive(Debug)]
@@ -121,6 +121,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             limits: agreed(limits),
             identity: Mutex::new(identity),
             ends_open: Mutex::new(2),
+            origin: OnceLock::new(),
             peer_region: control,
             reserved: AtomicI64::new(0),
         });

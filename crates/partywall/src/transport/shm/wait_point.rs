@@ -23,7 +23,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 const DOORBELL: u64 = 0;
@@ -40,7 +40,7 @@ pub(crate) struct WaitPoint {
     sleeps: Mutex<u32>,
     /// The epoll set for later sleeps. The inner `Option` is `None` if an event loop asked for the
     /// set and it could not be made.
-    set: OnceLock<Option<EpollSet>>,
+    set: OnceLock<Option<Arc<EpollSet>>>,
 }
 
 /// The descriptors that a wait point watches besides its doorbell: the control socket and the pidfd
@@ -82,7 +82,7 @@ impl WaitPoint {
             drop(sleeps);
             // If the epoll set cannot be made, this end continues to sleep by `ppoll`.
             if let Some(set) = is_due.then(|| self.make_set(sources)).and_then(Result::ok) {
-                let _ = self.set.set(Some(set));
+                let _ = self.set.set(Some(Arc::new(set)));
             }
         }
         let Some(Some(set)) = self.set.get() else { return self.poll(deadline, sources) };
@@ -118,6 +118,17 @@ impl WaitPoint {
 
     fn make_set(&self, sources: EventSources<'_>) -> io::Result<EpollSet> {
         let set = EpollSet::new()?;
+        self.fill(&set, sources)?;
+        Ok(set)
+    }
+
+    /// Uses `set` from now on, which an event loop polls already: its connection began on a socket.
+    pub(crate) fn adopt(&self, set: Arc<EpollSet>, sources: EventSources<'_>) {
+        let filled = self.fill(&set, sources).is_ok();
+        let _ = self.set.set(filled.then_some(set));
+    }
+
+    fn fill(&self, set: &EpollSet, sources: EventSources<'_>) -> io::Result<()> {
         set.add(&self.doorbell, EventFlags::IN | EventFlags::ET, DOORBELL)?;
         let mut interest = EventFlags::RDHUP;
         interest.set(EventFlags::IN, self.wakes_on_bytes);
@@ -125,13 +136,13 @@ impl WaitPoint {
         if let Some(process) = sources.process {
             set.add(process, EventFlags::IN, PROCESS)?;
         }
-        Ok(set)
+        Ok(())
     }
 
     /// The descriptor that an event loop polls: the epoll set. If the set cannot be made, the
     /// doorbell is returned in its place, and [`check_descriptor`](Self::check_descriptor) fails.
     pub(crate) fn descriptor(&self, sources: EventSources<'_>) -> BorrowedFd<'_> {
-        let set = self.set.get_or_init(|| self.make_set(sources).ok());
+        let set = self.set.get_or_init(|| self.make_set(sources).ok().map(Arc::new));
         set.as_ref().map_or(self.doorbell.as_fd(), AsFd::as_fd)
     }
 

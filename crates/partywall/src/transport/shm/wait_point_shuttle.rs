@@ -11,7 +11,7 @@
 //! A thread that is never notified sleeps for ever, which shuttle reports as a deadlock.
 
 use super::Sleeping;
-use partywall_sys::{Doorbell, PidFd, Socket};
+use partywall_sys::{Doorbell, EpollSet, PidFd, Socket};
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -71,6 +71,9 @@ impl WaitPoint {
     pub(crate) fn descriptor(&self, _: EventSources<'_>) -> BorrowedFd<'_> {
         unreachable!("a driver in a model polls its side")
     }
+
+    /// Does nothing: a model has no event loops.
+    pub(crate) fn adopt(&self, _: Arc<EpollSet>, _: EventSources<'_>) {}
 
     /// Always succeeds: a model has no descriptors that could be missing.
     pub(crate) fn check_descriptor(&self) -> io::Result<()> {

@@ -13,26 +13,32 @@
 //! The kernel's socket buffer takes the place of the ring. So no doorbell is needed, and every
 //! message is copied. Positions count the same footprints as in shared memory, so lost or repeated
 //! bytes are noticed at the next record.
+//!
+//! A connection that began on a Unix socket may move to shared memory (SPEC 8.5): pending_move.rs.
 
+mod current_space;
+mod pending_move;
 mod receiver;
 mod sender;
 mod streams;
+mod wait_point;
 
+pub(crate) use pending_move::{MoveFailed, MoveHandshake, PendingMove};
 pub(crate) use receiver::SocketReceiver;
 pub(crate) use sender::SocketSender;
 
 use crate::config::Config;
 use crate::error::Fault;
 use crate::peer::Peer;
-use crate::transport::{ConnectionState, SpaceWaiter, has_passed};
+use crate::transport::{ConnectionState, FormerTransport, SpaceWaiter, has_passed};
 use partywall_layout::{RecordHeader, Violation};
-use partywall_sys::epoll::EventFlags;
 use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use wait_point::{Awaited, WaitPoint, Woken};
 
 /// Longest payload in bytes that SHOULD be sent as DATA (SPEC 8.2). This sender sends longer
 /// messages as BLOB, or on a stream in fragments.
@@ -45,9 +51,6 @@ const DATA_BYTES_MAX: u32 = 64 * 1024;
 /// bytes are unread or may still arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
-const SOCKET: u64 = 0;
-const PROCESS: u64 = 1;
-
 /// State of a connection over a socket that the sender and the receiver of one side share.
 #[derive(Debug)]
 pub(crate) struct SocketShared {
@@ -55,11 +58,13 @@ pub(crate) struct SocketShared {
     socket: Arc<Socket>,
     /// The pidfd of the peer's process, on Unix sockets only. A forked child of a dead peer may
     /// keep the socket open, so the socket alone does not show the death.
-    process: Option<PidFd>,
-    /// The epoll set that becomes readable when there may be bytes to receive.
-    records: EpollSet,
-    /// The epoll set that becomes readable when the socket may have space for bytes to send.
-    space: EpollSet,
+    process: Option<Arc<PidFd>>,
+    /// The wait point on which the receiver sleeps until there may be bytes.
+    records: WaitPoint,
+    /// The wait point on which the sender sleeps until the socket may have space.
+    space: WaitPoint,
+    /// The move of the connection to shared memory, if both sides agreed that it may move.
+    pending_move: Option<Arc<PendingMove>>,
     /// Length in bytes of the longest message that this side receives.
     message_max: u64,
     /// Length in bytes of the longest message that the peer receives.
@@ -74,37 +79,31 @@ pub(crate) struct SocketShared {
 pub(crate) struct SocketParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
-    pub process: Option<PidFd>,
+    pub process: Option<Arc<PidFd>>,
     pub guard: ForkGuard,
     pub message_max: u64,
     pub peer_message_max: u64,
+    /// The move of the connection to shared memory, if both sides agreed that it may move.
+    pub pending_move: Option<Arc<PendingMove>>,
 }
 
 /// Makes the sender and the receiver of a connection over a socket.
-pub(crate) fn assemble(
-    parts: SocketParts,
-    config: &Config,
-) -> io::Result<(SocketSender, SocketReceiver)> {
-    let SocketParts { socket, peer, process, guard, message_max, peer_message_max } = parts;
-    let (records, space) = (EpollSet::new()?, EpollSet::new()?);
-    records.add(&socket, EventFlags::IN | EventFlags::RDHUP, SOCKET)?;
-    space.add(&socket, EventFlags::OUT, SOCKET)?;
-    if let Some(process) = &process {
-        records.add(process, EventFlags::IN, PROCESS)?;
-        space.add(process, EventFlags::IN, PROCESS)?;
-    }
+pub(crate) fn assemble(parts: SocketParts, config: &Config) -> (SocketSender, SocketReceiver) {
+    let SocketParts { socket, peer, process, guard, message_max, peer_message_max, pending_move } =
+        parts;
     let shared = Arc::new(SocketShared {
         connection_state: ConnectionState::new(guard, peer),
         socket,
         process,
-        records,
-        space,
+        records: WaitPoint::new(Awaited::Bytes),
+        space: WaitPoint::new(Awaited::Space),
+        pending_move,
         message_max,
         peer_message_max,
         ends_open: Mutex::new(2),
         carries_streams: OnceLock::new(),
     });
-    Ok((SocketSender::new(Arc::clone(&shared), config), SocketReceiver::new(shared)))
+    (SocketSender::new(Arc::clone(&shared), config), SocketReceiver::new(shared))
 }
 
 impl SocketShared {
@@ -114,17 +113,41 @@ impl SocketShared {
     }
 
     fn violated(&self, violation: Violation) -> Fault {
-        self.connection_state.violated(violation, &self.socket)
+        let fault = self.connection_state.violated(violation, &self.socket);
+        if let Some(pending) = &self.pending_move {
+            pending.violated(violation);
+        }
+        fault
     }
 
-    /// Sleeps until there may be bytes to receive. Returns whether the peer's process died.
-    fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        Ok(self.records.wait_tokens(deadline)? & 1 << PROCESS != 0)
+    /// Sleeps until there may be bytes to receive.
+    fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<Woken> {
+        self.records.sleep(deadline, &self.socket, self.process.as_deref())
+    }
+
+    /// The descriptor that becomes readable when there may be bytes to receive.
+    fn records_descriptor(&self) -> BorrowedFd<'_> {
+        self.records.descriptor(&self.socket, self.process.as_deref())
+    }
+
+    /// The epoll set that becomes readable when there may be space; `None` if it cannot be made.
+    fn space_set(&self) -> Option<&Arc<EpollSet>> {
+        self.space.set(&self.socket, self.process.as_deref())
+    }
+
+    /// Hands the receiver's epoll set over to shared memory, if an event loop may poll it.
+    fn hand_over_records_set(&self) -> Option<Arc<EpollSet>> {
+        self.records.hand_over(&self.socket, self.process.as_deref())
+    }
+
+    /// Hands the sender's epoll set over to shared memory, if an event loop may poll it.
+    fn hand_over_space_set(&self) -> Option<Arc<EpollSet>> {
+        self.space.hand_over(&self.socket, self.process.as_deref())
     }
 
     /// Whether the peer's process is known to be dead.
     fn has_died(&self) -> bool {
-        self.process.as_ref().is_some_and(PidFd::is_dead)
+        self.process.as_ref().is_some_and(|process| process.is_dead())
     }
 
     /// Shuts the receiving direction of a Unix socket down. On TCP the peer would not notice, and
@@ -161,7 +184,7 @@ impl SocketShared {
                 Ok(0) => return,
                 Ok(_) => deadline = deadline.or_else(|| Some(Instant::now() + LINGER)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && deadline.is_some() => {
-                    if self.records.wait_tokens(deadline).is_err() {
+                    if self.sleep_for_records(deadline).is_err() {
                         return;
                     }
                 }
@@ -171,21 +194,28 @@ impl SocketShared {
     }
 }
 
+impl FormerTransport for SocketShared {
+    fn violated_elsewhere(&self, violation: Violation) {
+        let _ = self.connection_state.violated(violation, &self.socket);
+    }
+}
+
 impl SpaceWaiter for SocketShared {
     fn is_inherited(&self) -> bool {
         self.connection_state.guard.is_child()
     }
 
     fn is_writable(&self) -> bool {
-        self.space.wait_tokens(Some(Instant::now())).is_ok_and(|tokens| tokens != 0)
+        let woken = self.space.sleep(Some(Instant::now()), &self.socket, self.process.as_deref());
+        woken.is_ok_and(|woken| woken.socket || woken.died)
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        Ok(self.space.wait_tokens(deadline)? & 1 << PROCESS != 0)
+        Ok(self.space.sleep(deadline, &self.socket, self.process.as_deref())?.died)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.space.as_fd()
+        self.space.descriptor(&self.socket, self.process.as_deref())
     }
 }
 
@@ -216,16 +246,24 @@ mod tests {
     use partywall_layout::Kind;
     use partywall_layout::record_ring::{BlobBody, WireHeader};
 
+    /// The two ends of a connection over `socket` that stays on the socket.
+    fn ends(socket: Socket) -> (SocketSender, SocketReceiver) {
+        let parts = SocketParts {
+            socket: Arc::new(socket),
+            peer: Peer::new(None, Trust::Untrusted, "other".into()),
+            process: None,
+            guard: ForkGuard::current(),
+            message_max: 64 << 20,
+            peer_message_max: 64 << 20,
+            pending_move: None,
+        };
+        assemble(parts, &Config::default())
+    }
+
     #[test]
     fn sent_bytes_of_a_socket_that_is_never_empty_are_freed() {
         let (socket, other) = Socket::pair().unwrap();
-        let socket = Arc::new(socket);
-        let peer = Peer::new(None, Trust::Untrusted, "other".into());
-        let guard = ForkGuard::current();
-        let (message_max, peer_message_max) = (64 << 20, 64 << 20);
-        let parts =
-            SocketParts { socket, peer, process: None, guard, message_max, peer_message_max };
-        let (mut sender, _receiver) = assemble(parts, &Config::default()).unwrap();
+        let (mut sender, _receiver) = ends(socket);
         let (mut bytes, mut said) = (vec![0; 16 << 10], 0);
         while said < 64 << 20 {
             match sender.control(Kind::Ping, 0, &[0; 16]) {
@@ -242,13 +280,7 @@ mod tests {
     #[test]
     fn message_after_one_that_broke_off_is_refused() {
         let (socket, other) = Socket::pair().unwrap();
-        let socket = Arc::new(socket);
-        let peer = Peer::new(None, Trust::Untrusted, "other".into());
-        let guard = ForkGuard::current();
-        let (message_max, peer_message_max) = (64 << 20, 64 << 20);
-        let parts =
-            SocketParts { socket, peer, process: None, guard, message_max, peer_message_max };
-        let (mut sender, receiver) = assemble(parts, &Config::default()).unwrap();
+        let (mut sender, receiver) = ends(socket);
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
         assert!(matches!(sender.send_on(&payload, &mut progress), Err(NotSent::Full)));
         assert!(progress.started && progress.sent < payload.len());
@@ -269,13 +301,7 @@ mod tests {
     #[test]
     fn closing_that_waits_for_space_writes_the_end_once() {
         let (socket, other) = Socket::pair().unwrap();
-        let socket = Arc::new(socket);
-        let peer = Peer::new(None, Trust::Untrusted, "other".into());
-        let guard = ForkGuard::current();
-        let (message_max, peer_message_max) = (64 << 20, 64 << 20);
-        let parts =
-            SocketParts { socket, peer, process: None, guard, message_max, peer_message_max };
-        let (mut sender, receiver) = assemble(parts, &Config::default()).unwrap();
+        let (mut sender, receiver) = ends(socket);
         let payload = vec![1; 4 << 20];
         sender.try_send(&payload).unwrap();
         assert!(sender.begin_close() && sender.begin_close(), "the socket is full");

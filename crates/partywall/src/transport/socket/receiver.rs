@@ -8,10 +8,12 @@
 //!           arrive, up to the length that the BLOB announces
 //! ```
 
+use super::pending_move::PendingMove;
 use super::{DATA_BYTES_MAX, SocketShared, check_payload, is_gone};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
+use crate::transport::shm::ShmReceiver;
 use crate::transport::{
     Found, TransportReceiver, Waited, has_passed, is_of_sessions, waiting_failed,
 };
@@ -20,7 +22,7 @@ use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::socket::Family;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
@@ -56,6 +58,16 @@ pub(crate) struct SocketReceiver {
     /// the receiver checks whether the peer lives.
     empty_polls: u32,
     stats: ReceiverStats,
+    /// The move of the connection, until the receiver has switched or the move has failed.
+    pending_move: Option<Arc<PendingMove>>,
+    /// Descriptors that arrived before the record to which they belong: one comes with MOVE.
+    arrived: Vec<OwnedFd>,
+    /// Whether the kernel dropped descriptors that the peer sent.
+    is_truncated: bool,
+    /// Whether this side awaits MOVE, and so reads descriptors.
+    awaits_move: bool,
+    /// The receiver over shared memory, once SWITCH was read.
+    switched: Option<Box<ShmReceiver>>,
 }
 
 /// A large message of which not all bytes have arrived, with the memory into which they are read.
@@ -113,7 +125,13 @@ enum Read {
 
 impl SocketReceiver {
     pub(super) fn new(shared: Arc<SocketShared>) -> Self {
+        let pending_move = shared.pending_move.clone();
         Self {
+            awaits_move: pending_move.as_ref().is_some_and(|pending| pending.awaits_move()),
+            pending_move,
+            arrived: Vec::new(),
+            is_truncated: false,
+            switched: None,
             shared,
             position: Position(0),
             buffer: Vec::new(),
@@ -131,6 +149,71 @@ impl SocketReceiver {
             empty_polls: 0,
             stats: ReceiverStats::default(),
         }
+    }
+
+    /// Takes the receiver over shared memory after SWITCH was read. This receiver is then closed.
+    pub(crate) fn take_switched(&mut self) -> Option<ShmReceiver> {
+        let mut receiver = *self.switched.take()?;
+        receiver.continue_from(&self.stats, self.has_streams);
+        let origin = Arc::downgrade(&self.shared);
+        receiver.shared().began_on(origin);
+        receiver.adopt_records_set(self.shared.hand_over_records_set());
+        self.shared.depart();
+        Some(receiver)
+    }
+
+    /// Handles a record of the move (SPEC 8.5), and parses what follows MOVE.
+    #[cold]
+    fn on_move(
+        &mut self,
+        record: &RecordHeader,
+        bytes_after: usize,
+    ) -> Result<Option<Found>, Violation> {
+        let (position, kind) = (record.position.0, record.kind as u8);
+        let Some(pending) = self.pending_move.clone() else {
+            return Err(Violation::Unexpected { position, kind });
+        };
+        self.start += HEADER;
+        self.position = self.position.plus(record.footprint());
+        if record.kind == Kind::Move {
+            self.awaits_move = false;
+            let descriptors = std::mem::take(&mut self.arrived);
+            pending.received(record, descriptors, self.is_truncated)?;
+            return self.parse();
+        }
+        if bytes_after > 0 {
+            // No record follows SWITCH on the socket.
+            let (position, kind) = (self.position.0, self.buffer[self.start] >> 1 & 31);
+            return Err(Violation::Unexpected { position, kind });
+        }
+        self.switched = Some(pending.switch_receiver(record)?);
+        self.pending_move = None;
+        Ok(Some(Found::Nothing))
+    }
+
+    /// Advances the move of the connection after a message was found.
+    #[cold]
+    fn advance_move(&mut self) -> Result<(), Violation> {
+        let Some(pending) = &self.pending_move else { return Ok(()) };
+        pending.advance_receiver(&self.shared.socket)?;
+        if pending.stays() {
+            self.pending_move = None;
+            self.awaits_move = false;
+        }
+        Ok(())
+    }
+
+    /// Reads bytes with the descriptors that come with them: at most one, that of MOVE.
+    fn receive(&mut self, nonblocking: bool) -> io::Result<Result<usize, Violation>> {
+        let received = self.shared.socket.receive(&mut self.buffer[self.end..], nonblocking)?;
+        self.is_truncated |= received.truncated;
+        self.arrived.extend(received.fds);
+        let found = self.arrived.len() as u64;
+        if found > 1 {
+            let what = "descriptors on the socket";
+            return Ok(Err(Violation::Frame { what, found }));
+        }
+        Ok(Ok(received.bytes))
     }
 
     /// Reads and discards the bytes that have arrived. A peer that waits for room in the socket
@@ -157,7 +240,8 @@ impl SocketReceiver {
         }
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return false };
         let second = u64::from(wire.len.get());
-        match RecordHeader::check_words(self.position, wire.word0.get(), second) {
+        let moves = self.shared.pending_move.is_some();
+        match RecordHeader::check_words(self.position, wire.word0.get(), second, moves) {
             Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
@@ -182,7 +266,7 @@ impl SocketReceiver {
             }
             return Ok(());
         }
-        self.died |= self.shared.sleep_for_records(deadline).map_err(waiting_failed)?;
+        self.died |= self.shared.sleep_for_records(deadline).map_err(waiting_failed)?.died;
         self.is_drained = false;
         Ok(())
     }
@@ -205,7 +289,8 @@ impl SocketReceiver {
         let unread = &self.buffer[self.start..self.end];
         let Ok((wire, after)) = WireHeader::read_from_prefix(unread) else { return Ok(None) };
         let second = u64::from(wire.len.get()) | u64::from(wire.stream.get()) << 32;
-        let record = RecordHeader::check_words(self.position, wire.word0.get(), second)?;
+        let moves = self.shared.pending_move.is_some();
+        let record = RecordHeader::check_words(self.position, wire.word0.get(), second, moves)?;
         match record.kind {
             _ if self.has_streams && is_of_sessions(&record) => {
                 check_payload(&record)?;
@@ -232,6 +317,10 @@ impl SocketReceiver {
                 Ok(Some(Found::Message))
             }
             Kind::Blob => self.begin_large(&record),
+            Kind::Move | Kind::Switch => {
+                let bytes_after = after.len();
+                self.on_move(&record, bytes_after)
+            }
             Kind::CloseWrite if record.len > 0 => {
                 let (position, found) = (self.position.0, record.len.into());
                 let what = "body where none may be";
@@ -285,6 +374,7 @@ impl SocketReceiver {
     /// no room, it contains unparsed bytes, and nothing is read. A read of 0 bytes would look like
     /// the end of the stream.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
+        let is_large = self.large.is_some();
         let (place, filled) = match &mut self.large {
             Some(large) if self.start == self.end => large.room(),
             _ => {
@@ -301,6 +391,15 @@ impl SocketReceiver {
         let room = place.len();
         if room == 0 {
             return Ok(Read::Some);
+        }
+        if self.awaits_move && !is_large {
+            let read = match self.receive(nonblocking) {
+                Ok(Err(violation)) => return Err(self.shared.violated(violation)),
+                Ok(Ok(count)) => Ok(count),
+                Err(error) => Err(error),
+            };
+            self.end += read.as_ref().map_or(0, |count| *count);
+            return self.judge(read, room);
         }
         let read = self.shared.socket.read(place, nonblocking);
         *filled += read.as_ref().map_or(0, |count| *count);
@@ -320,9 +419,12 @@ impl SocketReceiver {
         }
     }
 
-    const fn count(&mut self, len: usize) {
+    fn count(&mut self, len: usize) {
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
+        if let Some(pending) = &self.pending_move {
+            pending.count();
+        }
     }
 }
 
@@ -339,9 +441,13 @@ impl TransportReceiver for SocketReceiver {
             if let Some(closed) = self.ended {
                 return Ok(Found::End(closed));
             }
-            if let Some(found) =
-                self.parse().map_err(|violation| self.shared.violated(violation))?
-            {
+            let parsed = self.parse().and_then(|found| {
+                if found.is_some() && self.pending_move.is_some() {
+                    self.advance_move()?;
+                }
+                Ok(found)
+            });
+            if let Some(found) = parsed.map_err(|violation| self.shared.violated(violation))? {
                 return Ok(found);
             }
             if may_wait && std::mem::take(&mut self.is_drained) {
@@ -440,10 +546,8 @@ impl TransportReceiver for SocketReceiver {
                 }
                 (SpinOutcome::Exhausted, None) => break,
                 (SpinOutcome::CheckDue, None) => {
-                    self.died |= self
-                        .shared
-                        .sleep_for_records(Some(Instant::now()))
-                        .map_err(waiting_failed)?;
+                    let woken = self.shared.sleep_for_records(Some(Instant::now()));
+                    self.died |= woken.map_err(waiting_failed)?.died;
                     if self.died {
                         return Ok(Waited::Again);
                     }
@@ -469,17 +573,17 @@ impl TransportReceiver for SocketReceiver {
         if self.is_ready() {
             return Ok(true);
         }
-        let tokens =
-            self.shared.records.wait_tokens(Some(Instant::now())).map_err(waiting_failed)?;
+        self.shared.records.check_descriptor().map_err(waiting_failed)?;
+        let woken = self.shared.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
         self.is_drained = false;
-        Ok(tokens != 0)
+        Ok(woken.socket || woken.died)
     }
 
     fn notice_end(&mut self) -> Result<bool, Fault> {
         self.empty_polls = (self.empty_polls + 1) % EMPTY_POLLS_MAX;
         if self.empty_polls == 0 && self.shared.process.is_some() {
-            self.died |=
-                self.shared.sleep_for_records(Some(Instant::now())).map_err(waiting_failed)?;
+            let woken = self.shared.sleep_for_records(Some(Instant::now()));
+            self.died |= woken.map_err(waiting_failed)?.died;
         }
         Ok(self.died)
     }
@@ -492,6 +596,9 @@ impl TransportReceiver for SocketReceiver {
         if self.shared.connection_state.guard.is_owner() {
             self.shared.stop_receiving();
             self.make_room();
+            if let Some(pending) = &self.shared.pending_move {
+                pending.close_receiver();
+            }
             self.shared.depart();
         }
     }
@@ -509,6 +616,6 @@ impl TransportReceiver for SocketReceiver {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.shared.records.as_fd()
+        self.shared.records_descriptor()
     }
 }

@@ -6,14 +6,19 @@
 //! bytes, a caller that waits writes the other bytes later. For a caller that does not wait, the
 //! other bytes are kept in `rest` and written before anything else.
 
+use super::current_space::CurrentSpace;
+use super::pending_move::PendingMove;
 use super::streams::KEPT_BYTES_MAX;
 use super::{DATA_BYTES_SHOULD, LINGER, SocketShared, is_gone};
 use crate::config::Config;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
 use crate::stats::SenderStats;
-use crate::transport::{Memory, NotSent, Progress, SpaceWaiter, TransportSender, has_passed};
+use crate::transport::shm::ShmSender;
+use crate::transport::{
+    Memory, NotSent, Progress, SpaceWaiter, TransportSender, has_passed, waiting_failed,
+};
 use partywall_layout::record_ring::{BlobBody, HEADER_BYTES, Kind, footprint};
-use partywall_layout::{Position, RecordHeader};
+use partywall_layout::{Position, RecordHeader, seeded_fault};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +56,17 @@ pub(crate) struct SocketSender {
     end: Option<Closed>,
     /// Whether the record that ends this direction is written, or is the last one in `rest`.
     is_closing: bool,
+    /// The move of the connection, until this direction has switched or the move has failed.
+    pending_move: Option<Arc<PendingMove>>,
+    /// Whether `pending_move` has the position of the next record: it must be taken back before
+    /// anything is written.
+    is_at_boundary: bool,
+    /// Whether SWITCH is written, or is the last record in `rest`.
+    is_switching: bool,
+    /// Whether the connection carries the streams of a session.
+    has_streams: bool,
+    /// The space waiter that outlives the move, if the connection may move.
+    space: Option<Arc<CurrentSpace>>,
 }
 
 /// The bytes that precede a message on the socket: the header of its record, and for a BLOB a body.
@@ -69,7 +85,14 @@ const DEATH_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 impl SocketSender {
     pub(super) fn new(shared: Arc<SocketShared>, config: &Config) -> Self {
+        let pending_move = shared.pending_move.clone();
+        let offered = pending_move.as_ref().map(|pending| pending.offer_boundary(Position(0)));
         Self {
+            space: pending_move.is_some().then(|| Arc::new(CurrentSpace::new(&shared))),
+            is_at_boundary: offered.unwrap_or(false),
+            pending_move,
+            is_switching: false,
+            has_streams: false,
             shared,
             position: Position(0),
             stream: 0,
@@ -87,6 +110,68 @@ impl SocketSender {
             stats: SenderStats::default(),
             end: None,
             is_closing: false,
+        }
+    }
+
+    /// Advances the move of the connection, for a message of `len` bytes that follows. Returns the
+    /// sender over shared memory once this direction continues there.
+    pub(crate) fn switch(&mut self, len: usize) -> Result<Option<ShmSender>, NotSent> {
+        let Some(pending) = self.pending_move.clone() else { return Ok(None) };
+        self.check()?;
+        if self.in_pieces || !self.batch.is_empty() || self.is_closing {
+            return Ok(None);
+        }
+        if !self.is_switching {
+            if self.has_unsent() {
+                // MOVE is no part of `rest`, so it must not overtake what is there.
+                return Ok(None);
+            }
+            let advanced = pending.advance_sender(&self.shared.socket, self.position, len);
+            let violated = |violation| NotSent::Fault(self.shared.violated(violation));
+            self.position = advanced.map_err(violated)?;
+            if pending.stays() {
+                self.pending_move = None;
+            }
+            if !pending.is_sender_ready() {
+                return Ok(None);
+            }
+            let position = self.position;
+            let header = RecordHeader { position, kind: Kind::Switch, len: 0, stream: 0 };
+            self.rest.extend_from_slice(header.to_wire().as_bytes());
+            self.is_switching = true;
+        }
+        self.write_rest()?;
+        Ok(self.become_shared(&pending))
+    }
+
+    /// Takes the sender over shared memory, and leaves the socket to the receiver.
+    fn become_shared(&mut self, pending: &PendingMove) -> Option<ShmSender> {
+        let mut sender = *pending.take_sender()?;
+        self.pending_move = None;
+        sender.continue_from(&self.stats, self.stream, self.has_streams);
+        let origin = Arc::downgrade(&self.shared);
+        sender.shared().began_on(origin);
+        if let Some(space) = &self.space {
+            space.switch(&self.shared, sender.shared());
+        }
+        self.shared.depart();
+        Some(sender)
+    }
+
+    /// Leaves the position of the next record to the receiver, which may then begin the move, if
+    /// this sender is between two records and all bytes are written.
+    pub(super) fn offer_boundary(&mut self) {
+        let is_between = !self.in_pieces && !self.is_closing && self.batch.is_empty();
+        if let (Some(pending), true) = (&self.pending_move, is_between && !self.has_unsent()) {
+            self.is_at_boundary = pending.offer_boundary(self.position);
+        }
+    }
+
+    /// Takes the position of the next record back, before this sender writes.
+    fn leave_boundary(&mut self) {
+        if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
+            let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
+            self.position = taken.unwrap_or(self.position);
         }
     }
 
@@ -121,8 +206,10 @@ impl SocketSender {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), NotSent> {
+    /// Checks that this sender may write, and takes the position of the next record back.
+    pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check().map_err(NotSent::Fault)?;
+        self.leave_boundary();
         self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
     }
 
@@ -144,9 +231,12 @@ impl SocketSender {
         self.count(payload.len());
     }
 
-    pub(super) const fn count(&mut self, len: usize) {
+    pub(super) fn count(&mut self, len: usize) {
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
+        if let Some(pending) = &self.pending_move {
+            pending.count();
+        }
     }
 
     /// Interprets the result of a write to the socket: returns the number of accepted bytes, or the
@@ -185,7 +275,9 @@ impl SocketSender {
         {
             return false;
         }
-        if !std::mem::replace(&mut self.is_closing, true) {
+        self.leave_boundary();
+        // SWITCH is the last record of the direction on the socket; the end follows in the ring.
+        if !self.is_switching && !std::mem::replace(&mut self.is_closing, true) {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
             self.rest.extend_from_slice(header.to_wire().as_bytes());
@@ -250,6 +342,7 @@ impl TransportSender for SocketSender {
         }
         self.in_pieces = false;
         self.count(payload.len());
+        self.offer_boundary();
         Ok(())
     }
 
@@ -264,6 +357,7 @@ impl TransportSender for SocketSender {
     fn reserve(&mut self, len: usize) -> Result<Memory, NotSent> {
         self.check()?;
         self.check_length(len as u64)?;
+        self.offer_boundary();
         Ok(Memory::Private(vec![0; len]))
     }
 
@@ -319,7 +413,9 @@ impl TransportSender for SocketSender {
         self.position = self.batch_end;
         self.stats.messages += std::mem::take(&mut self.batch_messages);
         self.stats.bytes += std::mem::take(&mut self.batch_bytes);
-        match self.write_rest() {
+        let written = self.write_rest();
+        self.offer_boundary();
+        match written {
             Err(NotSent::Full) => Ok(()),
             other => other,
         }
@@ -329,6 +425,7 @@ impl TransportSender for SocketSender {
         self.batch.clear();
         self.batch_messages = 0;
         self.batch_bytes = 0;
+        self.offer_boundary();
     }
 
     fn trim(&mut self, all: bool) -> Result<(), NotSent> {
@@ -342,11 +439,14 @@ impl TransportSender for SocketSender {
 
     fn flush(&mut self) -> Result<(), NotSent> {
         self.check()?;
-        self.write_rest()
+        let written = self.write_rest();
+        self.offer_boundary();
+        written
     }
 
     fn arm(&mut self, _quiet: bool) -> Result<(), Fault> {
         self.stats.sleeps += 1;
+        self.shared.space.check_descriptor().map_err(waiting_failed)?;
         self.shared.check()
     }
 
@@ -367,7 +467,18 @@ impl TransportSender for SocketSender {
                 break;
             }
         }
+        if self.is_switching && !self.has_unsent() {
+            if let Some(pending) = self.pending_move.take() {
+                if let Some(mut sender) = self.become_shared(&pending) {
+                    sender.close();
+                    return;
+                }
+            }
+        }
         let _ = self.shared.socket.shutdown_write();
+        if let Some(pending) = &self.shared.pending_move {
+            pending.close_sender();
+        }
         self.shared.depart();
     }
 
@@ -403,7 +514,9 @@ impl TransportSender for SocketSender {
 
     fn publish(&mut self) -> Result<(), NotSent> {
         self.check()?;
-        match self.write_rest() {
+        let written = self.write_rest();
+        self.offer_boundary();
+        match written {
             Err(NotSent::Full) => Ok(()),
             other => other,
         }
@@ -414,7 +527,14 @@ impl TransportSender for SocketSender {
     }
 
     fn space(&self) -> Arc<dyn SpaceWaiter> {
-        Arc::clone(&self.shared) as _
+        match &self.space {
+            Some(space) => Arc::clone(space) as _,
+            None => Arc::clone(&self.shared) as _,
+        }
+    }
+
+    fn enable_streams(&mut self) {
+        self.has_streams = true;
     }
 }
 

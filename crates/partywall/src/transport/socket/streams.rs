@@ -58,6 +58,7 @@ impl SocketSender {
         if payload.len() <= DATA_BYTES_SHOULD {
             self.write_record(Kind::Data, &[payload])?;
             self.count(payload.len());
+            self.offer_boundary();
             return Ok(());
         }
         while progress.sent < payload.len() {
@@ -72,6 +73,7 @@ impl SocketSender {
             progress.sent += piece;
         }
         self.count(payload.len());
+        self.offer_boundary();
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 //! interface of the transport.
 
 use super::super::segments::{Held, SegmentError};
-use super::super::{Sleeping, word};
-use super::{Declared, ShmReceiver};
+use super::super::{SharedMemory, Sleeping, word};
+use super::{BYTES, Declared, MESSAGES, ShmReceiver};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
@@ -15,12 +15,37 @@ use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES,
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, Violation, seeded_fault};
 use partywall_ring::Wake;
+use partywall_sys::EpollSet;
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::FromBytes;
 
 impl ShmReceiver {
+    /// The shared part of the connection.
+    pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
+        &self.shm
+    }
+
+    /// Continues the direction of a receiver on a socket, whose counters are `stats`.
+    pub(crate) fn continue_from(&mut self, stats: &ReceiverStats, has_streams: bool) {
+        (self.messages, self.bytes) = (stats.messages, stats.bytes);
+        self.counters.store(MESSAGES, self.messages);
+        self.counters.store(BYTES, self.bytes);
+        self.add_to_counter(receiving::SLEEPS, stats.sleeps);
+        self.add_to_counter(receiving::SPINS_PAID, stats.spin_hits);
+        self.has_streams = has_streams;
+    }
+
+    /// Lets an event loop that polls `set` see this receiver's events: the connection began on a
+    /// socket.
+    pub(crate) fn adopt_records_set(&self, set: Option<Arc<EpollSet>>) {
+        if let Some(set) = set {
+            self.shm.records.adopt(set, self.shm.sources());
+        }
+    }
+
     #[cold]
     pub(super) fn violated_by(&self, violation: Violation) -> Fault {
         self.shm.violated(violation)

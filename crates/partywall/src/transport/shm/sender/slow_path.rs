@@ -13,7 +13,7 @@
 //! message for which memory is free is zero-copy again.
 
 use super::super::blob_memory::{AllocError, BlobMemory};
-use super::super::{Sleeping, word};
+use super::super::{SharedMemory, Sleeping, word};
 use super::{SILENT_COMMITS_MAX, SILENT_TIME_MAX, ShmSender};
 use crate::config::BackPressure;
 use crate::error::{Closed, Fault, Limit, SendError, TooLarge};
@@ -44,6 +44,22 @@ impl ShmSender {
             self.roll_back();
         }
         self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
+    }
+
+    /// The shared part of the connection.
+    pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
+        &self.shm
+    }
+
+    /// Continues the direction of a sender on a socket, whose counters are `stats`. `stream` is the
+    /// stream of the next message.
+    pub(crate) fn continue_from(&mut self, stats: &SenderStats, stream: u32, has_streams: bool) {
+        (self.messages, self.bytes, self.stream) = (stats.messages, stats.bytes, stream);
+        self.store_totals();
+        self.add_to_counter(sending::SLEEPS, stats.sleeps);
+        if has_streams {
+            self.enable_streams();
+        }
     }
 
     pub(super) fn add_long(&mut self, payload: &[u8]) -> Result<(), NotSent> {

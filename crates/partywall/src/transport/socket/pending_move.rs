@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The move of a connection from its socket to shared memory, as the two ends of one side share it
+//! (SPEC 8.5).
+//!
+//! ```text
+//!   connector  not begun ── pays: make a pair, send MOVE ─┐
+//!   acceptor   not begun ── MOVE received ────────────────┴─▶ under way ── done ─▶ shared
+//!                                                                  └─ failed ─▶ stays
+//!
+//!   shared: the sender writes SWITCH as its last record on the socket, and takes its end
+//!           the receiver reads SWITCH, and takes its end
+//! ```
+//!
+//! No thread works for the move. The sender advances it in each call, the receiver with each
+//! message; neither ever waits for it. If it fails, the connection stays on the socket for good,
+//! and nothing is lost. An end that its user dropped is closed as soon as it is made.
+//!
+//! Only the sender knows whether it stands between two records. So the sender of a connector leaves
+//! its position here when it does, and takes it back before it writes. A receiver that finds the
+//! position may send MOVE itself: a side that only receives moves, too.
+
+use crate::transport::shm::{SharedMemory, ShmReceiver, ShmSender};
+use crate::transport::{MovingTransport, Transport, TransportReceiver, TransportSender};
+use partywall_layout::{FallbackReason, Kind, Position, RecordHeader, Violation};
+use partywall_sys::Socket;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// The handshake over a socket pair by which both sides share memory. No method blocks.
+pub(crate) trait MoveHandshake: fmt::Debug + Send {
+    /// Begins the connector's handshake on a new pair. Returns the acceptor's end of the pair.
+    fn begin(&mut self) -> Result<OwnedFd, MoveFailed>;
+
+    /// Begins the acceptor's handshake on its end of the connector's pair.
+    fn accept(&mut self, descriptor: OwnedFd) -> Result<(), MoveFailed>;
+
+    /// Continues the handshake. Returns the two ends over shared memory once it is complete.
+    fn progress(&mut self) -> Result<Option<(ShmSender, ShmReceiver)>, MoveFailed>;
+}
+
+/// Why a connection does not move.
+#[derive(Debug)]
+pub(crate) enum MoveFailed {
+    /// The connection stays on the socket.
+    Stays(FallbackReason),
+    /// The peer broke a rule, so the connection ends.
+    Violation(Violation),
+}
+
+/// The move of one connection. Its sender and its receiver share it.
+#[derive(Debug)]
+pub(crate) struct PendingMove {
+    is_connector: bool,
+    opened: Instant,
+    state: Mutex<State>,
+    /// The shared memory, once it is assembled.
+    shm: OnceLock<Weak<SharedMemory>>,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    handshake: Option<Box<dyn MoveHandshake>>,
+    /// Where the next record of a connector begins, while its sender is between two records and
+    /// every earlier byte was written.
+    boundary: Option<Position>,
+    /// The acceptor's end of the pair, until MOVE was sent.
+    unsent: Option<OwnedFd>,
+    /// Messages sent and received so far.
+    messages: u32,
+    is_sender_open: bool,
+    is_receiver_open: bool,
+    /// The ends over shared memory, until their users take them.
+    sender: Option<Box<ShmSender>>,
+    receiver: Option<Box<ShmReceiver>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    NotBegun,
+    UnderWay,
+    Shared,
+    Stays(FallbackReason),
+}
+
+impl PendingMove {
+    /// Prepares a move that `handshake` will perform. With an obstacle the connection stays on the
+    /// socket.
+    pub(crate) fn new(
+        handshake: Box<dyn MoveHandshake>,
+        is_connector: bool,
+        obstacle: Option<FallbackReason>,
+    ) -> Self {
+        let state = State {
+            phase: obstacle.map_or(Phase::NotBegun, Phase::Stays),
+            handshake: obstacle.is_none().then_some(handshake),
+            boundary: None,
+            unsent: None,
+            messages: 0,
+            is_sender_open: true,
+            is_receiver_open: true,
+            sender: None,
+            receiver: None,
+        };
+        let (state, shm) = (Mutex::new(state), OnceLock::new());
+        Self { is_connector, opened: Instant::now(), state, shm }
+    }
+
+    /// Whether this side awaits MOVE.
+    pub(super) fn awaits_move(&self) -> bool {
+        !self.is_connector && self.lock().phase == Phase::NotBegun
+    }
+
+    /// Whether the move has failed, so that both ends stay on the socket.
+    pub(super) fn stays(&self) -> bool {
+        matches!(self.lock().phase, Phase::Stays(_))
+    }
+
+    /// Leaves the sender's position here, where the next record begins. Returns whether it must be
+    /// taken back before the sender writes.
+    pub(super) fn offer_boundary(&self, position: Position) -> bool {
+        let mut state = self.lock();
+        let can_begin = self.is_connector && state.phase == Phase::NotBegun;
+        if can_begin {
+            state.boundary = Some(position);
+        }
+        can_begin
+    }
+
+    /// Takes back the position that [`offer_boundary`](Self::offer_boundary) left. It has grown if
+    /// the receiver sent MOVE meanwhile.
+    pub(super) fn take_boundary(&self) -> Option<Position> {
+        self.lock().boundary.take()
+    }
+
+    /// Counts a message that was sent or received.
+    pub(super) fn count(&self) {
+        let mut state = self.lock();
+        state.messages = state.messages.saturating_add(1);
+    }
+
+    /// Advances the move for a sender that is between two records, at `position`, and is about to
+    /// send `len` bytes. Returns the position of its next record.
+    pub(super) fn advance_sender(
+        &self,
+        socket: &Socket,
+        position: Position,
+        len: usize,
+    ) -> Result<Position, Violation> {
+        let mut state = self.lock();
+        if state.phase != Phase::NotBegun {
+            return self.progress(&mut state).map(|()| position);
+        }
+        let is_due = state.messages >= MESSAGES_BEFORE
+            || len > super::DATA_BYTES_SHOULD
+            || self.opened.elapsed() >= AGE_BEFORE;
+        if self.is_connector && is_due {
+            return self.begin(&mut state, socket, position);
+        }
+        Ok(position)
+    }
+
+    /// Advances the move for a receiver that has found a message.
+    pub(super) fn advance_receiver(&self, socket: &Socket) -> Result<(), Violation> {
+        let mut state = self.lock();
+        if state.phase != Phase::NotBegun {
+            return self.progress(&mut state);
+        }
+        if !self.is_connector || state.messages < MESSAGES_BEFORE {
+            return Ok(());
+        }
+        let Some(position) = state.boundary else { return Ok(()) };
+        let next = self.begin(&mut state, socket, position)?;
+        state.boundary = Some(next);
+        Ok(())
+    }
+
+    /// Handles a received MOVE, with the descriptors that came with it.
+    pub(super) fn received(
+        &self,
+        record: &RecordHeader,
+        descriptors: Vec<OwnedFd>,
+        is_truncated: bool,
+    ) -> Result<(), Violation> {
+        let mut state = self.lock();
+        if self.is_connector || state.phase != Phase::NotBegun {
+            return Err(unexpected(record));
+        }
+        check_empty(record)?;
+        let found = descriptors.len() as u64;
+        let mut descriptors = descriptors.into_iter();
+        match (descriptors.next(), descriptors.next()) {
+            (Some(descriptor), None) => {
+                let accepted = match &mut state.handshake {
+                    Some(handshake) => handshake.accept(descriptor),
+                    None => Ok(()),
+                };
+                state.phase = Phase::UnderWay;
+                match accepted {
+                    Ok(()) => self.progress(&mut state),
+                    Err(failed) => state.fail(failed),
+                }
+            }
+            // The kernel dropped the descriptor: the connector's pair hangs up.
+            (None, _) if is_truncated => state.fail(MoveFailed::Stays(FallbackReason::Descriptors)),
+            _ => Err(Violation::Frame { what: "descriptors of MOVE", found }),
+        }
+    }
+
+    /// Handles a received SWITCH: returns the receiver over shared memory.
+    pub(super) fn switch_receiver(
+        &self,
+        record: &RecordHeader,
+    ) -> Result<Box<ShmReceiver>, Violation> {
+        let mut state = self.lock();
+        check_empty(record)?;
+        // The peer has sent READY before SWITCH, so the handshake is complete or completes now.
+        self.progress(&mut state)?;
+        state.receiver.take().ok_or_else(|| unexpected(record))
+    }
+
+    /// Whether the sender may switch: it then writes SWITCH, and calls
+    /// [`take_sender`](Self::take_sender).
+    pub(super) fn is_sender_ready(&self) -> bool {
+        self.lock().sender.is_some()
+    }
+
+    pub(super) fn take_sender(&self) -> Option<Box<ShmSender>> {
+        self.lock().sender.take()
+    }
+
+    /// Closes the sender over shared memory, because the sender on the socket was closed.
+    pub(super) fn close_sender(&self) {
+        let mut state = self.lock();
+        state.is_sender_open = false;
+        state.boundary = None;
+        state.close_unused();
+    }
+
+    /// Closes the receiver over shared memory, because the receiver on the socket was closed.
+    pub(super) fn close_receiver(&self) {
+        let mut state = self.lock();
+        state.is_receiver_open = false;
+        state.close_unused();
+    }
+
+    /// Ends shared memory, because the peer broke a rule on the socket.
+    pub(super) fn violated(&self, violation: Violation) {
+        if let Some(shm) = self.shm.get().and_then(Weak::upgrade) {
+            shm.violated_elsewhere(violation);
+        }
+    }
+
+    /// Sends MOVE at `position`. Returns the position after it, or `position` if MOVE was not sent.
+    fn begin(
+        &self,
+        state: &mut State,
+        socket: &Socket,
+        position: Position,
+    ) -> Result<Position, Violation> {
+        let begun = match (state.unsent.take(), &mut state.handshake) {
+            (Some(descriptor), _) => Ok(descriptor),
+            (None, Some(handshake)) => handshake.begin(),
+            (None, None) => return Ok(position),
+        };
+        let descriptor = match begun {
+            Ok(descriptor) => descriptor,
+            Err(failed) => return state.fail(failed).map(|()| position),
+        };
+        let record = RecordHeader { position, kind: Kind::Move, len: 0, stream: 0 };
+        let wire = record.to_wire();
+        match socket.send(&[IoSlice::new(wire.as_bytes())], &[descriptor.as_fd()], false, true) {
+            // The kernel takes all of a record that is so short, or nothing of it.
+            Ok(_) => {
+                state.phase = Phase::UnderWay;
+                Ok(position.plus(record.footprint()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                state.unsent = Some(descriptor);
+                Ok(position)
+            }
+            // Too many descriptors are on their way, or the peer has gone, which the next write
+            // reports.
+            Err(_) => {
+                let failed = MoveFailed::Stays(FallbackReason::Descriptors);
+                state.fail(failed).map(|()| position)
+            }
+        }
+    }
+
+    /// Continues a handshake that is under way, and keeps the ends that it makes.
+    fn progress(&self, state: &mut State) -> Result<(), Violation> {
+        let (Phase::UnderWay, Some(handshake)) = (state.phase, &mut state.handshake) else {
+            return Ok(());
+        };
+        match handshake.progress() {
+            Ok(None) => Ok(()),
+            Ok(Some((sender, receiver))) => {
+                let _ = self.shm.set(Arc::downgrade(sender.shared()));
+                state.sender = Some(Box::new(sender));
+                state.receiver = Some(Box::new(receiver));
+                state.phase = Phase::Shared;
+                state.handshake = None;
+                state.close_unused();
+                Ok(())
+            }
+            Err(failed) => state.fail(failed),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MovingTransport for PendingMove {
+    fn transport(&self) -> Transport {
+        match self.lock().phase {
+            Phase::NotBegun | Phase::UnderWay => Transport::Socket(FallbackReason::NotMoved),
+            Phase::Shared => Transport::SharedMemory,
+            Phase::Stays(reason) => Transport::Socket(reason),
+        }
+    }
+}
+
+impl State {
+    /// Gives the move up, and closes all that was made for it.
+    fn fail(&mut self, failed: MoveFailed) -> Result<(), Violation> {
+        (self.handshake, self.unsent) = (None, None);
+        match failed {
+            MoveFailed::Stays(reason) => {
+                self.phase = Phase::Stays(reason);
+                Ok(())
+            }
+            MoveFailed::Violation(violation) => {
+                self.phase = Phase::Stays(FallbackReason::Abandoned);
+                Err(violation)
+            }
+        }
+    }
+
+    /// Closes the ends that their users will not take.
+    fn close_unused(&mut self) {
+        if !self.is_sender_open {
+            if let Some(mut sender) = self.sender.take() {
+                sender.close();
+            }
+        }
+        if !self.is_receiver_open {
+            if let Some(mut receiver) = self.receiver.take() {
+                receiver.close();
+            }
+        }
+    }
+}
+
+const fn unexpected(record: &RecordHeader) -> Violation {
+    Violation::Unexpected { position: record.position.0, kind: record.kind as u8 }
+}
+
+fn check_empty(record: &RecordHeader) -> Result<(), Violation> {
+    if record.len == 0 {
+        return Ok(());
+    }
+    let (position, found) = (record.position.0, record.len.into());
+    Err(Violation::Body { position, what: "body where none may be", found })
+}
+
+/// Number of messages, in both directions together, after which a move pays. Sharing memory costs
+/// both sides together about as much as 16 messages cost more on a socket than in a ring.
+const MESSAGES_BEFORE: u32 = 16;
+
+/// Age of a connection above which its next message makes it move: connections that live longer
+/// carry more messages.
+const AGE_BEFORE: Duration = Duration::from_millis(1);
