@@ -107,10 +107,10 @@ fn headline(text: &str) {
 fn print_table(table: &[(&str, String, (Duration, Duration))], total: (Duration, Duration)) {
     let line = |name: &str, verdict: &str, (elapsed, processor): (Duration, Duration)| {
         let (elapsed, processor) = (seconds(elapsed), seconds(processor));
-        println!("{name:<12} {verdict:<8} {elapsed:>9} {processor:>9}");
+        println!("{name:<13} {verdict:<8} {elapsed:>9} {processor:>9}");
     };
     headline("== stages");
-    println!("{:<12} {:<8} {:>9} {:>9}", "", "", "time", "processor");
+    println!("{:<13} {:<8} {:>9} {:>9}", "", "", "time", "processor");
     table.iter().for_each(|(name, verdict, times)| line(name, verdict, *times));
     line("total", "", total);
     if total.0 > TOTAL_MAX {
@@ -304,11 +304,48 @@ fn go(_: &[&str]) -> Result<Done, String> {
     passed(&[go_command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
 }
 
-/// The directory of the Go module.
+/// Checks and tests each Go module that is nested in the first. The stage `go` formats them, too.
+/// A module that cannot be downloaded, or that needs a newer Go, is left out: then the stage counts
+/// as skipped.
+fn go_frameworks(_: &[&str]) -> Result<Done, String> {
+    if !go_command("version").works() {
+        return skipped("no Go; https://go.dev/dl has it");
+    }
+    let mut left_out = Vec::new();
+    for module in tidy::go::MODULES.iter().filter(|module| module.directory != GO_MODULE) {
+        let command = |arguments| go_command(arguments).directory(module.directory);
+        let download = command("mod download");
+        let output = download.capture()?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            if !is_obtainable_elsewhere(&text) {
+                return Err(format!("{text}\nrepeat it with:\n    {download}"));
+            }
+            println!("skipped in this stage: {}: {text}", module.directory);
+            left_out.push(module.directory);
+            continue;
+        }
+        passed(&[command("vet ./..."), command("test -count=1 ./...")])?;
+    }
+    if left_out.is_empty() {
+        return Ok(Done::Passed);
+    }
+    skipped(&format!("what these need could not be downloaded: {}", left_out.join(" ")))
+}
+
+/// Whether `go mod download` has failed, with this text, for want of a network or of a newer Go.
+/// Any other failure is one of the repository.
+fn is_obtainable_elsewhere(text: &str) -> bool {
+    let reasons =
+        ["dial ", "no such host", "imeout", "connection re", "lookup disabled", "requires go >="];
+    !text.contains("checksum mismatch") && reasons.iter().any(|reason| text.contains(reason))
+}
+
+/// The directory of the first Go module.
 const GO_MODULE: &str = "go";
 
-/// A command `go` that runs in the directory of the Go module, without cgo: the module needs no C
-/// compiler.
+/// A command `go` that runs in the directory of the first Go module, without cgo: the module needs
+/// no C compiler.
 fn go_command(arguments: &str) -> Step {
     Step::new("go").args(arguments).directory(GO_MODULE).variable("CGO_ENABLED", "0")
 }
@@ -391,7 +428,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 15] = [
+const STAGES: [Stage; 16] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -401,6 +438,7 @@ const STAGES: [Stage; 15] = [
     Stage { name: "shuttle", quick: false, run: shuttle },
     Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "go", quick: false, run: go },
+    Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },
@@ -427,6 +465,15 @@ mod tests {
             .run()
             .unwrap();
         assert!(start.elapsed().1 > Duration::ZERO);
+    }
+
+    #[test]
+    fn module_that_nobody_can_download_fails() {
+        let offline = "Get \"https://proxy.golang.org/\": dial tcp: lookup proxy.golang.org";
+        assert!(is_obtainable_elsewhere(offline));
+        assert!(is_obtainable_elsewhere("go.mod requires go >= 1.26.0 (running go 1.25.1)"));
+        assert!(!is_obtainable_elsewhere("verifying module: checksum mismatch"));
+        assert!(!is_obtainable_elsewhere("unknown revision v9.9.9"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod atomics;
 mod circles;
 mod constants;
 mod files;
-mod go;
+pub mod go;
 mod imports;
 mod lints;
 mod manifest;

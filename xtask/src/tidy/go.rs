@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules for the Go module, besides those for text files and vocabulary.
+//! Rules for the Go modules, besides those for text files and vocabulary.
 //!
 //! ```text
+//! go.mod        requires what its row of `MODULES` allows
 //! function      at most 70 lines, from `func` to its closing brace
 //! comment line  at most 100 columns; a tab counts as 4
 //! unsafe        only in go/internal/mem and go/internal/sys
@@ -17,12 +18,59 @@ use super::lints::FUNCTION_LINES_MAX;
 use super::source::Source;
 use crate::tree::{File, Tree};
 
-/// Reports lines of the Go module that break a rule.
+/// A Go module, and the modules that its go.mod may require directly. Whatever these require is
+/// indirect, and comes with them.
+pub struct Module {
+    pub directory: &'static str,
+    requires: &'static [&'static str],
+}
+
+/// The Go modules. A module with heavy requirements is nested in the first, so that programs that
+/// do not import it download none of them. A new row or requirement needs a page in docs/decisions.
+pub const MODULES: [Module; 2] = [
+    Module { directory: "go", requires: &["golang.org/x/net", "golang.org/x/sys"] },
+    Module {
+        directory: "go/partywallgrpc",
+        requires: &["google.golang.org/grpc", "partywall.test/go"],
+    },
+];
+
+/// Reports lines of the Go modules that break a rule.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for file in &tree.files {
+        if file.path.starts_with("go/") && file.path.ends_with("/go.mod") {
+            check_requirements(file, findings);
+        }
         if file.path.starts_with("go/") && file.path.ends_with(".go") {
             check_lines(file, findings);
             check_length(file, findings);
+        }
+    }
+}
+
+/// Reports a module without a row in `MODULES`, and requirements that its row does not have.
+fn check_requirements(file: &File, findings: &mut Vec<Finding>) {
+    let directory = file.path.trim_end_matches("/go.mod");
+    let Some(module) = MODULES.iter().find(|module| module.directory == directory) else {
+        let advice = "add a row for this module to MODULES in xtask/src/tidy/go.rs";
+        findings.push(Finding::at(&file.path, 0, "dependency", advice));
+        return;
+    };
+    let mut is_in_block = false;
+    for (index, line) in file.text.lines().enumerate() {
+        match line {
+            "require (" => is_in_block = true,
+            ")" => is_in_block = false,
+            _ => {}
+        }
+        let requirement = line.strip_prefix("require ").or(is_in_block.then_some(line));
+        let Some(name) = requirement.and_then(|text| text.split_whitespace().next()) else {
+            continue;
+        };
+        let is_direct = !line.ends_with("// indirect") && !line.ends_with('(');
+        if is_direct && !module.requires.contains(&name) {
+            let advice = format!("`{name}` is not in the row of {directory} in MODULES");
+            findings.push(Finding::at(&file.path, index, "dependency", advice));
         }
     }
 }
@@ -125,6 +173,23 @@ mod tests {
         let table = format!("var t = []int{{\n{}}}\n", "\t1,\n".repeat(100));
         assert_eq!(rules("go/a.go", &table), [""; 0]);
         assert_eq!(rules("go/a.go", &format!("func f() {{}}\n{table}{}", function(70))), [""; 0]);
+    }
+
+    #[test]
+    fn requirement_outside_its_row_is_flagged() {
+        let module = |require: &str| format!("module m\n\ngo 1.25\n\n{require}");
+        assert_eq!(rules("go/go.mod", &module("require golang.org/x/sys v0.33.0\n")), [""; 0]);
+        assert_eq!(rules("go/go.mod", &module("require example.org/a v1.0.0\n")), ["dependency"]);
+        let block = module("require (\n\tgolang.org/x/sys v0.33.0\n\texample.org/a v1.0.0\n)\n");
+        assert_eq!(rules("go/go.mod", &block), ["dependency"]);
+        let indirect = module("require (\n\texample.org/a v1.0.0 // indirect\n)\n");
+        assert_eq!(rules("go/go.mod", &indirect), [""; 0]);
+    }
+
+    #[test]
+    fn module_without_row_is_flagged() {
+        assert_eq!(rules("go/partywallnone/go.mod", "module m\n"), ["dependency"]);
+        assert_eq!(rules("conformance/go/go.mod", "module m\n"), [""; 0]);
     }
 
     #[test]

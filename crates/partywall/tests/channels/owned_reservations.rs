@@ -128,7 +128,7 @@ fn memory_given_back_around_arming_is_not_missed() {
                 assert_eq!(sender.arm().unwrap(), Readiness::WillNotify, "{}", kind.name());
                 drop(reserved.pop());
                 let mut descriptors = [PollFd::new(sender, PollFlags::IN)];
-                assert_eq!(poll::wait(&mut descriptors, Some(soon())).unwrap(), 1);
+                assert_eq!(poll::wait(&mut descriptors, Some(Instant::now())).unwrap(), 1);
             }
             drop(sender.try_reserve_owned(BLOCK).unwrap());
         }

@@ -6,3 +6,4 @@ mod channels;
 mod ends;
 mod processes;
 mod sessions;
+mod sources;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallgrpc_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+
+	partywall "partywall.test/go"
+	"partywall.test/go/partywallgrpc"
+)
+
+// Environment variables of the process that serves: its address, its transport, and whether it
+// admits only another user than this one.
+const (
+	addressVariable   = "PARTYWALL_TEST_GRPC_ADDRESS"
+	transportVariable = "PARTYWALL_TEST_GRPC_TRANSPORT"
+	denyVariable      = "PARTYWALL_TEST_GRPC_DENY"
+)
+
+// plainPrefix begins the address of a server that listens on a Unix socket of package net.
+const plainPrefix = "plain:"
+
+// testTime bounds each wait of a test.
+const testTime = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(addressVariable); address != "" {
+		fmt.Fprintln(os.Stderr, "server:", serve(address))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// serve is the other process of a test. It writes a line to its output when it listens, and one for
+// each event of its calls.
+func serve(address string) error {
+	admit := partywallgrpc.OnlyUIDs(uint32(os.Geteuid()))
+	if os.Getenv(denyVariable) != "" {
+		admit = partywallgrpc.OnlyUIDs(uint32(os.Geteuid()) + 1)
+	}
+	var listener net.Listener
+	var options []grpc.ServerOption
+	var err error
+	if path, ok := strings.CutPrefix(address, plainPrefix); ok {
+		listener, err = net.Listen("unix", path)
+	} else {
+		listener, err = partywall.Listen(address, transports[os.Getenv(transportVariable)])
+		options = append(options, grpc.Creds(partywallgrpc.NewCredentials(admit)))
+	}
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(options...)
+	pb.RegisterTestServiceServer(server, testServer{events: os.Stdout})
+	fmt.Println("listens")
+	return server.Serve(listener)
+}
+
+// transports are the configurations that each test runs with.
+var transports = map[string]*partywall.Config{
+	"shared memory": {Transport: partywall.TransportSharedMemory},
+	"untrusted": {
+		Transport: partywall.TransportSharedMemory, Trust: partywall.TrustNobody,
+	},
+	"socket": {Transport: partywall.TransportSocket},
+}
+
+// eachTransport runs a test with a process that serves, for each transport.
+func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
+	for name := range transports {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			test(t, startServer(t, "unix:"+filepath.Join(directory, "s"), name, ""))
+		})
+	}
+}
+
+// A serverProcess is a process that serves.
+type serverProcess struct {
+	*exec.Cmd
+	address, transport string
+	events             *bufio.Scanner
+}
+
+func startServer(t testing.TB, address, transport, deny string) *serverProcess {
+	t.Helper()
+	s := &serverProcess{Cmd: exec.Command(os.Args[0]), address: address, transport: transport}
+	s.Env = append(os.Environ(), addressVariable+"="+address, transportVariable+"="+transport,
+		denyVariable+"="+deny)
+	s.Stderr = os.Stderr
+	output, err := s.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.kill)
+	s.events = bufio.NewScanner(output)
+	s.mustReport(t, "listens")
+	return s
+}
+
+// mustReport waits for the next event of the server.
+func (s *serverProcess) mustReport(t testing.TB, want string) {
+	t.Helper()
+	deadline := time.AfterFunc(testTime, func() { _ = s.Process.Kill() })
+	defer deadline.Stop()
+	if !s.events.Scan() || s.events.Text() != want {
+		t.Fatalf("the server reports %q, want %q", s.events.Text(), want)
+	}
+}
+
+// kill kills the process, and waits for its end.
+func (s *serverProcess) kill() {
+	_ = s.Process.Kill()
+	_ = s.Wait()
+}
+
+// client returns a client of the server, with a dialer of its own, that connects again soon.
+func (s *serverProcess) client(t testing.TB, options ...grpc.DialOption) pb.TestServiceClient {
+	t.Helper()
+	dialer := &partywall.Dialer{Config: *transports[s.transport]}
+	soon := backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.5, MaxDelay: time.Second / 10}
+	options = append(options, grpc.WithConnectParams(
+		grpc.ConnectParams{Backoff: soon, MinConnectTimeout: testTime}))
+	client, err := partywallgrpc.NewClient(s.address, dialer, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(client.Close(), dialer.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return pb.NewTestServiceClient(client)
+}
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	t.Cleanup(cancel)
+	return ctx
+}
