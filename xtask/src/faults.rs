@@ -330,11 +330,11 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: credit that falls due while a sender of the same stream already waits is not sent at
     // once. Effect: two sides may wait for each other's credit.
     fault(
-        "no_credit_beside_a_waiter",
+        "no_credit_for_a_waiter",
         &[test(
             "partywall",
             "sessions",
-            "credit::credit_that_falls_due_beside_a_waiting_sender_is_sent",
+            "credit::credit_that_falls_due_while_the_sender_waits_is_sent",
         )],
     ),
     // Fault: after taking the lock of the session's sending side, a sender does not check again

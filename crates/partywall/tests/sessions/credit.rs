@@ -156,8 +156,8 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
 /// make credit due, and the receiver then takes no more. Without that credit, the peer could not
 /// send its next messages, which the application behind the waiting sender may need.
 #[test]
-fn credit_that_falls_due_beside_a_waiting_sender_is_sent() {
-    run("credit beside a waiting sender", TIMEOUT, async {
+fn credit_that_falls_due_while_the_sender_waits_is_sent() {
+    run("credit while the sender waits", TIMEOUT, async {
         for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix] {
             let (client, server) = session_pair(kind, |config| config.stream_window(WINDOW)).await;
             let ours = client.open(b"").await.unwrap();
