@@ -27,11 +27,23 @@ pub struct Module {
 
 /// The Go modules. A module with heavy requirements is nested in the first, so that programs that
 /// do not import it download none of them. A new row or requirement needs a page in docs/decisions.
-pub const MODULES: [Module; 2] = [
+pub const MODULES: [Module; 4] = [
     Module { directory: "go", requires: &["golang.org/x/net", "golang.org/x/sys"] },
     Module {
         directory: "go/partywallgrpc",
         requires: &["google.golang.org/grpc", "partywall.test/go"],
+    },
+    Module {
+        directory: "go/partywallhertz",
+        requires: &["github.com/cloudwego/hertz", "partywall.test/go"],
+    },
+    Module {
+        directory: "go/examples",
+        requires: &[
+            "github.com/alicebob/miniredis/v2",
+            "github.com/redis/go-redis/v9",
+            "partywall.test/go",
+        ],
     },
 ];
 

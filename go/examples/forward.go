@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// Package examples has what the examples of programs over shared memory share. Each example is a
+// test that runs.
+package examples
+
+import (
+	"io"
+	"net"
+	"sync"
+)
+
+// Forward accepts connections until the listener is closed, and carries the bytes of each to and
+// from a connection that dial makes. It puts a server that cannot be changed behind the listener.
+func Forward(listener net.Listener, dial func() (net.Conn, error)) error {
+	for {
+		from, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer from.Close()
+			to, err := dial()
+			if err != nil {
+				return
+			}
+			defer to.Close()
+			var group sync.WaitGroup
+			group.Go(func() { carry(from, to) })
+			group.Go(func() { carry(to, from) })
+			group.Wait()
+		}()
+	}
+}
+
+// carry copies bytes, then their end. After an error it closes both connections.
+func carry(to, from net.Conn) {
+	if _, err := io.Copy(to, from); err != nil {
+		_ = to.Close()
+		_ = from.Close()
+		return
+	}
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}

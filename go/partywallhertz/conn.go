@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallhertz
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	hertz "github.com/cloudwego/hertz/pkg/common/errors"
+	"github.com/cloudwego/hertz/pkg/network"
+)
+
+// A conn is a connection with the buffers that a client of Hertz uses.
+//
+//	in    | released or skipped | unread       | free     |
+//	      0                     read           len(in)    cap(in)
+//	out   chunks in the order of writing; the last one may have room
+//
+// A slice that Peek has returned stays valid until Release: a buffer that is too small is replaced,
+// and never moved. So does one of Malloc until Flush. As with other connections of Hertz, one
+// goroutine at a time reads, and one writes.
+type conn struct {
+	net.Conn
+	in      []byte
+	read    int   // index of the first unread byte
+	readErr error // what the connection returned after the bytes of in
+	out     [][]byte
+}
+
+var (
+	_ network.Conn               = (*conn)(nil)
+	_ network.ErrorNormalization = (*conn)(nil)
+)
+
+func newConn(c net.Conn) *conn { return &conn{Conn: c} }
+
+// Len returns the number of bytes that can be read without waiting.
+func (c *conn) Len() int { return len(c.in) - c.read }
+
+// Peek returns the next n bytes, which stay unread. If there are fewer before the end, it returns
+// those and the error that ended them.
+func (c *conn) Peek(n int) ([]byte, error) {
+	for c.Len() < n {
+		if c.readErr != nil {
+			err := c.readErr
+			c.readErr = nil // the next call reads again: the error may be a deadline
+			return c.in[c.read:], err
+		}
+		c.fill(n)
+	}
+	return c.in[c.read : c.read+n : c.read+n], nil
+}
+
+// fill reads once, into a buffer that has room for n unread bytes.
+func (c *conn) fill(n int) {
+	if cap(c.in)-c.read < n {
+		larger := make([]byte, c.Len(), max(n, 2*c.Len(), bufferBytes))
+		copy(larger, c.in[c.read:])
+		c.in, c.read = larger, 0
+	}
+	count, err := c.Conn.Read(c.in[len(c.in):cap(c.in)])
+	c.in = c.in[:len(c.in)+count]
+	c.readErr = plainReset(err)
+}
+
+// Skip drops the next n bytes, which Peek has returned before.
+func (c *conn) Skip(n int) error {
+	if c.Len() < n {
+		return fmt.Errorf("partywallhertz: %d bytes to skip, of %d", n, c.Len())
+	}
+	c.read += n
+	return nil
+}
+
+// Release makes the slices of Peek invalid, and frees a large buffer that is read.
+func (c *conn) Release() error {
+	if c.Len() > 0 {
+		return nil
+	}
+	c.read = 0
+	c.in = c.in[:0]
+	if cap(c.in) > keptBytes {
+		c.in = nil
+	}
+	return nil
+}
+
+// ReadByte reads one byte.
+func (c *conn) ReadByte() (byte, error) {
+	b, err := c.Peek(1)
+	if err != nil {
+		return 0, err
+	}
+	c.read++
+	return b[0], nil
+}
+
+// ReadBinary reads n bytes into a new slice.
+func (c *conn) ReadBinary(n int) ([]byte, error) {
+	b, err := c.Peek(n)
+	if err != nil {
+		return nil, err
+	}
+	c.read += n
+	return append(make([]byte, 0, n), b...), nil
+}
+
+// Read reads what the buffer has, and otherwise what the connection has.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.Len() == 0 {
+		if err := c.readErr; err != nil {
+			c.readErr = nil
+			return 0, err
+		}
+		n, err := c.Conn.Read(b)
+		return n, plainReset(err)
+	}
+	n := copy(b, c.in[c.read:])
+	c.read += n
+	return n, nil
+}
+
+// Malloc returns n bytes for the caller to fill, which the next Flush sends.
+func (c *conn) Malloc(n int) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	last := len(c.out) - 1
+	if last < 0 || cap(c.out[last])-len(c.out[last]) < n {
+		c.out = append(c.out, make([]byte, 0, max(n, bufferBytes)))
+		last++
+	}
+	start := len(c.out[last])
+	c.out[last] = c.out[last][:start+n]
+	return c.out[last][start : start+n : start+n], nil
+}
+
+// WriteBinary has b sent by the next Flush. Until then b must not be changed.
+func (c *conn) WriteBinary(b []byte) (int, error) {
+	if len(b) < bufferBytes {
+		room, err := c.Malloc(len(b))
+		return copy(room, b), err
+	}
+	c.out = append(c.out, b[:len(b):len(b)])
+	return len(b), nil
+}
+
+// Flush sends what was written. After an error the rest is dropped.
+func (c *conn) Flush() error {
+	chunks := c.out
+	c.out = nil
+	for _, chunk := range chunks {
+		if _, err := c.Conn.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write sends what was written before, and b.
+func (c *conn) Write(b []byte) (int, error) {
+	if err := c.Flush(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// SetReadTimeout bounds the reading from now on; 0 is no bound.
+func (c *conn) SetReadTimeout(t time.Duration) error { return c.SetReadDeadline(deadline(t)) }
+
+// SetWriteTimeout bounds the writing from now on; 0 is no bound.
+func (c *conn) SetWriteTimeout(t time.Duration) error { return c.SetWriteDeadline(deadline(t)) }
+
+// ToHertzError returns the error of Hertz for one of this connection.
+func (*conn) ToHertzError(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return hertz.ErrTimeout
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return hertz.ErrConnectionClosed
+	}
+	return err
+}
+
+func deadline(t time.Duration) time.Time {
+	if t <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(t)
+}
+
+// plainReset returns syscall.ECONNRESET for each error that wraps it. Hertz compares it with "==",
+// to send a request again on which a pooled connection has ended.
+func plainReset(err error) error {
+	if err != nil && err != io.EOF && errors.Is(err, syscall.ECONNRESET) {
+		return syscall.ECONNRESET
+	}
+	return err
+}
+
+const (
+	// bufferBytes is the size of a new buffer. Longer slices are sent from where they are.
+	bufferBytes = 4096
+	// keptBytes is the largest buffer that is kept for the next response.
+	keptBytes = 512 << 10
+)
