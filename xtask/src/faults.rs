@@ -151,6 +151,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: the second handshake of a connection accepts any HELLO. Effect: another process takes
     // a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
+    // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
+    // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on it.
+    fault("untrusted_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: the driver of a session overlooks a thread that waits for space and has not called
     // `wake_driver` yet. Effect: the driver polls for ever, and never wakes that thread.
     fault(

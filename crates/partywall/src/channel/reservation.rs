@@ -6,11 +6,11 @@
 //!                                     └─ abort, drop ─▶ freed
 //! ```
 
-use super::sender::Sender;
+use super::sender::{AnySender, Sender};
 use super::shared_sender::SharedSender;
 use crate::config::BackPressure;
 use crate::error::{SendError, TrySendError};
-use crate::transport::{Memory, NotSent, Progress};
+use crate::transport::{Memory, NotSent, Progress, TransportSender};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
@@ -191,5 +191,48 @@ impl Holder<'_> {
             Self::Shared(sender) => sender.is_inherited(),
         };
         assert!(!is_inherited, "this reservation belongs to the parent process");
+    }
+}
+
+impl AnySender {
+    /// Sends memory that was reserved from a socket. It is sent there, because shared memory may
+    /// have other limits, unless SWITCH was written meanwhile: no record follows it on the socket.
+    #[cold]
+    pub(super) fn commit_on_socket(
+        &mut self,
+        memory: &mut Option<Memory>,
+        progress: &mut Progress,
+    ) -> Result<(), NotSent> {
+        self.finish_switch()?;
+        (**self).commit(memory, progress)
+    }
+
+    /// Sends reserved memory as a whole, or nothing of it. A reservation in private memory is sent
+    /// by copying it.
+    pub(crate) fn commit_whole(&mut self, memory: &mut Option<Memory>) -> Result<(), NotSent> {
+        self.finish_switch()?;
+        match memory {
+            Some(Memory::Private(bytes)) => {
+                match self {
+                    Self::Socket(end) => end.try_send(bytes)?,
+                    other => other.try_send(bytes)?,
+                }
+                *memory = None;
+                Ok(())
+            }
+            _ => match self {
+                Self::Socket(end) => end.commit(memory, &mut Progress::default()),
+                other => other.commit(memory, &mut Progress::default()),
+            },
+        }
+    }
+
+    /// Continues in shared memory if SWITCH was written on the socket.
+    fn finish_switch(&mut self) -> Result<(), NotSent> {
+        let Self::Socket(end) = self else { return Ok(()) };
+        if let Some(end) = end.finish_switch()? {
+            self.replace(end);
+        }
+        Ok(())
     }
 }

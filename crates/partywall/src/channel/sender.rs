@@ -481,19 +481,11 @@ pub(crate) enum AnySender {
 impl AnySender {
     /// Continues in shared memory, to which the direction of a socket's sender has moved.
     #[cold]
-    fn replace(&mut self, end: ShmSender) -> &mut ShmSender {
+    pub(super) fn replace(&mut self, end: ShmSender) -> &mut ShmSender {
         *self = Self::SharedMemory(end);
         match self {
             Self::SharedMemory(end) => end,
             _ => unreachable!("the line above made it shared memory"),
-        }
-    }
-
-    /// Sends a whole message from private memory that this sender reserved, or nothing of it.
-    fn try_send_reserved(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        match self {
-            Self::Socket(end) => end.try_send(payload),
-            other => other.try_send(payload),
         }
     }
 
@@ -629,23 +621,8 @@ impl AnySender {
     ) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.commit(memory, progress),
-            // The memory was reserved from the socket, so it is sent there: shared memory may have
-            // other limits.
-            Self::Socket(end) => end.commit(memory, progress),
+            Self::Socket(_) => self.commit_on_socket(memory, progress),
             Self::Protocol(end) => end.commit(memory, progress),
-        }
-    }
-
-    /// Sends reserved memory as a whole, or nothing of it. A reservation in private memory is sent
-    /// by copying it.
-    pub(crate) fn commit_whole(&mut self, memory: &mut Option<Memory>) -> Result<(), NotSent> {
-        match memory {
-            Some(Memory::Private(bytes)) => {
-                self.try_send_reserved(bytes)?;
-                *memory = None;
-                Ok(())
-            }
-            _ => self.commit(memory, &mut Progress::default()),
         }
     }
 }

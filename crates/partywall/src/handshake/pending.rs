@@ -412,11 +412,19 @@ impl Pending {
     /// Checks that HELLO of a second handshake comes from the peer of the first one (SPEC 8.5).
     fn check_earlier(&self, hello: &Hello) -> Result<(), HandshakeError> {
         let Some(earlier) = &self.earlier else { return Ok(()) };
-        let is_same = hello.nonce == earlier.nonce && self.credentials == earlier.credentials;
-        if is_same || seeded_fault("other_peer_moves") {
+        if seeded_fault("other_peer_moves") {
             return Ok(());
         }
-        Err(self.violation(Violation::Frame { what: "HELLO of another connection", found: 0 }))
+        if hello.nonce != earlier.nonce {
+            let what = "HELLO of another connection";
+            return Err(self.violation(Violation::Frame { what, found: 0 }));
+        }
+        if self.credentials != earlier.credentials {
+            // The peer has changed its user or group since, as a service does after it has bound
+            // its socket. The connection stays as it was admitted.
+            return Err(HandshakeError::NoTransport { reason: FallbackReason::Abandoned });
+        }
+        Ok(())
     }
 
     /// Continues after HELLO of a connector that wants to begin on the socket. If both sides agree,

@@ -10,7 +10,7 @@
 
 use partywall::{
     Begin, Channel, Config, FallbackReason, Receiver, Sender, Transport, TransportPolicy, Trust,
-    TrustPolicy, TryRecvError,
+    TrustPolicy, TryRecvError, TrySendError,
 };
 use partywall_testkit::{Kind, Random, Watchdog, number_of, pair, payload, soon, until};
 use std::os::fd::{AsFd, AsRawFd};
@@ -70,10 +70,13 @@ fn large_message_makes_a_channel_move() {
 }
 
 #[test]
-fn trust_is_judged_as_without_a_move() {
-    for (policy, trust) in
-        [(TrustPolicy::Auto, Trust::Trusted), (TrustPolicy::Untrusted, Trust::Untrusted)]
-    {
+fn trust_is_judged_as_without_a_move_and_an_untrusted_connector_stays() {
+    let stays = [FallbackReason::Abandoned, FallbackReason::Policy].map(Transport::Socket);
+    let cases = [
+        (TrustPolicy::Auto, Trust::Trusted, [Transport::SharedMemory; 2]),
+        (TrustPolicy::Untrusted, Trust::Untrusted, stays),
+    ];
+    for (policy, trust, transports) in cases {
         for asks_before in [false, true] {
             let (mut client, mut server) = Kind::Moving.pair(|config| config.trust(policy));
             if asks_before {
@@ -82,7 +85,7 @@ fn trust_is_judged_as_without_a_move() {
             for number in 0..64 {
                 ping(&mut client, &mut server, number);
             }
-            assert_eq!(client.transport(), Transport::SharedMemory);
+            assert_eq!([client.transport(), server.transport()], transports);
             assert_eq!((client.peer().trust, server.peer().trust), (trust, trust));
         }
     }
@@ -322,4 +325,74 @@ fn descriptors_for_event_loops_stay_the_same() {
         back.recv_deadline(soon()).unwrap().unwrap();
     }
     assert_eq!(numbers(&there, &receiver, &reply, &back), before);
+}
+
+/// Input: the server reserves memory on the socket and fills the socket. The move then completes, so
+/// SWITCH is written but not accepted. The reservation that is committed now must not follow SWITCH
+/// on the socket.
+#[test]
+fn reservation_committed_after_switch_was_written_goes_through_the_ring() {
+    for whole in [false, true] {
+        let (mut client, mut server) = Kind::Moving.pair(|config| config);
+        let mut reserved = server.sender().try_reserve_owned(64).unwrap();
+        reserved.fill(7);
+        let mut filled = 0_u64;
+        while server.try_send(&payload(filled, 40)).is_ok() {
+            filled += 1;
+        }
+        for number in 0..30 {
+            client.send(&payload(number, 40)).unwrap();
+        }
+        for _ in 0..30 {
+            server.recv_deadline(soon()).unwrap().unwrap();
+        }
+        client.send(&payload(30, 40)).unwrap();
+        assert_eq!(client.transport(), Transport::SharedMemory);
+        assert!(matches!(server.try_send(b"no room"), Err(TrySendError::Full)));
+        for _ in 0..filled {
+            client.recv_deadline(soon()).unwrap().unwrap();
+        }
+        if whole {
+            server.sender().try_commit_owned(reserved).map_err(|(_, error)| error).unwrap();
+        } else {
+            server.sender().commit_owned(reserved, None).unwrap();
+        }
+        server.try_send(b"last").unwrap();
+        assert_eq!(client.recv_deadline(soon()).unwrap().unwrap(), [7; 64]);
+        assert_eq!(client.recv_deadline(soon()).unwrap().unwrap(), b"last");
+    }
+}
+
+/// Input: one thread of a shared sender sleeps until the socket has space, and another one switches
+/// the sender to shared memory. The first must not take what it is woken by for the peer's death.
+#[test]
+fn thread_that_waits_for_space_goes_on_when_another_one_switches() {
+    // The client does not trust the server, so doorbells are bytes on the control socket.
+    let untrusting = Config::default().begin(Begin::Socket).trust(TrustPolicy::Untrusted);
+    let (mut client, server) = pair(&Kind::Moving.address(), &untrusting, &Config::default());
+    let (sender, mut receiver) = server.split();
+    // The descriptor makes the epoll set, which the thread below sleeps on.
+    let _ = sender.as_fd().as_raw_fd();
+    let sender = sender.shared();
+    while sender.try_send(&[7; 8000]).is_ok() {}
+    let waiting = sender.clone();
+    let waiter = thread::spawn(move || waiting.send(&[9; 8000]));
+    until("the thread sleeps", || sender.stats().sleeps > 0);
+    for number in 0..30 {
+        client.send(&payload(number, 40)).unwrap();
+    }
+    for _ in 0..30 {
+        receiver.recv_deadline(soon()).unwrap().unwrap();
+    }
+    client.send(&payload(30, 40)).unwrap();
+    assert_eq!(client.transport(), Transport::SharedMemory);
+    // A message of many megabytes needs a segment, whose descriptor goes over the pair.
+    for _ in 0..3 {
+        let _ = client.sender().try_send(&vec![1; 20 << 20]);
+    }
+    for _ in 0..2 {
+        client.recv_deadline(soon()).unwrap().unwrap();
+    }
+    let _ = sender.try_send(b"x");
+    waiter.join().unwrap().unwrap();
 }

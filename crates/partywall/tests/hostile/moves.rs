@@ -354,7 +354,7 @@ fn violation_in_the_ring_ends_the_direction_on_the_socket_too() {
 fn foe_that_hangs_up_after_the_move_is_noticed() {
     let _together = together();
     for switches in [false, true] {
-        let mut foe = MovingFoe::meet_with(&Config::default().trust(TrustPolicy::Untrusted));
+        let mut foe = MovingFoe::meet();
         let pair = moved(&mut foe);
         if switches {
             foe.record(Kind::Switch, &[], &[]);
@@ -365,6 +365,27 @@ fn foe_that_hangs_up_after_the_move_is_noticed() {
         assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
         until("sending fails", || victim.send(b"to nobody").is_err());
     }
+}
+
+/// A connector may keep a copy of the end of the pair that it sends, and block every call on it. So
+/// an acceptor takes no end from a connector that it does not trust.
+#[test]
+fn pair_of_an_untrusted_connector_is_closed() {
+    let _together = together();
+    let mut foe = MovingFoe::meet_with(&Config::default().trust(TrustPolicy::Untrusted));
+    let pair = foe.begin();
+    foe.offer(&pair, &foe.second_hello());
+    foe.stays(FallbackReason::Policy);
+    until("the pair is closed", || {
+        pair.socket
+            .read(&mut [0; 64], true)
+            .map_or_else(|error| is_reset(&error), |count| count == 0)
+    });
+}
+
+/// Whether the peer has closed its end with unread bytes.
+fn is_reset(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ConnectionReset
 }
 
 #[test]

@@ -87,7 +87,11 @@ impl SpaceWaiter for CurrentSpace {
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        self.current(|space| space.sleep(deadline)).unwrap_or(Ok(true))
+        let was_shared = self.shm.get().is_some();
+        let slept = self.current(|space| space.sleep(deadline)).unwrap_or(Ok(true));
+        // What the socket reported says nothing of the transport that took its place meanwhile: the
+        // thread tries again there.
+        if !was_shared && self.shm.get().is_some() { Ok(false) } else { slept }
     }
 
     fn notify_self(&self) {

@@ -144,6 +144,15 @@ impl SocketSender {
         Ok(self.become_shared(&pending))
     }
 
+    /// Returns the sender over shared memory if this direction has written SWITCH, after which no
+    /// record may follow on the socket.
+    pub(crate) fn finish_switch(&mut self) -> Result<Option<ShmSender>, NotSent> {
+        if !self.is_switching {
+            return Ok(None);
+        }
+        self.switch(0)
+    }
+
     /// Takes the sender over shared memory, and leaves the socket to the receiver.
     fn become_shared(&mut self, pending: &PendingMove) -> Option<ShmSender> {
         let mut sender = *pending.take_sender()?;
@@ -277,7 +286,7 @@ impl SocketSender {
         }
         self.leave_boundary();
         // SWITCH is the last record of the direction on the socket; the end follows in the ring.
-        if !self.is_switching && !std::mem::replace(&mut self.is_closing, true) {
+        if !std::mem::replace(&mut self.is_closing, true) && !self.is_switching {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
             self.rest.extend_from_slice(header.to_wire().as_bytes());

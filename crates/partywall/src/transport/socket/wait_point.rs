@@ -154,8 +154,10 @@ impl WaitPoint {
     }
 }
 
-const SOCKET: u64 = 0;
-const PROCESS: u64 = 1;
+// The tokens are those of a wait point of shared memory, to which the set may be handed over while
+// a thread sleeps on it.
+const SOCKET: u64 = 1;
+const PROCESS: u64 = 2;
 
 /// Number of times that an end sleeps by `ppoll` before it makes an epoll set, which costs three
 /// system calls.
