@@ -327,6 +327,16 @@ pub const REGISTRY: &[Fault] = &[
         "credit_before_lock",
         &[shuttle("races::credit_of_messages_is_never_older_than_reported")],
     ),
+    // Fault: credit that falls due while a sender of the same stream already waits is not sent at
+    // once. Effect: two sides may wait for each other's credit.
+    fault(
+        "no_credit_for_a_waiter",
+        &[test(
+            "partywall",
+            "sessions",
+            "credit::credit_that_falls_due_while_the_sender_waits_is_sent",
+        )],
+    ),
     // Fault: after taking the lock of the session's sending side, a sender does not check again
     // that its stream is open. Effect: its message may follow the record END of its stream, and so
     // belong to the next stream with the same number.

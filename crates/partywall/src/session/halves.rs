@@ -560,9 +560,11 @@ impl RecvHalf {
     fn take(&self, mut state: MutexGuard<'_, StreamState>) -> Option<Message> {
         let message = state.queue.pop_front()?;
         // The credit is reported along with the next message of the other direction, or before
-        // this side waits.
+        // this side waits. If a sender of the stream already waits for credit, no message follows
+        // that could carry it, and the peer may wait for exactly this credit.
         state.credit_pending |= state.recv_credit.took(cost(message.len()));
-        let is_overdue = state.credit_pending && state.recv_credit.is_overdue();
+        let awaits_credit = state.sender.is_some() && !seeded_fault("no_credit_for_a_waiter");
+        let is_overdue = state.credit_pending && (awaits_credit || state.recv_credit.is_overdue());
         // Once the application has taken the last message, the pending END of the stream may be
         // written, so the pending records are sent now.
         let must_report =

@@ -9,6 +9,9 @@ use partywall::tokio::{Session, Stream};
 use partywall::{BackPressure, Config};
 use partywall_testkit::TIMEOUT;
 use partywall_testkit::{Kind, run, session_pair};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
 const WINDOW: u64 = 64 << 10;
 /// Length of a message in bytes. Eleven messages use up about one window. After `DUE` messages the
@@ -18,6 +21,8 @@ const DUE: usize = 6;
 /// Number of messages that the peer sends after this side has received the first `DUE`. Without the
 /// credit for those, the peer could send only four.
 const MORE: usize = 10;
+/// Number of messages that a side may send before its peer has received any.
+const WITHIN: usize = 10;
 
 /// The method by which a test sends the message that carries pending credit; the tests try every
 /// method.
@@ -143,6 +148,38 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
             for side in sides {
                 streams.push(side.await.unwrap());
             }
+        }
+    });
+}
+
+/// Input: the sender of a split stream waits for credit before the receiver takes the messages that
+/// make credit due, and the receiver then takes no more. Without that credit, the peer could not
+/// send its next messages, which the application behind the waiting sender may need.
+#[test]
+fn credit_that_falls_due_while_the_sender_waits_is_sent() {
+    run("credit while the sender waits", TIMEOUT, async {
+        for kind in [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix] {
+            let (client, server) = session_pair(kind, |config| config.stream_window(WINDOW)).await;
+            let ours = client.open(b"").await.unwrap();
+            let mut theirs = server.accept().await.unwrap().unwrap();
+            let (mut sender, mut receiver) = ours.into_split();
+            for _ in 0..DUE {
+                theirs.send(&[2; LEN]).await.unwrap();
+            }
+            for _ in 0..WITHIN {
+                sender.send(&[1; LEN]).await.unwrap();
+            }
+            let mut waiting = pin!(sender.send(&[1; LEN]));
+            let is_pending =
+                poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending()));
+            assert!(is_pending.await, "{kind:?}: there is credit for a whole window alone");
+            for _ in 0..DUE {
+                receiver.recv().await.unwrap().unwrap();
+            }
+            for _ in 0..MORE {
+                theirs.send(&[3; LEN]).await.unwrap();
+            }
+            theirs.recv().await.unwrap().unwrap();
         }
     });
 }
