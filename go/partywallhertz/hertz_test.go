@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 	hertz "github.com/cloudwego/hertz/pkg/common/errors"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/cloudwego/hertz/pkg/network/standard"
 	"github.com/cloudwego/hertz/pkg/protocol"
 
 	partywall "partywall.test/go"
@@ -33,6 +35,9 @@ const (
 	addressVariable   = "PARTYWALL_TEST_HERTZ_ADDRESS"
 	transportVariable = "PARTYWALL_TEST_HERTZ_TRANSPORT"
 )
+
+// plainPrefix begins the address of a server that listens on a Unix socket of package net.
+const plainPrefix = "plain:"
 
 // testTime bounds each wait of a test.
 const testTime = 30 * time.Second
@@ -55,9 +60,10 @@ var transports = map[string]*partywall.Config{
 	"socket": {Transport: partywall.TransportSocket},
 }
 
-// newServer returns a server with the routes of the tests. An event is a line for events.
-func newServer(listener *partywall.Listener, events func(string)) *server.Hertz {
-	options := append(ServerOptions(listener), server.WithMaxRequestBodySize(64<<20),
+// newServer returns a server with the routes of the tests. It calls events for each request that
+// waits.
+func newServer(options []config.Option, events func(string)) *server.Hertz {
+	options = append(options, server.WithMaxRequestBodySize(64<<20),
 		server.WithExitWaitTime(testTime))
 	h := server.New(options...)
 	h.POST("/echo", func(_ context.Context, c *app.RequestContext) {
@@ -79,13 +85,32 @@ func newServer(listener *partywall.Listener, events func(string)) *server.Hertz 
 
 // serve is the other process of a test. It writes a line to its output for each event.
 func serve(address string) error {
-	listener, err := partywall.Listen(address, transports[os.Getenv(transportVariable)])
+	options, err := serverOptions(address)
 	if err != nil {
 		return err
 	}
 	fmt.Println("listens")
-	h := newServer(listener, func(event string) { fmt.Println(event) })
+	h := newServer(options, func(event string) { fmt.Println(event) })
 	return h.Engine.Run()
+}
+
+// serverOptions listens on the address, by package net if it begins with plainPrefix.
+func serverOptions(address string) ([]config.Option, error) {
+	if path, ok := strings.CutPrefix(address, plainPrefix); ok {
+		listener, err := net.Listen("unix", path)
+		if err != nil {
+			return nil, err
+		}
+		return []config.Option{
+			server.WithListener(listener), server.WithTransport(standard.NewTransporter),
+			server.WithNetwork("plain"), // of "unix" Hertz would remove the file before it serves
+		}, nil
+	}
+	listener, err := partywall.Listen(address, transports[os.Getenv(transportVariable)])
+	if err != nil {
+		return nil, err
+	}
+	return ServerOptions(listener), nil
 }
 
 // A serverProcess is a process that serves.
@@ -95,7 +120,7 @@ type serverProcess struct {
 	events             *bufio.Scanner
 }
 
-func startServer(t *testing.T, address, transport string) *serverProcess {
+func startServer(t testing.TB, address, transport string) *serverProcess {
 	t.Helper()
 	s := &serverProcess{Cmd: exec.Command(os.Args[0]), address: address, transport: transport}
 	s.Env = append(os.Environ(), addressVariable+"="+address, transportVariable+"="+transport)
@@ -114,7 +139,7 @@ func startServer(t *testing.T, address, transport string) *serverProcess {
 }
 
 // mustReport waits for the next event of the server.
-func (s *serverProcess) mustReport(t *testing.T, want string) {
+func (s *serverProcess) mustReport(t testing.TB, want string) {
 	t.Helper()
 	deadline := time.AfterFunc(testTime, func() { _ = s.Process.Kill() })
 	defer deadline.Stop()
@@ -140,7 +165,7 @@ func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 
 // newClient returns a client of the listener at the address.
 func newClient(
-	t *testing.T, address string, c *partywall.Config, options ...config.ClientOption,
+	t testing.TB, address string, c *partywall.Config, options ...config.ClientOption,
 ) *client.Client {
 	t.Helper()
 	dialer := &partywall.Dialer{Config: *c}
@@ -290,7 +315,7 @@ func TestShutdownEndsTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newServer(listener, func(string) {})
+	h := newServer(ServerOptions(listener), func(string) {})
 	ran := make(chan error)
 	go func() { ran <- h.Engine.Run() }()
 	mustPost(t, newClient(t, "unix:"+path, &partywall.Config{}), counted(1, 1000))
