@@ -155,12 +155,12 @@ fn ambiguous_arguments_are_an_error_with_advice() {
         assert_eq!(output.status.code(), Some(code), "{errors}");
         assert!(errors.contains(part), "{arguments:?}: {errors}");
     };
-    check(&["--listen", "unix:/a", "--to", "unix:/b"], 1, "--listen plain:unix:/a");
-    check(&["--listen", "plain:unix:/a", "--to", "plain:unix:/b"], 1, "both sides are plain");
-    check(&["--listen", "tcp:127.0.0.1:0"], 1, "--to");
+    check(&["--listen", "unix:/a", "--to", "unix:/b"], 2, "--listen plain:unix:/a");
+    check(&["--listen", "plain:unix:/a", "--to", "plain:unix:/b"], 2, "both sides are plain");
+    check(&["--listen", "tcp:127.0.0.1:0"], 2, "--to");
     check(&["--listen", "unix:/no/such/dir/a", "--to", "tcp:127.0.0.1:1"], 3, "directory");
     check(&["--listen", "tcp:0.0.0.0:0", "--to", "unix:/a"], 3, "--allow-remote");
     let window =
         ["--listen", "tcp:127.0.0.1:0", "--to", "unix:/a", "--window", "2m", "--memory", "1m"];
-    check(&window, 1, "--window");
+    check(&window, 2, "--window");
 }
