@@ -70,8 +70,8 @@ impl<'a> Both<'a> {
             let (is_brief, bytes) = (chance.below(3) == 0, chance.below(grown_max));
             // After a short random pause the kill comes between the start of the process and its
             // first message. The output of a complete transfer does not grow, so a wait for its
-            // growth would last until both processes had exited, and the kill would not count. These
-            // processes also exit soon, and a yield takes milliseconds on a busy machine.
+            // growth would last until both processes had exited, and the kill would not count.
+            // These processes also exit soon, and a yield takes milliseconds on a busy machine.
             if is_brief || is_complete {
                 let yields = if is_complete { 8 } else { 300 };
                 (0..chance.below(yields)).for_each(|_| std::thread::yield_now());
