@@ -34,8 +34,8 @@ pub enum Begin {
     #[default]
     SharedMemory,
     /// The first messages travel on the Unix socket. The connection moves to shared memory while it
-    /// runs, once that pays: after 16 messages in both directions together, at a message longer
-    /// than 16 KiB, or at a message 1 ms after the connection was opened.
+    /// runs, once that pays: after 8 messages in each direction or 128 in both together, at a
+    /// message longer than 16 KiB, or at a message 1 ms after the connection was opened.
     ///
     /// Opening and closing such a connection takes half the time. It pays for connections that
     /// carry few short messages.

@@ -59,6 +59,9 @@ pub(crate) struct PendingMove {
     state: Mutex<State>,
     /// The shared memory, once it is assembled.
     shm: OnceLock<Weak<SharedMemory>>,
+    /// The transport on which the connection stays, once that is decided. It is read without the
+    /// lock, which a thread may hold at the moment when its process forks.
+    settled: OnceLock<Transport>,
 }
 
 #[derive(Debug)]
@@ -70,8 +73,10 @@ struct State {
     boundary: Option<Position>,
     /// The acceptor's end of the pair, until MOVE was sent.
     unsent: Option<OwnedFd>,
-    /// Messages sent and received so far.
-    messages: u32,
+    /// Messages sent so far, as a connector counts them.
+    sent: u32,
+    /// Messages received so far, as a connector counts them.
+    received: u32,
     is_sender_open: bool,
     is_receiver_open: bool,
     /// The ends over shared memory, until their users take them.
@@ -84,7 +89,7 @@ enum Phase {
     NotBegun,
     UnderWay,
     Shared,
-    Stays(FallbackReason),
+    Stays,
 }
 
 impl PendingMove {
@@ -96,18 +101,23 @@ impl PendingMove {
         obstacle: Option<FallbackReason>,
     ) -> Self {
         let state = State {
-            phase: obstacle.map_or(Phase::NotBegun, Phase::Stays),
+            phase: if obstacle.is_some() { Phase::Stays } else { Phase::NotBegun },
             handshake: obstacle.is_none().then_some(handshake),
             boundary: None,
             unsent: None,
-            messages: 0,
+            sent: 0,
+            received: 0,
             is_sender_open: true,
             is_receiver_open: true,
             sender: None,
             receiver: None,
         };
+        let settled = OnceLock::new();
+        if let Some(reason) = obstacle {
+            let _ = settled.set(Transport::Socket(reason));
+        }
         let (state, shm) = (Mutex::new(state), OnceLock::new());
-        Self { is_connector, opened: Instant::now(), state, shm }
+        Self { is_connector, opened: Instant::now(), state, shm, settled }
     }
 
     /// Whether this side awaits MOVE.
@@ -117,7 +127,7 @@ impl PendingMove {
 
     /// Whether the move has failed, so that both ends stay on the socket.
     pub(super) fn stays(&self) -> bool {
-        matches!(self.lock().phase, Phase::Stays(_))
+        matches!(self.settled.get(), Some(Transport::Socket(_)))
     }
 
     /// Leaves the sender's position here, where the next record begins. Returns whether it must be
@@ -137,10 +147,20 @@ impl PendingMove {
         self.lock().boundary.take()
     }
 
-    /// Counts a message that was sent or received.
-    pub(super) fn count(&self) {
-        let mut state = self.lock();
-        state.messages = state.messages.saturating_add(1);
+    /// Counts a message that was sent. Only a connector counts, because it alone begins.
+    pub(super) fn count_sent(&self) {
+        if self.is_connector && self.settled.get().is_none() {
+            let mut state = self.lock();
+            state.sent = state.sent.saturating_add(1);
+        }
+    }
+
+    /// Counts a message that was received.
+    pub(super) fn count_received(&self) {
+        if self.is_connector && self.settled.get().is_none() {
+            let mut state = self.lock();
+            state.received = state.received.saturating_add(1);
+        }
     }
 
     /// Advances the move for a sender that is between two records, at `position`, and is about to
@@ -155,7 +175,7 @@ impl PendingMove {
         if state.phase != Phase::NotBegun {
             return self.progress(&mut state).map(|()| position);
         }
-        let is_due = state.messages >= MESSAGES_BEFORE
+        let is_due = state.has_paid()
             || len > super::DATA_BYTES_SHOULD
             || self.opened.elapsed() >= AGE_BEFORE;
         if self.is_connector && is_due {
@@ -170,7 +190,7 @@ impl PendingMove {
         if state.phase != Phase::NotBegun {
             return self.progress(&mut state);
         }
-        if !self.is_connector || state.messages < MESSAGES_BEFORE {
+        if !self.is_connector || !state.has_paid() {
             return Ok(());
         }
         let Some(position) = state.boundary else { return Ok(()) };
@@ -202,11 +222,13 @@ impl PendingMove {
                 state.phase = Phase::UnderWay;
                 match accepted {
                     Ok(()) => self.progress(&mut state),
-                    Err(failed) => state.fail(failed),
+                    Err(failed) => self.fail(&mut state, failed),
                 }
             }
             // The kernel dropped the descriptor: the connector's pair hangs up.
-            (None, _) if is_truncated => state.fail(MoveFailed::Stays(FallbackReason::Descriptors)),
+            (None, _) if is_truncated => {
+                self.fail(&mut state, MoveFailed::Stays(FallbackReason::Descriptors))
+            }
             _ => Err(Violation::Frame { what: "descriptors of MOVE", found }),
         }
     }
@@ -269,7 +291,7 @@ impl PendingMove {
         };
         let descriptor = match begun {
             Ok(descriptor) => descriptor,
-            Err(failed) => return state.fail(failed).map(|()| position),
+            Err(failed) => return self.fail(state, failed).map(|()| position),
         };
         let record = RecordHeader { position, kind: Kind::Move, len: 0, stream: 0 };
         let wire = record.to_wire();
@@ -287,7 +309,7 @@ impl PendingMove {
             // reports.
             Err(_) => {
                 let failed = MoveFailed::Stays(FallbackReason::Descriptors);
-                state.fail(failed).map(|()| position)
+                self.fail(state, failed).map(|()| position)
             }
         }
     }
@@ -304,12 +326,25 @@ impl PendingMove {
                 state.sender = Some(Box::new(sender));
                 state.receiver = Some(Box::new(receiver));
                 state.phase = Phase::Shared;
+                let _ = self.settled.set(Transport::SharedMemory);
                 state.handshake = None;
                 state.close_unused();
                 Ok(())
             }
-            Err(failed) => state.fail(failed),
+            Err(failed) => self.fail(state, failed),
         }
+    }
+
+    /// Gives the move up, and closes all that was made for it.
+    fn fail(&self, state: &mut State, failed: MoveFailed) -> Result<(), Violation> {
+        (state.handshake, state.unsent) = (None, None);
+        let (reason, result) = match failed {
+            MoveFailed::Stays(reason) => (reason, Ok(())),
+            MoveFailed::Violation(violation) => (FallbackReason::Abandoned, Err(violation)),
+        };
+        state.phase = Phase::Stays;
+        let _ = self.settled.set(Transport::Socket(reason));
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -319,28 +354,15 @@ impl PendingMove {
 
 impl MovingTransport for PendingMove {
     fn transport(&self) -> Transport {
-        match self.lock().phase {
-            Phase::NotBegun | Phase::UnderWay => Transport::Socket(FallbackReason::NotMoved),
-            Phase::Shared => Transport::SharedMemory,
-            Phase::Stays(reason) => Transport::Socket(reason),
-        }
+        self.settled.get().copied().unwrap_or(Transport::Socket(FallbackReason::NotMoved))
     }
 }
 
 impl State {
-    /// Gives the move up, and closes all that was made for it.
-    fn fail(&mut self, failed: MoveFailed) -> Result<(), Violation> {
-        (self.handshake, self.unsent) = (None, None);
-        match failed {
-            MoveFailed::Stays(reason) => {
-                self.phase = Phase::Stays(reason);
-                Ok(())
-            }
-            MoveFailed::Violation(violation) => {
-                self.phase = Phase::Stays(FallbackReason::Abandoned);
-                Err(violation)
-            }
-        }
+    /// Whether enough messages went to make a move pay.
+    fn has_paid(&self) -> bool {
+        self.sent.min(self.received) >= EXCHANGES_BEFORE
+            || self.sent.saturating_add(self.received) >= MESSAGES_BEFORE
     }
 
     /// Closes the ends that their users will not take.
@@ -370,9 +392,13 @@ fn check_empty(record: &RecordHeader) -> Result<(), Violation> {
     Err(Violation::Body { position, what: "body where none may be", found })
 }
 
-/// Number of messages, in both directions together, after which a move pays. Sharing memory costs
-/// both sides together about as much as 16 messages cost more on a socket than in a ring.
-const MESSAGES_BEFORE: u32 = 16;
+/// Number of messages in each direction after which a move pays. The two sides wait for each other
+/// then, and sharing memory costs about as much as 8 round trips cost more on a socket.
+const EXCHANGES_BEFORE: u32 = 8;
+
+/// Number of messages in both directions together after which a move pays, whichever way they went.
+/// Messages that nobody answers are cheap on a socket: 100 of them take half the time of a move.
+const MESSAGES_BEFORE: u32 = 128;
 
 /// Age of a connection above which its next message makes it move: connections that live longer
 /// carry more messages.

@@ -423,7 +423,7 @@ impl SocketReceiver {
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
         if let Some(pending) = &self.pending_move {
-            pending.count();
+            pending.count_received();
         }
     }
 }

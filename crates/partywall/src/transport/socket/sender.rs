@@ -244,7 +244,7 @@ impl SocketSender {
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
         if let Some(pending) = &self.pending_move {
-            pending.count();
+            pending.count_sent();
         }
     }
 
