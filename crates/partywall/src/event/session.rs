@@ -79,7 +79,9 @@ impl Session {
         match self.handle.poll_open(&context, metadata, &mut opening) {
             Poll::Ready(opened) => Ok(Stream::new(self.registration.shared(), opened?, tag)),
             Poll::Pending if opening.waits_for_room() => {
-                // Giving up the attempt gives up its place among those that wait for room.
+                // Giving up the attempt gives up its place among those that wait for room, and with
+                // it the only registration of this waker. So that comes first.
+                drop(opening);
                 self.handle.wake_for_room(&context);
                 Err(OpenError::WouldBlock)
             }

@@ -171,6 +171,40 @@ fn client_and_server_are_both_loops() {
     }
 }
 
+/// Input: the ring is full, because the peer's loop does not run, and the client fails to open a
+/// stream for lack of room. No stream ends, so only the room can make the session writable.
+#[test]
+fn session_is_writable_once_there_is_room_to_open() {
+    for kind in [Kind::SharedMemory, Kind::Untrusted] {
+        let config = small(kind.config()).stream_window(1 << 20);
+        let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
+        let address = server.listen_for_sessions(&kind.address(), &config);
+        let events = Loop::new().unwrap();
+        let session = std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| events.connect(&address[..], &config, Client::SESSION));
+            while server.members() < 2 {
+                server.turn();
+            }
+            connecting.join().unwrap().unwrap()
+        });
+        let mut stream = session.try_open(b"", 1).unwrap();
+        // These messages take as much room as the record that opens a stream.
+        while stream.try_send(&[7; 8]).is_ok() {}
+        assert!(matches!(session.try_open(b"", 2), Err(OpenError::WouldBlock)), "{}", kind.name());
+        let mut ready = Vec::new();
+        let until = soon();
+        loop {
+            server.driven.turn_until(&mut ready, Instant::now());
+            events.poll(&mut ready).unwrap();
+            if ready.iter().any(|event| event.tag == Client::SESSION && event.kinds.is_writable()) {
+                break;
+            }
+            assert!(Instant::now() < until, "{}: the session never gets writable", kind.name());
+        }
+        session.try_open(b"", 2).unwrap();
+    }
+}
+
 #[test]
 fn streams_are_used_by_threads_while_another_runs_the_loop() {
     for kind in Kind::ALL {
