@@ -13,7 +13,7 @@ use super::event::Kinds;
 use super::ready_list::Key;
 use super::registration::{Interest, Purpose, Registration, Shared};
 use super::source::Source;
-use crate::config::Config;
+use crate::config::{BackPressure, Config};
 use crate::handshake::Established;
 use crate::session::{Closing, Driver, Handle, Sleep, Turn};
 use std::fmt;
@@ -110,7 +110,13 @@ impl SessionTask {
         tag: u64,
     ) -> io::Result<(Handle, Arc<Registration>)> {
         let registration = Registration::new(shared, tag);
-        let (session, driver) = Driver::new(established, config);
+        // No call in a loop waits, so both policies mean the same. Under `Error`, the session would
+        // not register who is to be told of credit and room.
+        let mut config = config.clone();
+        if config.back_pressure == BackPressure::Error {
+            config.back_pressure = BackPressure::Block;
+        }
+        let (session, driver) = Driver::new(established, &config);
         let handle = Handle::new(session);
         let mut task = Self {
             records: Interest::new(Arc::clone(&registration), Purpose::TaskRecords),

@@ -3,7 +3,7 @@
 //! waits for events, and many threads may use the streams of one loop.
 
 use partywall::event::{Event, Loop, Session, Stream};
-use partywall::{Config, OpenError, StreamRecvError, StreamSendError, blocking};
+use partywall::{BackPressure, Config, OpenError, StreamRecvError, StreamSendError, blocking};
 use partywall_testkit::echo_loop::{Drive, Driven, EchoLoop};
 use partywall_testkit::{Kind, Random, is_pattern, pattern, soon};
 use std::collections::HashMap;
@@ -171,37 +171,60 @@ fn client_and_server_are_both_loops() {
     }
 }
 
-/// Input: the ring is full, because the peer's loop does not run, and the client fails to open a
-/// stream for lack of room. No stream ends, so only the room can make the session writable.
+/// Makes a session over a full ring: the server's loop does not run, and the client's stream with
+/// tag 1 has sent until it found no room.
+fn full(kind: Kind, config: &Config) -> (EchoLoop, Loop, Session, Stream) {
+    let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
+    let address = server.listen_for_sessions(&kind.address(), config);
+    let events = Loop::new().unwrap();
+    let session = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| events.connect(&address[..], config, Client::SESSION));
+        while server.members() < 2 {
+            server.turn();
+        }
+        connecting.join().unwrap().unwrap()
+    });
+    let mut stream = session.try_open(b"", 1).unwrap();
+    // These messages take as much room as the record that opens a stream.
+    while stream.try_send(&[7; 8]).is_ok() {}
+    (server, events, session, stream)
+}
+
+/// Runs both loops until the client's loop reports `tag` as writable.
+fn until_writable(server: &mut EchoLoop, events: &Loop, tag: u64, what: &str) {
+    let (mut ready, until) = (Vec::new(), soon());
+    loop {
+        server.driven.turn_until(&mut ready, Instant::now());
+        events.poll(&mut ready).unwrap();
+        if ready.iter().any(|event| event.tag == tag && event.kinds.is_writable()) {
+            return;
+        }
+        assert!(Instant::now() < until, "{what}: {tag} never gets writable");
+    }
+}
+
+/// Input: the ring is full, and the client fails to open a stream for lack of room. No stream ends,
+/// so only the room can make the session writable.
 #[test]
 fn session_is_writable_once_there_is_room_to_open() {
     for kind in [Kind::SharedMemory, Kind::Untrusted] {
         let config = small(kind.config()).stream_window(1 << 20);
-        let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
-        let address = server.listen_for_sessions(&kind.address(), &config);
-        let events = Loop::new().unwrap();
-        let session = std::thread::scope(|scope| {
-            let connecting = scope.spawn(|| events.connect(&address[..], &config, Client::SESSION));
-            while server.members() < 2 {
-                server.turn();
-            }
-            connecting.join().unwrap().unwrap()
-        });
-        let mut stream = session.try_open(b"", 1).unwrap();
-        // These messages take as much room as the record that opens a stream.
-        while stream.try_send(&[7; 8]).is_ok() {}
+        let (mut server, events, session, _stream) = full(kind, &config);
         assert!(matches!(session.try_open(b"", 2), Err(OpenError::WouldBlock)), "{}", kind.name());
-        let mut ready = Vec::new();
-        let until = soon();
-        loop {
-            server.driven.turn_until(&mut ready, Instant::now());
-            events.poll(&mut ready).unwrap();
-            if ready.iter().any(|event| event.tag == Client::SESSION && event.kinds.is_writable()) {
-                break;
-            }
-            assert!(Instant::now() < until, "{}: the session never gets writable", kind.name());
-        }
+        until_writable(&mut server, &events, Client::SESSION, kind.name());
         session.try_open(b"", 2).unwrap();
+    }
+}
+
+/// A call in a loop never waits, so `Full` promises an event under each policy.
+#[test]
+fn stream_is_writable_again_under_each_policy() {
+    for policy in [BackPressure::Block, BackPressure::Error, BackPressure::Overflow] {
+        let config = small(Kind::SharedMemory.config()).stream_window(1 << 20);
+        let config = config.back_pressure(policy);
+        let (mut server, events, _session, mut stream) = full(Kind::SharedMemory, &config);
+        until_writable(&mut server, &events, 1, &format!("{policy:?}"));
+        stream.try_send(&[7; 8]).unwrap();
     }
 }
 

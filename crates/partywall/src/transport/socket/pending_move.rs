@@ -62,6 +62,8 @@ pub(crate) struct PendingMove {
     /// The transport on which the connection stays, once that is decided. It is read without the
     /// lock, which a thread may hold at the moment when its process forks.
     settled: OnceLock<Transport>,
+    /// Set once an acceptor has received MOVE. Until then its ends need not take the lock.
+    has_begun: OnceLock<()>,
 }
 
 #[derive(Debug)]
@@ -117,7 +119,14 @@ impl PendingMove {
             let _ = settled.set(Transport::Socket(reason));
         }
         let (state, shm) = (Mutex::new(state), OnceLock::new());
-        Self { is_connector, opened: Instant::now(), state, shm, settled }
+        Self {
+            is_connector,
+            opened: Instant::now(),
+            state,
+            shm,
+            settled,
+            has_begun: OnceLock::new(),
+        }
     }
 
     /// Whether this side awaits MOVE.
@@ -133,8 +142,11 @@ impl PendingMove {
     /// Leaves the sender's position here, where the next record begins. Returns whether it must be
     /// taken back before the sender writes.
     pub(super) fn offer_boundary(&self, position: Position) -> bool {
+        if !self.is_connector || self.settled.get().is_some() {
+            return false;
+        }
         let mut state = self.lock();
-        let can_begin = self.is_connector && state.phase == Phase::NotBegun;
+        let can_begin = state.phase == Phase::NotBegun;
         if can_begin {
             state.boundary = Some(position);
         }
@@ -171,6 +183,9 @@ impl PendingMove {
         position: Position,
         len: usize,
     ) -> Result<Position, Violation> {
+        if self.is_at_rest() {
+            return Ok(position);
+        }
         let mut state = self.lock();
         if state.phase != Phase::NotBegun {
             return self.progress(&mut state).map(|()| position);
@@ -178,7 +193,7 @@ impl PendingMove {
         let is_due = state.has_paid()
             || len > super::DATA_BYTES_SHOULD
             || self.opened.elapsed() >= AGE_BEFORE;
-        if self.is_connector && is_due {
+        if is_due {
             return self.begin(&mut state, socket, position);
         }
         Ok(position)
@@ -186,11 +201,14 @@ impl PendingMove {
 
     /// Advances the move for a receiver that has found a message.
     pub(super) fn advance_receiver(&self, socket: &Socket) -> Result<(), Violation> {
+        if self.is_at_rest() {
+            return Ok(());
+        }
         let mut state = self.lock();
         if state.phase != Phase::NotBegun {
             return self.progress(&mut state);
         }
-        if !self.is_connector || !state.has_paid() {
+        if !state.has_paid() {
             return Ok(());
         }
         let Some(position) = state.boundary else { return Ok(()) };
@@ -220,6 +238,7 @@ impl PendingMove {
                     None => Ok(()),
                 };
                 state.phase = Phase::UnderWay;
+                let _ = self.has_begun.set(());
                 match accepted {
                     Ok(()) => self.progress(&mut state),
                     Err(failed) => self.fail(&mut state, failed),
@@ -248,7 +267,7 @@ impl PendingMove {
     /// Whether the sender may switch: it then writes SWITCH, and calls
     /// [`take_sender`](Self::take_sender).
     pub(super) fn is_sender_ready(&self) -> bool {
-        self.lock().sender.is_some()
+        self.settled.get() == Some(&Transport::SharedMemory) && self.lock().sender.is_some()
     }
 
     pub(super) fn take_sender(&self) -> Option<Box<ShmSender>> {
@@ -345,6 +364,12 @@ impl PendingMove {
         state.phase = Phase::Stays;
         let _ = self.settled.set(Transport::Socket(reason));
         result
+    }
+
+    /// Whether this side is an acceptor that has received no MOVE. The other end of this side may
+    /// have received it just now: then the move goes on with the next message.
+    fn is_at_rest(&self) -> bool {
+        !self.is_connector && self.has_begun.get().is_none()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
