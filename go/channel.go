@@ -369,11 +369,11 @@ func (c *Channel) SetDeadline(t time.Time) error {
 // SetReadDeadline sets the time at which calls that receive fail, even those that wait already. The
 // zero time means never.
 func (c *Channel) SetReadDeadline(t time.Time) error {
-	return wrap("close", c.receiver.SetDeadline(t))
+	return wrap("set", c.receiver.SetDeadline(t))
 }
 
 // SetWriteDeadline sets the time at which calls that send fail, even those that wait already. The
 // zero time means never.
 func (c *Channel) SetWriteDeadline(t time.Time) error {
-	return wrap("close", c.sender.SetDeadline(t))
+	return wrap("set", c.sender.SetDeadline(t))
 }

@@ -27,7 +27,7 @@ func ParseAddr(text string) (Addr, error) {
 }
 
 // Network returns "partywall".
-func (Addr) Network() string { return "partywall" }
+func (Addr) Network() string { return networkName }
 
 // String returns the address as [ParseAddr] reads it.
 func (a Addr) String() string { return a.address.String() }

@@ -40,8 +40,9 @@ func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
 //
 // It is a [net.Error].
 type Error struct {
-	// Op is what failed: "dial", "listen", "accept", "send", "recv", "reserve" or "close"; of
-	// sessions and streams also "open", "ping", "wait", "read", "write", "set" or "session".
+	// Op is what failed: "parse" for an address, "dial", "listen", "accept", "send", "recv",
+	// "reserve", "set" for a deadline, or "close"; of sessions and streams also "open", "ping",
+	// "wait", "read", "write" or "session".
 	Op  string
 	err error
 }

@@ -218,9 +218,6 @@ func (m *Machine) TimeOut() error {
 	return m.refuse(&Error{Number: layout.ErrorHandshakeTimedOut})
 }
 
-// Busy ends the handshake, because the listener has too many handshakes under way (SPEC 2.7).
-func (m *Machine) Busy() error { return m.TimeOut() }
-
 func (m *Machine) receive(a Arrival) (*Outcome, error) {
 	if err := m.arrived.add(a); err != nil {
 		return nil, err

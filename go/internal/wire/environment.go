@@ -88,7 +88,7 @@ func (e *environment) MakeRegion(session [16]byte) (handshake.Offered, layout.Fa
 	}
 	e.own = own
 	if e.records, err = newDoorbell(); err == nil {
-		e.room, err = e.secondDoorbell()
+		e.room, err = newDoorbell()
 	}
 	if err != nil {
 		e.dropOwn()
@@ -100,14 +100,6 @@ func (e *environment) MakeRegion(session [16]byte) (handshake.Offered, layout.Fa
 		Records: e.records.descriptor,
 		Room:    e.room.descriptor,
 	}, 0
-}
-
-// secondDoorbell returns the doorbell for room. With OneDoorbell it is the one for records.
-func (e *environment) secondDoorbell() (*doorbell, error) {
-	if e.settings.OneDoorbell {
-		return e.records, nil
-	}
-	return newDoorbell()
 }
 
 // reasonOf returns the reason of SPEC 2.6 for an error of making the region of this side.
@@ -187,7 +179,7 @@ func (e *environment) dropOwn() {
 	if e.records != nil {
 		e.records.close()
 	}
-	if e.room != nil && e.room != e.records {
+	if e.room != nil {
 		e.room.close()
 	}
 	e.own, e.records, e.room = nil, nil, nil
@@ -200,23 +192,18 @@ func (e *environment) replaceDoorbells() error {
 	if !e.hasSent {
 		return nil
 	}
-	old, oldRoom := e.records, e.room
 	records, err := newDoorbell()
 	if err != nil {
 		return err
 	}
-	e.records, e.room = records, records
-	if !e.settings.OneDoorbell {
-		if e.room, err = newDoorbell(); err != nil {
-			records.close()
-			e.records, e.room = old, oldRoom
-			return err
-		}
+	room, err := newDoorbell()
+	if err != nil {
+		records.close()
+		return err
 	}
-	old.close()
-	if oldRoom != old {
-		oldRoom.close()
-	}
+	e.records.close()
+	e.room.close()
+	e.records, e.room = records, room
 	return nil
 }
 

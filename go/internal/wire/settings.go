@@ -43,10 +43,6 @@ type Settings struct {
 	// Admit returns an error for a peer that is not admitted; if it is nil, all are admitted.
 	Admit func(Peer) error
 
-	// OneDoorbell makes one eventfd the doorbell for both records and room. A goroutine can then
-	// wait for both.
-	OneDoorbell bool
-
 	Wait       wait.Mode
 	SpinBudget time.Duration
 

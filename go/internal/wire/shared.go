@@ -23,7 +23,7 @@ type sharedMemory struct {
 	peer      *peerRegion
 	isTrusted bool
 
-	// records and room are the doorbells of this side, which may be the same one. The peer's are
+	// records and room are the doorbells of this side. The peer's are
 	// nil if doorbells are bytes on the control socket.
 	records, room           *doorbell
 	peersRecords, peersRoom *sys.Eventfd
@@ -31,7 +31,6 @@ type sharedMemory struct {
 	isGone   atomic.Bool // the peer has died or hung up
 	isClosed atomic.Bool // this side has closed the connection
 	broken   atomic.Pointer[error]
-	isWoken  atomic.Bool // a waiter for both is to return
 
 	watchers sync.WaitGroup
 	process  *processWatch // nil without a verified pidfd
@@ -70,9 +69,7 @@ func (m *sharedMemory) setGone() {
 // connection.
 func (m *sharedMemory) wakeAll() {
 	m.records.wake()
-	if m.room != m.records {
-		m.room.wake()
-	}
+	m.room.wake()
 }
 
 // fail ends the connection because of a violation or a system error, and closes the control socket.
@@ -102,7 +99,7 @@ func (m *sharedMemory) check() error {
 // isOver reports whether all waits must return: the peer is gone, or the connection is closed or
 // broken.
 func (m *sharedMemory) isOver() bool {
-	return m.isGone.Load() || m.isClosed.Load() || m.broken.Load() != nil || m.isWoken.Load()
+	return m.isGone.Load() || m.isClosed.Load() || m.broken.Load() != nil
 }
 
 // notifyRecords wakes the peer's receiver.
@@ -136,9 +133,7 @@ func (m *sharedMemory) close() {
 	m.watchers.Wait()
 	m.own.setState(layout.IdentityStateClosed, false)
 	m.records.close()
-	if m.room != m.records {
-		m.room.close()
-	}
+	m.room.close()
 	if m.peersRecords != nil {
 		m.peersRecords.Close()
 		m.peersRoom.Close()
