@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::arguments::{Arguments, Choice};
+use crate::harness::allocator::keep_freed_memory;
 use crate::harness::pattern::Touch;
 use crate::machine::{Machine, Pin};
 use crate::plan::{self, Plan};
@@ -45,6 +46,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(Choice::Targets) => Targets::own().plan(arguments.rounds, arguments.duration),
         Some(scenario) => Plan::scenario(scenario, arguments)?,
     };
+    if plan.has_frameworks() {
+        keep_freed_memory()?;
+    }
     let pin = match arguments.pin {
         _ if arguments.one_process => Pin::OneProcess,
         Some(pin) => pin,

@@ -69,6 +69,11 @@ impl Plan {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
 
+    /// Whether the plan measures a scenario of frameworks.
+    pub fn has_frameworks(&self) -> bool {
+        self.steps.iter().any(|step| step.cell.scenario.is_of_frameworks())
+    }
+
     /// The plan of a run without a scenario: some combinations of each scenario, in under a minute.
     pub fn selection(rounds: u32) -> Self {
         let mut plan = Self { time_max: Some(SELECTION_TIME_MAX), ..Self::new(rounds, TRANSPORTS) };

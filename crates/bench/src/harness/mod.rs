@@ -10,6 +10,7 @@
 //! A `Cell` is the combination of parameters to measure. `Workspace` holds the directories of the
 //! run's files, and `Watchdog` ends a run that hangs.
 
+pub mod allocator;
 pub mod cell;
 pub mod clock;
 pub mod control;

@@ -131,7 +131,7 @@ struct Series {
 
 struct Stage {
     place: Directory,
-    listener: Listener,
+    listener: Option<Listener>,
     transport: &'static str,
     started: usize,
 }
@@ -139,8 +139,23 @@ struct Stage {
 impl Stage {
     fn new(transport: &'static str) -> Self {
         let place = Directory::new();
-        let listener = Listener::bind_with(place.address("stage"), &config(transport)).unwrap();
-        Self { place, listener, transport, started: 0 }
+        let mut stage = Self { place, listener: None, transport, started: 0 };
+        stage.listen();
+        stage
+    }
+
+    fn listen(&mut self) {
+        let bound = Listener::bind_with(self.place.address("stage"), &config(self.transport));
+        self.listener = Some(bound.unwrap());
+    }
+
+    /// Counts what this process holds, without a listener: a listener holds a region that it made
+    /// in advance, or has just given it to a connection.
+    fn footprint(&mut self) -> Footprint {
+        self.listener = None;
+        let footprint = Footprint::now();
+        self.listen();
+        footprint
     }
 
     /// Starts a victim process, which connects and sends only after a byte from this process has
@@ -169,7 +184,7 @@ impl Stage {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
         let deadline = within(Duration::from_secs(20));
-        let channel: Channel = self.listener.accept_deadline(deadline).unwrap();
+        let channel: Channel = self.listener.as_mut().unwrap().accept_deadline(deadline).unwrap();
         let is_shared_memory = channel.transport() == Transport::SharedMemory;
         assert_eq!(is_shared_memory, self.transport == "shm");
         let (sender, mut receiver) = channel.split();
@@ -220,10 +235,10 @@ impl Stage {
             series.messages += messages;
             series.latest_notice = series.latest_notice.max(notice);
             if index == kills / 5 {
-                series.before = Some(Footprint::now());
+                series.before = Some(self.footprint());
             }
         }
-        let (before, after) = (series.before.unwrap(), Footprint::now());
+        let (before, after) = (series.before.unwrap(), self.footprint());
         println!("{}: {kills} kills, {series:?}, after {after:?}", self.transport);
         assert_eq!(after.descriptors, before.descriptors);
         assert_eq!(after.shared_mappings, before.shared_mappings);
