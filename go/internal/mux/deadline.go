@@ -5,6 +5,8 @@ package mux
 import (
 	"sync"
 	"time"
+
+	"partywall.test/go/internal/fault"
 )
 
 // A deadline is a time that can be changed while calls wait for it. Its zero value never passes.
@@ -48,12 +50,12 @@ func (d *deadline) check() {
 		if d.passed != nil {
 			close(d.passed)
 		}
-		if d.wake != nil && !fault("silent_deadline") {
+		if d.wake != nil && !fault.Is("silent_deadline") {
 			d.wake()
 		}
 	case d.timer == nil:
 		d.timer, d.fires = time.AfterFunc(rest, d.fire), d.at
-	case d.fires.IsZero() || d.at.Before(d.fires):
+	case d.fires.IsZero() || d.at.Before(d.fires) && !fault.Is("timer_unmoved"):
 		d.timer.Reset(rest)
 		d.fires = d.at
 	}

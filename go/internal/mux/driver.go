@@ -2,11 +2,13 @@
 
 package mux
 
+import "partywall.test/go/internal/fault"
+
 // The urgency of a wait: an urgent one is for a message, for room or for an answer, and may poll. A
-// patient one is for something that may never come, such as a stream of the peer.
+// background one is for something that may never come, such as a stream of the peer.
 const (
-	patient = false
-	urgent  = true
+	background = false
+	urgent     = true
 )
 
 // wait waits for an event. It drives the session meanwhile, or follows another driver. The lock is
@@ -47,7 +49,7 @@ func (s *Session) drive(l limit, event <-chan struct{}, isUrgent bool) (bool, er
 			}
 		}
 		// H7: an urgent follower drives rather than this goroutine.
-		if !isUrgent && s.role.urgent.first != nil && !s.role.isPermanent && !fault("role_kept") {
+		if !isUrgent && s.role.urgent.first != nil && !s.role.isPermanent && !fault.Is("role_kept") {
 			s.leave()
 			return false, nil
 		}
@@ -67,7 +69,7 @@ func (s *Session) follow(l limit, event <-chan struct{}, isUrgent bool) (bool, e
 	f := s.role.follow(isUrgent)
 	if isUrgent && s.role.state == roleDriven && !s.role.isUrgent && !s.role.isPermanent {
 		s.role.reclaimed++
-		if !fault("patient_asleep") {
+		if !fault.Is("background_asleep") {
 			s.awaken() // H7
 		}
 	}
@@ -76,7 +78,7 @@ func (s *Session) follow(l limit, event <-chan struct{}, isUrgent bool) (bool, e
 	s.mu.Lock()
 	if s.role.unfollow(f) {
 		s.role.state, s.role.heir = roleFree, nil
-		if !isOffered && !fault("heir_leaves_nothing") {
+		if !isOffered && !fault.Is("heir_leaves_nothing") {
 			s.leave() // H8
 		}
 	}
@@ -86,15 +88,15 @@ func (s *Session) follow(l limit, event <-chan struct{}, isUrgent bool) (bool, e
 // leave gives the role up: to a follower, or to whoever waits next. The lock is held.
 func (s *Session) leave() {
 	switch {
-	case s.isInterrupted && !fault("left_unclosed"):
+	case s.isInterrupted:
 		s.finish()
-	case fault("no_heir") || !s.role.offer(s.role.reclaimed < reclaimedMax):
+	case fault.Is("no_heir") || !s.role.offer(s.role.reclaimed < reclaimedMax):
 		s.role.state = roleFree
 		s.role.startTick(s.onTick)
 	}
 }
 
-// onTick gives a role that stayed free to a follower, or to the keeper (H5).
+// onTick gives a role that stayed free to a follower, or to the supervisor (H5).
 func (s *Session) onTick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +107,7 @@ func (s *Session) onTick() {
 		s.role.startTick(s.onTick)
 	default:
 		s.role.reclaimed = 0
-		if !s.role.offer(true) && s.role.take(patient) && !fault("no_keeper") {
+		if !s.role.offer(true) && s.role.take(background) && !fault.Is("no_supervisor") {
 			go s.keep()
 		}
 	}
@@ -115,7 +117,7 @@ func (s *Session) onTick() {
 func (s *Session) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = s.drive(limit{}, nil, patient)
+	_, _ = s.drive(limit{}, nil, background)
 }
 
 // awaken lets the driver look at its limit and its event, now or after the next record. Any
@@ -128,7 +130,7 @@ func (s *Session) awaken() {
 // wakeDriver lets the driver look at its event, which the caller has changed (H2). The lock is
 // held.
 func (s *Session) wakeDriver() {
-	if s.role.state == roleDriven && !s.role.isApplying && !fault("driver_asleep") {
+	if s.role.state == roleDriven && !s.role.isApplying && !fault.Is("driver_asleep") {
 		s.awaken()
 	}
 }
@@ -165,7 +167,7 @@ func (s *Session) readNext(polls bool) (isLast bool) {
 
 // finish ends the role, and closes the connection in a goroutine (H6). The lock is held.
 func (s *Session) finish() {
-	if !s.role.end() {
+	if !s.role.end() || fault.Is("end_ignored") {
 		return
 	}
 	s.isLeaving = true

@@ -2,13 +2,17 @@
 
 package mux
 
-import "time"
+import (
+	"time"
+
+	"partywall.test/go/internal/fault"
+)
 
 // A role is the right to read the records of the peer. The goroutine that has it is the driver of
 // the session. The lock of the session guards it.
 //
 //	free ──▶ driven ──▶ free, or offered to a follower ──▶ driven …
-//	  └── tick: offered to a follower, or driven by the keeper      driven ──▶ over
+//	  └── tick: offered to a follower, or driven by the supervisor      driven ──▶ over
 //
 // Decision 0037 draws all transitions and names the rules of handing it over.
 type role struct {
@@ -17,16 +21,16 @@ type role struct {
 	heir     *follower
 	// isApplying says that the driver has the lock. It looks at its own event afterwards.
 	isApplying bool
-	// isPermanent says that the keeper never leaves: the reference for tests.
+	// isPermanent says that the supervisor never leaves: the reference for tests.
 	isPermanent bool
 
-	urgent, patient followers
-	unused          followers // memory for later ones
-	reclaimed       int       // times in a row that an urgent waiter took the role from a patient one
-	takes           uint64    // how often the role was taken
-	seen            uint64    // takes when the tick was started
-	tick            *time.Timer
-	isTicking       bool
+	urgent, background followers
+	unused             followers // memory for later ones
+	reclaimed          int       // times in a row that the role was taken back from the background
+	takes              uint64    // how often the role was taken
+	seen               uint64    // takes when the tick was started
+	tick               *time.Timer
+	isTicking          bool
 }
 
 type roleState uint8
@@ -60,16 +64,16 @@ func (r *role) take(isUrgent bool) bool {
 
 // offer offers the role to the follower that has waited longest, to urgent ones first, and returns
 // whether there is one (H4).
-func (r *role) offer(toPatient bool) bool {
+func (r *role) offer(toBackground bool) bool {
 	heir := r.urgent.first
-	if heir == nil && toPatient {
-		heir = r.patient.first
+	if heir == nil && toBackground {
+		heir = r.background.first
 	}
 	if heir == nil {
 		return false
 	}
 	r.state, r.heir = roleOffered, heir
-	if !fault("heir_asleep") {
+	if !fault.Is("heir_asleep") {
 		heir.offered.wake()
 	}
 	return true
@@ -80,7 +84,7 @@ func (r *role) list(isUrgent bool) *followers {
 	if isUrgent {
 		return &r.urgent
 	}
-	return &r.patient
+	return &r.background
 }
 
 // follow adds a follower.
@@ -106,7 +110,7 @@ func (r *role) unfollow(f *follower) bool {
 
 // startTick starts the timer that finds a role which stays free (H3).
 func (r *role) startTick(tick func()) {
-	if r.isTicking || fault("no_tick") {
+	if r.isTicking || fault.Is("no_tick") {
 		return
 	}
 	r.isTicking, r.seen = true, r.takes
@@ -167,6 +171,6 @@ const (
 	// tickTime is the time after which a role that stayed free is offered, or kept.
 	tickTime = time.Millisecond
 	// reclaimedMax is the number of times in a row that an urgent waiter takes the role from a
-	// patient one, before the role is left free instead.
+	// background one, before the role is left free instead.
 	reclaimedMax = 4
 )

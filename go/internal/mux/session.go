@@ -35,9 +35,9 @@ type Session struct {
 	once  sync.Once      // of Close
 }
 
-// Start returns the session over a connection. Its users drive it, and a keeper while none of them
-// waits. [Session.Close] ends it, and waits for at most the linger time until the last records are
-// written (SPEC 11.6).
+// Start returns the session over a connection. Its users drive it, and a supervisor while none of
+// them waits. [Session.Close] ends it, and waits for at most the linger time until the last records
+// are written (SPEC 11.6).
 func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := newSession(conn, state, linger)
 	s.mu.Lock()
@@ -46,7 +46,7 @@ func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	return s
 }
 
-// startReference is Start, but the keeper alone drives: the reference with which tests compare.
+// startReference is Start, but the supervisor alone drives: the reference of tests.
 func startReference(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := newSession(conn, state, linger)
 	s.role.isPermanent = true
@@ -94,7 +94,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 		if !errors.Is(err, session.ErrEmpty) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), patient); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +134,7 @@ func (s *Session) PeerGoAway(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), patient); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func (s *Session) Drained(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), patient); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (s *Session) close(code uint32, reason string) {
 	lingering := deadline{wake: s.awaken}
 	lingering.set(time.Now().Add(s.linger))
 	isWritten := s.isWritten()
-	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait(), patient) == nil {
+	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait(), background) == nil {
 		isWritten = s.isWritten()
 	}
 	if isWritten || s.conn.Unwritten() == nil {

@@ -355,7 +355,7 @@ func (s *Stream) Stopped(ctx context.Context) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
 	for s.state.SendErr() == nil {
-		if err := s.session.wait(limit{ctx: ctx}, s.stopped.wait(), patient); err != nil {
+		if err := s.session.wait(limit{ctx: ctx}, s.stopped.wait(), background); err != nil {
 			return err
 		}
 	}

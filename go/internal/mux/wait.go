@@ -5,6 +5,8 @@ package mux
 import (
 	"context"
 	"os"
+
+	"partywall.test/go/internal/fault"
 )
 
 // A broadcast wakes all goroutines that wait for one event of a session or stream. The lock of the
@@ -87,7 +89,7 @@ func (l limit) wakes(wake func()) func() bool {
 	if l.deadline != nil {
 		l.deadline.wait()
 	}
-	if l.ctx == nil || l.ctx.Done() == nil || fault("silent_context") {
+	if l.ctx == nil || l.ctx.Done() == nil || fault.Is("silent_context") {
 		return nil
 	}
 	return context.AfterFunc(l.ctx, wake)

@@ -295,7 +295,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	err := r.memory.records.wait(r.look)
 	r.sleeper.Disarm()
 	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		// Wake interrupts the sleep by a deadline in the past, perhaps after this goroutine woke up.
+		// Wake interrupts the sleep by a deadline in the past, perhaps that of an earlier call.
 		err = r.memory.records.setDeadline(time.Time{})
 	}
 	r.takeWake()
