@@ -26,12 +26,12 @@ import (
 type schedule struct {
 	random   *rand.Rand
 	sessions [2]*Session
-	streams  []*Stream
-	isAsking [2]bool // Accept or Open of a side waits: two of them would race
-
-	mu       sync.Mutex
-	returned []string // since the last note; guarded by mu
 	notes    []string
+
+	mu       sync.Mutex // guards what follows
+	streams  []*Stream
+	isAsking [2]bool  // Accept or Open of a side waits: two of them would race
+	returned []string // calls, since the last note
 }
 
 const (
@@ -91,24 +91,30 @@ func (s *schedule) call(step int, call func(context.Context) string) {
 func (s *schedule) act(step int) {
 	side, kind := s.random.IntN(2), s.random.IntN(20)
 	own := s.sessions[side]
+	s.mu.Lock()
+	streams := s.streams
+	s.mu.Unlock()
 	switch {
-	case len(s.streams) == 0 || kind < 3:
-		s.ask(step, side, kind%2 == 0 || len(s.streams) == 0)
+	case len(streams) == 0 || kind < 3:
+		s.ask(step, side, kind%2 == 0 || len(streams) == 0)
 	case kind < 4:
 		s.call(step, func(ctx context.Context) string { return text(own.Ping(ctx)) })
 	case kind < 5:
 		s.call(step, func(ctx context.Context) string { return text(own.Drained(ctx)) })
 	default:
-		s.actOn(step, s.streams[s.random.IntN(len(s.streams))], kind)
+		s.actOn(step, streams[s.random.IntN(len(streams))], kind)
 	}
 }
 
 // ask opens or accepts a stream.
 func (s *schedule) ask(step, side int, opens bool) {
-	if s.isAsking[side] {
+	s.mu.Lock()
+	isAsking := s.isAsking[side]
+	s.isAsking[side] = true
+	s.mu.Unlock()
+	if isAsking {
 		return
 	}
-	s.isAsking[side] = true
 	own := s.sessions[side]
 	s.call(step, func(ctx context.Context) string {
 		var stream *Stream
