@@ -49,6 +49,8 @@ pub mod fork;
 mod mapping;
 #[allow(unsafe_code)] // one socket option, which rustix lacks
 mod pass_pidfd;
+#[allow(unsafe_code)] // one socket option, whose process id 0 rustix does not allow for
+mod peer_credentials;
 #[allow(unsafe_code)] // one ioctl
 mod send_queue;
 #[allow(unsafe_code)] // atomics and slices over memory that two processes write

@@ -33,7 +33,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::ancillary;
 use crate::peer::{Credentials, PidFd, one_process, own_pid};
-use crate::{pass_pidfd, send_queue};
+use crate::{pass_pidfd, peer_credentials, send_queue};
 
 /// A connected stream socket.
 #[derive(Debug)]
@@ -176,16 +176,15 @@ impl Socket {
         pass_pidfd::set(self.fd.as_fd(), is_on)
     }
 
-    /// Credentials of the process that called `listen`, if this process made the connection. `None`
-    /// over TCP.
+    /// Credentials of the process that called `listen`, if this process made the connection. Their
+    /// process id is 0 if that process is not visible in the caller's pid namespace. `None` over
+    /// TCP.
     #[must_use]
     pub fn peer_credentials(&self) -> Option<Credentials> {
         if self.family == Family::Tcp {
             return None;
         }
-        let found = sockopt::socket_peercred(&self.fd).ok()?;
-        let pid = found.pid.as_raw_nonzero().get();
-        Some(Credentials { pid, uid: found.uid.as_raw(), gid: found.gid.as_raw() })
+        peer_credentials::of(self.fd.as_fd()).ok()
     }
 
     /// Sends bytes and, with the first byte, descriptors and (on request) the credentials of this

@@ -14,7 +14,7 @@ import (
 //	free ──▶ driven ──▶ free, or offered to a follower ──▶ driven …
 //	  └── tick: offered to a follower, or driven by the supervisor      driven ──▶ over
 //
-// Decision 0037 draws all transitions and names the rules of handing it over.
+// Decision 0038 draws all transitions and names the rules of handing it over.
 type role struct {
 	state    roleState
 	isUrgent bool // of the driver

@@ -293,6 +293,19 @@ pub(crate) fn decide_trust(
     if process?.is_dead() { Err(Distrust::NoProcess) } else { Ok(()) }
 }
 
+/// Whether the acceptor may trust this connecting process, as far as `listener` shows: the
+/// credentials of the process that called `listen`. `policy` is that of this side.
+///
+/// The answer is a guess that decides how the handshake begins, and nothing else. Its purpose is to
+/// save a connector the round trip in which an acceptor of another user declines to move.
+pub(crate) fn may_be_trusted(policy: TrustPolicy, listener: Option<&Credentials>) -> bool {
+    if policy == TrustPolicy::Trusted {
+        return true;
+    }
+    let is_near = |who: &Credentials| policy == TrustPolicy::OwnUser || who.is_pid_visible();
+    listener.is_some_and(|who| who.uid == sys_peer::own_euid() && is_near(who))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,6 +327,23 @@ mod tests {
     fn the_overflow_user_is_nobody() {
         let nobody = sys_peer::overflow_uid();
         assert!(Admission::users([nobody]).judge(Some(&somebody(nobody, 0))).is_err());
+    }
+
+    #[test]
+    fn acceptor_of_another_user_or_namespace_is_expected_to_trust_only_by_policy() {
+        let own = sys_peer::own_euid();
+        let here = somebody(own, 0);
+        let elsewhere = Credentials { pid: 0, ..here };
+        let stranger = somebody(own + 1, 0);
+        for (policy, expected) in [
+            (TrustPolicy::Auto, [true, false, false, false]),
+            (TrustPolicy::Untrusted, [true, false, false, false]),
+            (TrustPolicy::OwnUser, [true, true, false, false]),
+            (TrustPolicy::Trusted, [true, true, true, true]),
+        ] {
+            let found = [Some(&here), Some(&elsewhere), Some(&stranger), None];
+            assert_eq!(found.map(|who| may_be_trusted(policy, who)), expected, "{policy:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::address::Address;
 use crate::channel::{AnyReceiver, AnySender};
 use crate::config::{Begin, Config, TransportPolicy, TrustPolicy};
 use crate::error::HandshakeError;
-use crate::peer::{Peer, PeerIdentity, Trust};
+use crate::peer::{Peer, PeerIdentity, Trust, may_be_trusted};
 use crate::protocol::{DriverWaker, Negotiation, Protocol};
 use crate::transport::shm::{
     self, BlankRegion, Doorbells, Limits, OwnRegion, PeerRegion, PeerRegionError, Purpose,
@@ -160,7 +160,9 @@ impl Pending {
         let mut pending = Self::new(socket, config, geometry, false, service, protocols);
         pending.address = address.to_string();
         let family = pending.socket.family();
-        if pending.protocols.is_empty() && terms::begins_on_socket(config, service, family) {
+        let may_begin =
+            pending.protocols.is_empty() && terms::begins_on_socket(config, service, family);
+        if may_begin && may_be_trusted(config.trust, pending.socket.peer_credentials().as_ref()) {
             pending.begins_on_socket = true;
             pending.machine.begin_on_socket();
             pending.add_feature(FEATURE_MOVE);
@@ -434,7 +436,7 @@ impl Pending {
         let obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes);
         // The acceptor decides. A connector that then finds an obstacle never begins the move.
         let can_move = terms::can_move(&self.own_hello, &known.hello)
-            && !(self.is_acceptor && obstacle.is_some());
+            && !(self.is_acceptor && (obstacle.is_some() || !may_take_pair_of(&known)));
         if self.is_acceptor {
             self.check_nothing_more()?;
             if can_move {
@@ -950,6 +952,17 @@ impl Pending {
             peer_streams: stream_terms(&known.hello),
         }
     }
+}
+
+/// Whether an acceptor may take the end of a socket pair from the connector whose HELLO it has read
+/// (SPEC 8.5).
+///
+/// A connector may keep a copy of the end that it sends, and can then block every call of this side
+/// on that end: the kernel locks the socket while it copies to the memory of the connector, which
+/// may wait for a page for ever. So the connector must be trusted. Another one gets HELLO without
+/// MOVE, and shares memory in the handshake.
+fn may_take_pair_of(known: &Known) -> bool {
+    known.peer.get().trust == Trust::Trusted || seeded_fault("untrusted_peer_moves")
 }
 
 /// Returns the limits for streams that the sender of `hello` stated.

@@ -15,11 +15,11 @@ use super::pending::{Earlier, Pending};
 use crate::channel::{AnyReceiver, AnySender};
 use crate::config::Config;
 use crate::error::HandshakeError;
-use crate::peer::{PeerIdentity, Trust};
+use crate::peer::PeerIdentity;
 use crate::transport::shm::{ShmReceiver, ShmSender, SpareRegion};
 use crate::transport::socket::{MoveFailed, MoveHandshake};
 use crate::transport::{LiveTransport, Transport};
-use partywall_layout::{FallbackReason, Geometry, Violation, seeded_fault};
+use partywall_layout::{FallbackReason, Geometry, Violation};
 use partywall_sys::Socket;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -58,12 +58,6 @@ impl MoveHandshake for SecondHandshake {
     }
 
     fn accept(&mut self, descriptor: OwnedFd) -> Result<(), MoveFailed> {
-        // A connector may keep a copy of the end that it sends, and can then block every call of
-        // this side on that end: the kernel locks the socket while it copies to the memory of the
-        // connector, which may wait for a page for ever.
-        if self.peer.get().trust != Trust::Trusted && !seeded_fault("untrusted_peer_moves") {
-            return Err(MoveFailed::Stays(FallbackReason::Policy));
-        }
         let what = "descriptor of MOVE";
         let socket = Socket::adopt_pair(descriptor);
         let socket =

@@ -70,25 +70,49 @@ fn large_message_makes_a_channel_move() {
 }
 
 #[test]
-fn trust_is_judged_as_without_a_move_and_an_untrusted_connector_stays() {
-    let stays = [FallbackReason::Abandoned, FallbackReason::Policy].map(Transport::Socket);
-    let cases = [
-        (TrustPolicy::Auto, Trust::Trusted, [Transport::SharedMemory; 2]),
-        (TrustPolicy::Untrusted, Trust::Untrusted, stays),
-    ];
-    for (policy, trust, transports) in cases {
-        for asks_before in [false, true] {
-            let (mut client, mut server) = Kind::Moving.pair(|config| config.trust(policy));
-            if asks_before {
-                assert_eq!(client.peer().trust, trust);
-            }
-            for number in 0..64 {
-                ping(&mut client, &mut server, number);
-            }
-            assert_eq!([client.transport(), server.transport()], transports);
-            assert_eq!((client.peer().trust, server.peer().trust), (trust, trust));
+fn trust_is_judged_as_without_a_move() {
+    for asks_before in [false, true] {
+        let (mut client, mut server) = Kind::Moving.pair(|config| config.trust(TrustPolicy::Auto));
+        if asks_before {
+            assert_eq!(client.peer().trust, Trust::Trusted);
         }
+        for number in 0..64 {
+            ping(&mut client, &mut server, number);
+        }
+        assert_eq!([client.transport(), server.transport()], [Transport::SharedMemory; 2]);
+        assert_eq!((client.peer().trust, server.peer().trust), (Trust::Trusted, Trust::Trusted));
     }
+}
+
+/// An acceptor takes no socket pair from a connector that it does not trust. So it declines to
+/// begin on the socket, and memory is shared before the first message.
+#[test]
+fn acceptor_that_does_not_trust_shares_memory_at_once() {
+    let begins = Config::default().begin(Begin::Socket);
+    let distrusting = begins.clone().trust(TrustPolicy::Untrusted);
+    for policy in [TrustPolicy::Auto, TrustPolicy::Trusted, TrustPolicy::Untrusted] {
+        let client = begins.clone().trust(policy);
+        let (mut client, mut server) = pair(&Kind::Moving.address(), &client, &distrusting);
+        for number in 0..64 {
+            assert_eq!([client.transport(), server.transport()], [Transport::SharedMemory; 2]);
+            ping(&mut client, &mut server, number);
+        }
+        assert_eq!(server.peer().trust, Trust::Untrusted);
+    }
+}
+
+/// The acceptor alone must trust: a connector that does not trust its acceptor moves with it.
+#[test]
+fn connector_that_does_not_trust_moves() {
+    let begins = Config::default().begin(Begin::Socket);
+    let distrusting = begins.clone().trust(TrustPolicy::Untrusted);
+    let (mut client, mut server) = pair(&Kind::Moving.address(), &distrusting, &begins);
+    assert_eq!([client.transport(), server.transport()], [NOT_MOVED; 2]);
+    for number in 0..64 {
+        ping(&mut client, &mut server, number);
+    }
+    assert_eq!([client.transport(), server.transport()], [Transport::SharedMemory; 2]);
+    assert_eq!((client.peer().trust, server.peer().trust), (Trust::Untrusted, Trust::Trusted));
 }
 
 #[test]

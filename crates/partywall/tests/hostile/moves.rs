@@ -23,10 +23,13 @@ use partywall_sys::process::{Process, open_descriptors};
 use partywall_sys::{Doorbell, Socket};
 use partywall_testkit::hostile::channel::{BOTH, Wire, hello, region, small_geometry};
 use partywall_testkit::hostile::home::pipe;
-use partywall_testkit::{Directory, alone, soon, together, until};
+use partywall_testkit::{Directory, alone, millis, soon, together, until, within};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -42,12 +45,8 @@ struct MovingFoe {
 
 impl MovingFoe {
     fn meet() -> Self {
-        Self::meet_with(&Config::default())
-    }
-
-    fn meet_with(config: &Config) -> Self {
         let place = Directory::new();
-        let mut listener = Listener::bind_with(place.address("move"), config).unwrap();
+        let mut listener = Listener::bind(place.address("move")).unwrap();
         let wire = Wire::connect(&place.path("move"));
         let hello = hello(BOTH | FEATURE_MOVE);
         // The kernel attaches the credentials, because the listener asks for them.
@@ -122,6 +121,8 @@ impl MovingFoe {
 const FRAME: u32 = 15;
 const UNEXPECTED: u32 = 4;
 const BODY: u32 = 7;
+/// The number of an error of the handshake that is a violation (SPEC, errors).
+const HANDSHAKE_VIOLATION: u32 = 209;
 
 #[test]
 fn move_needs_one_end_of_a_pair() {
@@ -368,18 +369,39 @@ fn foe_that_hangs_up_after_the_move_is_noticed() {
 }
 
 /// A connector may keep a copy of the end of the pair that it sends, and block every call on it. So
-/// an acceptor takes no end from a connector that it does not trust.
+/// an acceptor does not agree to move with a connector that it does not trust, and takes no end.
 #[test]
-fn pair_of_an_untrusted_connector_is_closed() {
+fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let _together = together();
-    let mut foe = MovingFoe::meet_with(&Config::default().trust(TrustPolicy::Untrusted));
-    let pair = foe.begin();
-    foe.offer(&pair, &foe.second_hello());
-    foe.stays(FallbackReason::Policy);
+    let place = Directory::new();
+    let config = Config::default().trust(TrustPolicy::Untrusted);
+    let (errors, refused) = mpsc::channel();
+    let config = config.on_refused(move |error| errors.send(error.code()).unwrap());
+    let mut listener = Listener::bind_with(place.address("move"), &config).unwrap();
+    let listening = thread::spawn(move || {
+        let deadline = soon();
+        loop {
+            assert!(Instant::now() < deadline, "the foe is not refused");
+            assert!(listener.accept_deadline(within(millis(20))).is_err());
+            if let Ok(code) = refused.try_recv() {
+                return code;
+            }
+        }
+    });
+    let wire = Wire::connect(&place.path("move"));
+    assert!(wire.send(hello(BOTH | FEATURE_MOVE).as_bytes(), &[]));
+    let (answer, _) = wire.receive();
+    let answer = Hello::read_from_prefix(&answer).unwrap().0;
+    assert_eq!(answer.features.get(), BOTH);
+    // The foe goes on as if the acceptor had agreed.
+    let (pair, theirs) = Socket::pair().unwrap();
+    let header = RecordHeader { position: Position(0), kind: Kind::Move, len: 0, stream: 0 };
+    let record = [header.to_wire().as_bytes(), &[0; 64]].concat();
+    assert!(wire.send(&record, &[theirs.as_fd()]));
+    drop(theirs);
+    assert_eq!(listening.join().unwrap(), HANDSHAKE_VIOLATION);
     until("the pair is closed", || {
-        pair.socket
-            .read(&mut [0; 64], true)
-            .map_or_else(|error| is_reset(&error), |count| count == 0)
+        pair.read(&mut [0; 64], true).map_or_else(|error| is_reset(&error), |count| count == 0)
     });
 }
 

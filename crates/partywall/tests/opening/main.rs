@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of opening a connection: system calls, descriptor limits, namespaces, and the process that
-//! the kernel names as the peer. The tests start and trace further processes.
+//! Tests of opening a connection: system calls, descriptor limits, namespaces, users, and the
+//! process that the kernel names as the peer. The tests start and trace further processes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod activation;
@@ -8,3 +8,4 @@ mod descriptor_limit;
 mod identity;
 mod namespaces;
 mod system_calls;
+mod users;

@@ -2,14 +2,17 @@
 //! Tests of peers in other pid and user namespaces, as in containers. The kernel reports the
 //! namespace, and the policy of this side decides whether it trusts the peer.
 
-use partywall::{Config, Distrust, Listener, RecvError, Trust, TrustPolicy};
+use partywall::{
+    Begin, Config, Distrust, FallbackReason, Listener, RecvError, Transport, Trust, TrustPolicy,
+};
 use partywall_testkit::{Directory, Second, argument, role, second_process, soon};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Options of `unshare`, and the expected reason why this side distrusts a peer that was started
 /// with these options.
-const PLACES: [(&[&str], Distrust); 2] = [
+const PLACES: [(&[&str], Distrust); 3] = [
+    (&["--user", "--map-root-user"], Distrust::OtherUserNamespace),
     (&["--pid"], Distrust::OtherPidNamespace),
     (&["--user", "--map-root-user", "--pid"], Distrust::OtherUserNamespace),
 ];
@@ -17,8 +20,10 @@ const PLACES: [(&[&str], Distrust); 2] = [
 #[test]
 fn peer_in_other_namespaces_is_recognised_and_trusted_if_policy_says_so() {
     for (place, distrust) in available_places() {
-        examine(place, TrustPolicy::Auto, Some(distrust));
-        examine(place, TrustPolicy::OwnUser, None);
+        for begin in [Begin::SharedMemory, Begin::Socket] {
+            examine(place, begin, TrustPolicy::Auto, Some(distrust));
+            examine(place, begin, TrustPolicy::OwnUser, None);
+        }
     }
 }
 
@@ -50,7 +55,7 @@ fn echo_time(place: &[&str]) -> Duration {
     let address = directory.address("here");
     let config = Config::default().trust(TrustPolicy::OwnUser);
     let mut listener = Listener::bind_with(&address, &config).unwrap();
-    let mut second = start(place, &address, "own user");
+    let mut second = start(place, &address, Begin::SharedMemory, "own user");
     let mut channel = listener.accept_deadline(soon()).unwrap();
     assert_eq!(channel.peer().trust, Trust::Trusted);
     let message = vec![7; 64 << 10];
@@ -90,8 +95,9 @@ fn available_places() -> Vec<(&'static [&'static str], Distrust)> {
 }
 
 /// Starts a second process with the `unshare` options `place`, which connects to `address`.
-fn start(place: &[&str], address: &str, policy_name: &str) -> Second {
-    let arguments = [("address", address), ("policy", policy_name)];
+fn start(place: &[&str], address: &str, begin: Begin, policy_name: &str) -> Second {
+    let begin_name = if begin == Begin::Socket { "socket" } else { "memory" };
+    let arguments = [("address", address), ("begin", begin_name), ("policy", policy_name)];
     let inner = second_process("namespaces::inhabitant", "inhabitant", &arguments);
     let mut outer = if place.is_empty() { Command::new("env") } else { unshare(place) };
     outer.arg(inner.get_program()).args(inner.get_args()).stdout(Stdio::null());
@@ -106,23 +112,31 @@ fn unshare(place: &[&str]) -> Command {
 }
 
 /// Input: a second process, started with the `unshare` options `place`, that connects to this one.
-/// Expected: each side trusts the other as `policy` says, messages arrive, and the peer's death is
-/// noticed.
-fn examine(place: &[&str], policy: TrustPolicy, distrust: Option<Distrust>) {
+/// Expected: each side trusts the other as `policy` says, messages arrive over shared memory
+/// (wherever a trusted connection begins), and the peer's death is noticed.
+fn examine(place: &[&str], begin: Begin, policy: TrustPolicy, distrust: Option<Distrust>) {
     let directory = Directory::new();
     let address = directory.address("here");
     let config = Config::default().trust(policy);
     let mut listener = Listener::bind_with(&address, &config).unwrap();
     let policy_name = if policy == TrustPolicy::Auto { "auto" } else { "own user" };
-    let mut second = start(place, &address, policy_name);
+    let mut second = start(place, &address, begin, policy_name);
     let mut channel = listener.accept_deadline(soon()).unwrap();
+    let may_move = begin == Begin::Socket && distrust.is_none();
+    let first = if may_move {
+        Transport::Socket(FallbackReason::NotMoved)
+    } else {
+        Transport::SharedMemory
+    };
+    assert_eq!(channel.transport(), first, "{place:?}, {policy:?}");
     let peer = channel.peer();
     assert_eq!(peer.distrust, distrust, "{place:?}, {policy:?}: {peer:?}");
     assert_eq!(peer.trust == Trust::Trusted, distrust.is_none());
-    for size in [48, 64 << 10] {
+    for size in [48, 64 << 10, 48, 48] {
         channel.send(&vec![7; size]).unwrap();
         assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), vec![7; size]);
     }
+    assert_eq!(channel.transport(), Transport::SharedMemory, "{place:?}, {policy:?}");
     second.kill();
     let end = channel.recv_deadline(soon());
     assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
@@ -135,7 +149,8 @@ fn inhabitant() {
     let Some("inhabitant") = role().as_deref() else { return };
     let is_auto = argument("policy") == "auto";
     let policy = if is_auto { TrustPolicy::Auto } else { TrustPolicy::OwnUser };
-    let config = Config::default().trust(policy);
+    let begin = if argument("begin") == "socket" { Begin::Socket } else { Begin::SharedMemory };
+    let config = Config::default().trust(policy).begin(begin);
     let mut channel = partywall::connect_with(argument("address"), &config).unwrap();
     assert_eq!(channel.peer().trust == Trust::Trusted, !is_auto, "{:?}", channel.peer());
     while let Ok(Some(message)) = channel.recv() {

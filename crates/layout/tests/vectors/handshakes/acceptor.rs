@@ -105,10 +105,14 @@ fn moves() -> Vec<Script> {
         asked("move", "a connection that begins on the socket: no OFFER and no READY")
             .receive_hello(BOTH | FEATURE_MOVE, 0)
             .socket(8),
-        asked("move-untrusting", "trust does not matter before the move")
+        asked("move-untrusting", "an acceptor that does not trust declines: memory is shared now")
             .set("trust", "no")
-            .receive_hello(BOTH | FEATURE_MOVE, 0)
-            .socket(8),
+            .receive_hello(BOTH, 0)
+            .send_region(true)
+            .receive_region(false)
+            .receive_ready(&ready_shm())
+            .send_ready(&ready_shm())
+            .shm(),
         asked("move-declined", "the acceptor has shared memory alone: OFFER follows its HELLO")
             .set("transport", "shm")
             .receive_hello(FEATURE_SHM, 0)
