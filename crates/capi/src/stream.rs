@@ -69,11 +69,14 @@ pub(crate) enum Sending {
 impl Sending {
     fn send(&mut self, payload: &[u8], timeout: Timeout) -> Result<(), Failure> {
         match self {
-            Self::Threaded(sender) => Ok(match (timeout, timeout.deadline()) {
-                (Timeout::Zero, _) => sender.try_send(payload)?,
-                (_, Some(deadline)) => sender.send_deadline(payload, deadline)?,
-                (_, None) => sender.send(payload)?,
-            }),
+            Self::Threaded(sender) => {
+                match (timeout, timeout.deadline()) {
+                    (Timeout::Zero, _) => sender.try_send(payload)?,
+                    (_, Some(deadline)) => sender.send_deadline(payload, deadline)?,
+                    (_, None) => sender.send(payload)?,
+                }
+                Ok(())
+            }
             Self::InLoop(sender) => {
                 timeout.require_zero()?;
                 Ok(sender.try_send(payload)?)
