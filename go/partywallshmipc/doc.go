@@ -6,8 +6,8 @@
 //	import shmipc "partywall.test/go/partywallshmipc"
 //
 // A [Listener], and [Server], also serve clients that still import shmipc-go: the first eight bytes
-// of a connection decide whether shmipc-go's own server gets it. A [SessionManager] speaks partywall
-// alone. So servers move first.
+// of a connection decide whether shmipc-go's own server gets it. A [SessionManager] connects to
+// partywall alone. So servers move first.
 //
 //	client                      server
 //	shmipc-go          ──────▶  shmipc-go, or this package
