@@ -78,7 +78,9 @@ fn help() -> String {
         "\
 cargo xtask COMMAND
 
-  test [--quick] [--only STAGE]   run every stage in order and stop at the first that fails
+  test [--quick] [--only STAGE] [--require STAGE,...]
+                                  run every stage in order and stop at the first that fails
+                                  --require fails if a stage that it names is skipped
                                   --quick runs only: {}
                                   stages: {}
   tidy [--circles | --vocabulary]

@@ -25,15 +25,15 @@ enum Done {
 /// # Errors
 /// If the arguments are wrong, or a stage failed; the message says how to repeat it.
 pub fn main(arguments: &[String]) -> Result<(), String> {
-    let chosen = choose(arguments)?;
+    let Choice { stages, required } = choose(arguments)?;
     let start = Times::now();
     let mut table = Vec::new();
     let mut passed = Vec::new();
     let mut failure = None;
-    for stage in chosen {
+    for stage in stages {
         headline(&format!("== {} (at {})", stage.name, seconds(start.elapsed().0)));
         let stage_start = Times::now();
-        let outcome = (stage.run)(&passed);
+        let outcome = (stage.run)(&passed).and_then(|done| checked(stage.name, done, &required));
         let elapsed = stage_start.elapsed();
         let verdict = match &outcome {
             Ok(Done::Passed) => {
@@ -59,6 +59,16 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
+/// Returns the outcome of a stage; that it was skipped is an error if the stage is required.
+fn checked(stage: &str, done: Done, required: &[String]) -> Result<Done, String> {
+    match done {
+        Done::Skipped(reason) if required.iter().any(|name| name == stage) => {
+            Err(format!("it was skipped, and --require names it: {reason}"))
+        }
+        done => Ok(done),
+    }
+}
+
 /// The names of all stages; if `quick_only`, the names of the quick stages only.
 pub fn names(quick_only: bool) -> Vec<&'static str> {
     STAGES.iter().filter(|stage| stage.quick || !quick_only).map(|stage| stage.name).collect()
@@ -72,27 +82,44 @@ struct Stage {
     run: fn(&[&str]) -> Result<Done, String>,
 }
 
-fn choose(arguments: &[String]) -> Result<Vec<&'static Stage>, String> {
+/// The stages of a run, and those that must not be skipped.
+struct Choice {
+    stages: Vec<&'static Stage>,
+    required: Vec<String>,
+}
+
+fn choose(arguments: &[String]) -> Result<Choice, String> {
     let mut quick = false;
     let mut only = None;
+    let mut required = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--quick" => quick = true,
             "--only" => {
                 let name = rest.next().ok_or("`--only` needs the name of a stage")?;
-                only = Some(name.as_str());
+                only = Some(stage_of(name)?);
+            }
+            "--require" => {
+                let list = rest.next().ok_or("`--require` needs names of stages, as `go,c`")?;
+                for name in list.split(',') {
+                    required.push(stage_of(name)?.name.to_owned());
+                }
             }
             other => return Err(format!("`test` does not know the argument `{other}`")),
         }
     }
-    if let Some(name) = only {
-        let stage = STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| {
-            format!("there is no stage `{name}`; the stages are: {}", names(false).join(" "))
-        })?;
-        return Ok(vec![stage]);
-    }
-    Ok(STAGES.iter().filter(|stage| stage.quick || !quick).collect())
+    let stages = match only {
+        Some(stage) => vec![stage],
+        None => STAGES.iter().filter(|stage| stage.quick || !quick).collect(),
+    };
+    Ok(Choice { stages, required })
+}
+
+fn stage_of(name: &str) -> Result<&'static Stage, String> {
+    STAGES.iter().find(|stage| stage.name == name).ok_or_else(|| {
+        format!("there is no stage `{name}`; the stages are: {}", names(false).join(" "))
+    })
 }
 
 fn headline(text: &str) {
@@ -268,6 +295,26 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&[step.args("--lib --bins --tests")], BUSY_AT_ONCE)
 }
 
+/// Compiles C programs against the library, and runs them.
+fn c(_: &[&str]) -> Result<Done, String> {
+    for compiler in ["cc", "c++"] {
+        if !Step::new(compiler).args("--version").works() {
+            return skipped(&format!("no `{compiler}`; the packages gcc and g++ have it"));
+        }
+    }
+    passed(&[builds::tests().args("--test c")])
+}
+
+/// Runs calls of Volo's thrift over our streams, and over its own shmipc transport against our
+/// shmipc protocol.
+fn volo(_: &[&str]) -> Result<Done, String> {
+    let manifest = "--manifest-path conformance/volo/Cargo.toml";
+    passed(&[
+        Step::cargo("fmt --check").args(manifest),
+        Step::cargo("test --locked --target-dir target").args(manifest),
+    ])
+}
+
 /// Checks and tests the Go module, on this system and, as far as vet sees it, on two others.
 fn go(_: &[&str]) -> Result<Done, String> {
     if !go_command("version").works() {
@@ -428,7 +475,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 16] = [
+const STAGES: [Stage; 18] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -436,7 +483,9 @@ const STAGES: [Stage; 16] = [
     Stage { name: "doc", quick: false, run: doc },
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
+    Stage { name: "c", quick: false, run: c },
     Stage { name: "conformance", quick: false, run: conformance },
+    Stage { name: "volo", quick: false, run: volo },
     Stage { name: "go", quick: false, run: go },
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "faults", quick: false, run: take_out_rules },
@@ -453,7 +502,19 @@ mod tests {
 
     fn chosen(arguments: &[&str]) -> Result<Vec<&'static str>, String> {
         let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
-        Ok(choose(&arguments)?.iter().map(|stage| stage.name).collect())
+        Ok(choose(&arguments)?.stages.iter().map(|stage| stage.name).collect())
+    }
+
+    #[test]
+    fn required_stage_that_was_skipped_is_an_error() {
+        let arguments = ["--require", "go,deny"].map(str::to_owned);
+        let required = choose(&arguments).unwrap().required;
+        let skipped = || Done::Skipped("no tool".to_owned());
+        assert!(checked("go", skipped(), &required).unwrap_err().contains("no tool"));
+        assert_eq!(checked("go", Done::Passed, &required), Ok(Done::Passed));
+        assert_eq!(checked("miri", skipped(), &required), Ok(skipped()));
+        assert!(chosen(&["--require", "gone"]).unwrap_err().contains("no stage `gone`"));
+        assert!(chosen(&["--require"]).is_err());
     }
 
     #[test]

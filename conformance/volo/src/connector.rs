@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The transport of a Volo client: streams of one session, which is opened again once it has ended.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use partywall::Config;
+use partywall::tokio::{ReadHalf, Session, Stream, WriteHalf, connect_with, connect_with_protocol};
+use partywall_shmipc::Shmipc;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
+use tokio::sync::Mutex;
+use volo::net::Address;
+use volo::net::dial::MakeTransport;
+use volo::net::ext::AsyncExt;
+
+/// Opens a stream for each connection of Volo's pool. All streams are of one session with the
+/// server; after the session has ended, the next connection opens another session.
+#[derive(Clone)]
+pub struct Connector {
+    address: Arc<str>,
+    config: Config,
+    protocol: Option<Arc<Shmipc>>,
+    session: Arc<Mutex<Option<Session>>>,
+}
+
+impl Connector {
+    /// Connects to a server of this library at `address`, such as `unix:/run/app.sock`. The address
+    /// that Volo passes to `make_transport` is not used: it has no form for other transports.
+    #[must_use]
+    pub fn new(address: &str, config: Config) -> Self {
+        Self { address: address.into(), config, protocol: None, session: Arc::default() }
+    }
+
+    /// Speaks the shmipc protocol, to a server that has Volo's shmipc transport.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Arc<Shmipc>) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    async fn open(&self) -> io::Result<(Session, Stream)> {
+        let mut current = self.session.lock().await;
+        if let Some(session) = current.as_ref().filter(|it| it.close_reason().is_none()) {
+            let stream = session.open(&[]).await.map_err(io::Error::other)?;
+            return Ok((session.clone(), stream));
+        }
+        let session = match &self.protocol {
+            None => connect_with(&*self.address, &self.config).await,
+            Some(shmipc) => {
+                let protocol = Arc::clone(shmipc) as _;
+                connect_with_protocol(&*self.address, &self.config, protocol).await
+            }
+        };
+        let session = session.map_err(io::Error::other)?;
+        let stream = session.open(&[]).await.map_err(io::Error::other)?;
+        *current = Some(session.clone());
+        Ok((session, stream))
+    }
+}
+
+impl MakeTransport for Connector {
+    type ReadHalf = Reader;
+    type WriteHalf = Writer;
+
+    async fn make_transport(&self, _: Address) -> io::Result<(Reader, Writer)> {
+        let (session, stream) = self.open().await?;
+        let (read, write) = stream.into_io().into_split();
+        Ok((
+            Reader { read, session: Some(session.clone()) },
+            Writer { write, session: Some(session) },
+        ))
+    }
+
+    fn set_connect_timeout(&mut self, timeout: Option<Duration>) {
+        if let Some(timeout) = timeout {
+            self.config = self.config.clone().handshake_timeout(timeout);
+        }
+    }
+
+    // Volo ends a call that takes too long by its timeout layer, and then drops the connection. So
+    // a transport has no timeouts of its own.
+    fn set_read_timeout(&mut self, _: Option<Duration>) {}
+
+    fn set_write_timeout(&mut self, _: Option<Duration>) {}
+}
+
+/// The reading half of a stream, for Volo's codecs.
+pub struct Reader {
+    read: ReadHalf,
+    /// The session of a client's stream, which Volo's pool asks whether it has ended.
+    session: Option<Session>,
+}
+
+/// The writing half of a stream, for Volo's codecs.
+pub struct Writer {
+    write: WriteHalf,
+    /// The session of a client's stream, which Volo's pool asks whether it has ended.
+    session: Option<Session>,
+}
+
+impl Reader {
+    /// The halves of a stream that a server has accepted; no pool asks for its session.
+    pub(crate) fn accepted(read: ReadHalf, write: WriteHalf) -> (Self, Writer) {
+        (Self { read, session: None }, Writer { write, session: None })
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.write.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(context)
+    }
+}
+
+impl AsyncExt for Reader {
+    async fn ready(&self, _: Interest) -> io::Result<Ready> {
+        Ok(readiness(self.session.as_ref()))
+    }
+}
+
+impl AsyncExt for Writer {
+    async fn ready(&self, _: Interest) -> io::Result<Ready> {
+        Ok(readiness(self.session.as_ref()))
+    }
+}
+
+/// The readiness that tells Volo's pool whether a connection can be used again.
+fn readiness(session: Option<&Session>) -> Ready {
+    let has_ended = session.is_some_and(|session| session.close_reason().is_some());
+    if has_ended {
+        Ready::READ_CLOSED | Ready::WRITE_CLOSED
+    } else {
+        Ready::READABLE | Ready::WRITABLE
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls of Volo's thrift with the server in a process of its own:
+//!
+//! ```text
+//! client                                server
+//! our streams (Connector)               our streams (serve)
+//! Volo's shmipc transport, unmodified   our shmipc protocol, at the listener of our streams
+//! our shmipc protocol (Connector)       Volo's server on its shmipc transport, unmodified
+//! ```
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::fs::File;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance_volo::echo::{Echo, EchoClient, MakeEchoClient, Reply, Request};
+use conformance_volo::{Connector, serve};
+use partywall::Config;
+use partywall::tokio::{Incoming, Listener};
+use partywall_shmipc::Shmipc;
+use partywall_testkit::{
+    Directory, Second, Watchdog, argument, is_pattern, pattern, role, run, second_process, until,
+};
+use volo::net::{Address, shmipc};
+use volo_thrift::client::ClientBuilder;
+use volo_thrift::server::Server;
+
+const CALLS: u64 = 100_000;
+/// Tasks that call at the same time.
+const CALLERS: u64 = 8;
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Code of the second process: the server of the role that its parent names.
+#[test]
+fn server() {
+    let Some(role) = role() else { return };
+    run("server", LIMIT, async move {
+        let path = argument("path");
+        if role == "volo" {
+            let address = Address::from(shmipc_address(&path));
+            File::create(argument("ready")).unwrap();
+            Server::<_, _, Request, _, _>::new(Echo).run(address).await.unwrap();
+        } else {
+            let listener = Listener::bind(format!("unix:{path}")).unwrap();
+            let listener = listener.with_protocol(Arc::new(Shmipc::default()));
+            File::create(argument("ready")).unwrap();
+            serve(Incoming::new(listener), Echo).await;
+        }
+    });
+}
+
+/// Starts a server in a second process, and returns once it accepts connections.
+fn start(place: &Directory, role: &str) -> Second {
+    let (path, ready) = (place.path("socket"), place.path("ready"));
+    let _ = std::fs::remove_file(&ready);
+    let (path, ready) = (path.to_str().unwrap(), ready.to_str().unwrap());
+    let arguments = [("path", path), ("ready", ready)];
+    let second = Second::spawn(&mut second_process("server", role, &arguments));
+    until("the server is there", || {
+        Path::new(ready).exists() && std::os::unix::net::UnixStream::connect(path).is_ok()
+    });
+    second
+}
+
+fn shmipc_address(path: &str) -> shmipc::Address {
+    shmipc::Address::Unix(SocketAddr::from_pathname(path).unwrap())
+}
+
+/// Returns the client of a test whose transport is `Connector`.
+fn client_over(connector: Connector) -> EchoClient {
+    // Volo's pool asks for an address; the connector has its own.
+    let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
+    ClientBuilder::<_, _, _, Request, Reply, _, _, _>::new("Echo", MakeEchoClient)
+        .make_transport(connector)
+        .address(unused)
+        .rpc_timeout(Some(LIMIT))
+        .build()
+}
+
+/// The payload of a call: mostly short, and one in a hundred longer than several messages.
+fn payload(number: u64) -> Vec<u8> {
+    let len = if number.is_multiple_of(100) { 200_000 } else { number % 1000 };
+    pattern(usize::try_from(len).unwrap() + 8, number)
+}
+
+/// Makes `CALLS` calls from several tasks, and checks each reply.
+async fn many_calls(client: &EchoClient) {
+    let tasks = (0..CALLERS).map(|caller| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for number in (caller..CALLS).step_by(CALLERS as usize) {
+                let reply = client.echo(payload(number).into()).await.unwrap();
+                assert!(is_pattern(&reply, number), "call {number}");
+                assert_eq!(reply.len(), payload(number).len());
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
+#[test]
+fn hundred_thousand_calls_over_our_streams() {
+    let _watchdog = Watchdog::new("calls over our streams", LIMIT);
+    let place = Directory::new();
+    let _server = start(&place, "ours");
+    run("calls", LIMIT, async move {
+        many_calls(&client_over(Connector::new(&place.address("socket"), Config::default()))).await;
+    });
+}
+
+#[test]
+fn hundred_thousand_calls_of_volos_shmipc_client_to_our_server() {
+    let _watchdog = Watchdog::new("Volo's shmipc client", LIMIT);
+    let place = Directory::new();
+    let _server = start(&place, "ours");
+    let path = place.path("socket");
+    run("calls", LIMIT, async move {
+        let client = ClientBuilder::<_, _, _, Request, Reply, _, _, _>::new("Echo", MakeEchoClient)
+            .address(Address::Shmipc(shmipc_address(path.to_str().unwrap())))
+            .rpc_timeout(Some(LIMIT))
+            .build();
+        many_calls(&client).await;
+    });
+}
+
+#[test]
+fn hundred_thousand_calls_of_our_shmipc_client_to_volos_server() {
+    let _watchdog = Watchdog::new("Volo's shmipc server", LIMIT);
+    let place = Directory::new();
+    let _server = start(&place, "volo");
+    run("calls", LIMIT, async move {
+        let connector = Connector::new(&place.address("socket"), Config::default());
+        many_calls(&client_over(connector.with_protocol(Arc::new(Shmipc::default())))).await;
+    });
+}
+
+/// A call that is under way when the server is killed fails, and the same client succeeds once
+/// another server listens at the address.
+#[test]
+fn client_survives_the_death_of_its_server() {
+    let _watchdog = Watchdog::new("death of a server", LIMIT);
+    let place = Directory::new();
+    let mut server = start(&place, "ours");
+    run("calls", LIMIT, async move {
+        let connector = Connector::new(&place.address("socket"), Config::default());
+        let client = client_over(connector);
+        assert!(is_pattern(&client.echo(payload(1).into()).await.unwrap(), 1));
+        let calling = {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for number in 0.. {
+                    if client.echo(payload(number).into()).await.is_err() {
+                        return;
+                    }
+                }
+            })
+        };
+        tokio::task::yield_now().await;
+        server.kill();
+        calling.await.unwrap();
+        let place = tokio::task::spawn_blocking(move || (start(&place, "ours"), place));
+        let (_server, _place) = place.await.unwrap();
+        assert!(is_pattern(&client.echo(payload(2).into()).await.unwrap(), 2));
+    });
+}
