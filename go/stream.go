@@ -102,8 +102,8 @@ func (s *Stream) WriteTo(w io.Writer) (int64, error) {
 	return n, s.opError("read", errOfStream)
 }
 
-// WriteBuffers writes the bytes of all buffers, and leaves the buffers as they are. Short ones share
-// a message, which [net.Buffers] cannot do with a stream.
+// WriteBuffers writes the bytes of all buffers, and leaves the buffers as they are. Short ones
+// share a message, which [net.Buffers] cannot do with a stream.
 func (s *Stream) WriteBuffers(buffers ...[]byte) (int64, error) {
 	n, err := s.stream.WriteBuffers(buffers)
 	return n, s.opError("write", err)

@@ -10,8 +10,8 @@ import (
 )
 
 // Peek returns the next n bytes, and leaves them unread. It waits until they have come. If the
-// error is not nil there are fewer bytes. They may lie in the peer's memory, and are valid until the
-// next call that reads, or Close.
+// error is not nil there are fewer bytes. They may lie in the peer's memory, and are valid until
+// the next call that reads, or Close.
 func (s *Stream) Peek(n int) ([]byte, error) {
 	l := limit{deadline: &s.readDeadline}
 	if err := s.receiving.take(l); err != nil {
