@@ -380,7 +380,8 @@ fn go_frameworks(_: &[&str]) -> Result<Done, String> {
         return skipped("no Go; https://go.dev/dl has it");
     }
     let mut left_out = Vec::new();
-    for module in tidy::go::MODULES.iter().filter(|module| module.directory != GO_MODULE) {
+    let elsewhere = [GO_MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
+    for module in tidy::go::MODULES.iter().filter(|m| !elsewhere.contains(&m.directory)) {
         let command = |arguments| go_command(arguments).directory(module.directory);
         let download = command("mod download");
         let output = download.capture()?;
