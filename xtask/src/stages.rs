@@ -295,6 +295,16 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&[step.args("--lib --bins --tests")], BUSY_AT_ONCE)
 }
 
+/// Compiles C programs against the library, and runs them.
+fn c(_: &[&str]) -> Result<Done, String> {
+    for compiler in ["cc", "c++"] {
+        if !Step::new(compiler).args("--version").works() {
+            return skipped(&format!("no `{compiler}`; the packages gcc and g++ have it"));
+        }
+    }
+    passed(&[builds::tests().args("--test c")])
+}
+
 /// Runs calls of Volo's thrift over our streams, and over its own shmipc transport against our
 /// shmipc protocol.
 fn volo(_: &[&str]) -> Result<Done, String> {
@@ -514,7 +524,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 18] = [
+const STAGES: [Stage; 19] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -522,6 +532,7 @@ const STAGES: [Stage; 18] = [
     Stage { name: "doc", quick: false, run: doc },
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
+    Stage { name: "c", quick: false, run: c },
     Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "volo", quick: false, run: volo },
     Stage { name: "go", quick: false, run: go },

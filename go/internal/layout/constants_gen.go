@@ -457,6 +457,11 @@ const (
 	ErrorHandoverPending        ErrorNumber = 811
 	ErrorHandoverZero           ErrorNumber = 812
 	ErrorHandoverRepeated       ErrorNumber = 813
+	ErrorArgument               ErrorNumber = 901
+	ErrorHandle                 ErrorNumber = 902
+	ErrorPanic                  ErrorNumber = 903
+	ErrorBufferTooShort         ErrorNumber = 904
+	ErrorHandlesExhausted       ErrorNumber = 905
 )
 
 var errorNames = map[ErrorNumber]string{
@@ -583,4 +588,9 @@ var errorNames = map[ErrorNumber]string{
 	ErrorHandoverPending:        "handover pending",
 	ErrorHandoverZero:           "handover zero",
 	ErrorHandoverRepeated:       "handover repeated",
+	ErrorArgument:               "argument",
+	ErrorHandle:                 "handle",
+	ErrorPanic:                  "panic",
+	ErrorBufferTooShort:         "buffer too short",
+	ErrorHandlesExhausted:       "handles exhausted",
 }

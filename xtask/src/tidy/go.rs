@@ -27,7 +27,7 @@ pub struct Module {
 
 /// The Go modules. A module with heavy requirements is nested in the first, so that programs that
 /// do not import it download none of them. A new row or requirement needs a page in docs/decisions.
-pub const MODULES: [Module; 4] = [
+pub const MODULES: [Module; 5] = [
     Module { directory: "go", requires: &["golang.org/x/net", "golang.org/x/sys"] },
     Module {
         directory: "go/partywallgrpc",
@@ -36,6 +36,14 @@ pub const MODULES: [Module; 4] = [
     Module {
         directory: "go/partywallhertz",
         requires: &["github.com/cloudwego/hertz", "partywall.test/go"],
+    },
+    Module {
+        directory: "go/partywallkitex",
+        requires: &[
+            "github.com/cloudwego/gopkg",
+            "github.com/cloudwego/kitex",
+            "partywall.test/go",
+        ],
     },
     Module {
         directory: "go/examples",

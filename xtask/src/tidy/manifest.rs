@@ -8,6 +8,7 @@
 //!  ├──▶  link ──▶ reconcile           shmipc    extras
 //!  │        │                           │          │
 //!  └────────┴──▶  partywall  ◀──────────┴──────────┘
+//!            capi ──▶ partywall, link, shmipc, extras
 //!                     │
 //!                   wait ──▶ ring ──▶ layout
 //!                     └────▶ sys ──▶ ring
@@ -315,6 +316,13 @@ const TABLE: &[Row] = &[
         normal: &["partywall", "partywall-sys", "thiserror", "tokio"],
         loom_only: &[],
         dev: &["partywall-testkit", "proptest", "tempfile"],
+    },
+    // The crate `capi` uses only public APIs (docs/decisions/0037-c-interface.md).
+    Row {
+        directory: "crates/capi",
+        normal: &["partywall", "partywall-extras", "partywall-link", "partywall-shmipc"],
+        loom_only: &[],
+        dev: &["partywall-testkit", "tempfile"],
     },
     Row {
         directory: "crates/bench",

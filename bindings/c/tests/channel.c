@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Every call of a channel, over shared memory and over the socket. */
+#include "check.h"
+
+/* Sends messages of many lengths, and receives each in another way. */
+static void lengths(struct pair pair) {
+    static unsigned char sent[200000], copy[200000];
+    static const size_t sizes[] = {0, 1, 48, 104, 105, 1024, 1025, 65536, 200000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t len = sizes[i];
+        memset(sent, (int)i + 1, len);
+        const void *data = NULL;
+        size_t found = 1;
+        partywall_message *message = NULL;
+
+        OK(partywall_channel_send(pair.client, sent, len, TIMEOUT_NS, NULL));
+        OK(partywall_channel_recv_view(pair.server, &data, &found, TIMEOUT_NS, NULL));
+        CHECK(found == len && memcmp(data, sent, len) == 0);
+
+        OK(partywall_channel_send(pair.client, sent, len, -1, NULL));
+        OK(partywall_channel_recv_copy(pair.server, copy, sizeof copy, &found, -1, NULL));
+        CHECK(found == len && memcmp(copy, sent, len) == 0);
+
+        OK(partywall_channel_send(pair.client, sent, len, 0, NULL));
+        OK(partywall_channel_recv(pair.server, &message, TIMEOUT_NS, NULL));
+        OK(partywall_message_data(message, &data, &found));
+        CHECK(found == len && memcmp(data, sent, len) == 0);
+        OK(partywall_message_free(message));
+    }
+}
+
+/* A buffer that is too short keeps the message for the next call. */
+static void short_buffer(struct pair pair) {
+    char buffer[4] = "...";
+    size_t len = 0;
+    const void *data = NULL;
+    OK(partywall_channel_send(pair.client, "hello", 5, 0, NULL));
+    STATUS(partywall_channel_recv_copy(pair.server, buffer, 3, &len, TIMEOUT_NS, NULL),
+           PARTYWALL_BUFFER_TOO_SHORT);
+    CHECK(len == 5 && strcmp(buffer, "...") == 0);
+    STATUS(partywall_channel_recv_copy(pair.server, NULL, 0, &len, 0, NULL),
+           PARTYWALL_BUFFER_TOO_SHORT);
+    OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+    CHECK(len == 5 && memcmp(data, "hello", 5) == 0);
+    STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+}
+
+/* A kept message outlives later messages, and its channel. */
+static partywall_message *kept(struct pair pair) {
+    static char big[100000];
+    const void *data = NULL;
+    size_t len = 0;
+    int32_t is_zero_copy = -1;
+    partywall_message *message = NULL, *none = NULL;
+    memset(big, 'k', sizeof big);
+    OK(partywall_channel_send(pair.client, big, sizeof big, 0, NULL));
+    OK(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL));
+    OK(partywall_channel_keep(pair.server, &message, NULL));
+    STATUS(partywall_channel_keep(pair.server, &none, NULL), PARTYWALL_ARGUMENT);
+    CHECK(none == NULL);
+    OK(partywall_message_is_zero_copy(message, &is_zero_copy));
+    CHECK(is_zero_copy == 0 || is_zero_copy == 1);
+    return message;
+}
+
+/* Memory is reserved, shortened, filled and sent, or given back. */
+static void reservations(struct pair pair) {
+    void *data = NULL;
+    const void *view = NULL;
+    size_t len = 0;
+    partywall_reservation *reservation = NULL;
+    OK(partywall_channel_reserve(pair.client, 50000, &data, &reservation, TIMEOUT_NS, NULL));
+    memset(data, 'r', 50000);
+    OK(partywall_reservation_truncate(reservation, 40000));
+    OK(partywall_reservation_data(reservation, &data, &len));
+    CHECK(len == 40000);
+    STATUS(partywall_channel_commit(pair.server, reservation, 0, NULL),
+           PARTYWALL_FOREIGN_RESERVATION);
+    OK(partywall_channel_commit(pair.client, reservation, TIMEOUT_NS, NULL));
+    STATUS(partywall_channel_commit(pair.client, reservation, 0, NULL), PARTYWALL_HANDLE);
+    STATUS(partywall_reservation_abort(reservation), PARTYWALL_HANDLE);
+    OK(partywall_channel_recv_view(pair.server, &view, &len, TIMEOUT_NS, NULL));
+    CHECK(len == 40000 && ((const char *)view)[39999] == 'r');
+
+    OK(partywall_channel_reserve(pair.client, 50000, &data, &reservation, 0, NULL));
+    OK(partywall_reservation_abort(reservation));
+    STATUS(partywall_channel_recv_view(pair.server, &view, &len, 0, NULL), PARTYWALL_EMPTY);
+}
+
+/* A direction that is full says so, and goes on once the peer has received. */
+static void full(struct pair pair) {
+    static char block[900];
+    const void *data = NULL;
+    size_t len = 0, sent = 0;
+    int32_t status;
+    partywall_error *error = NULL;
+    while ((status = partywall_channel_send(pair.client, block, sizeof block, 0, &error)) == 0) {
+        sent++;
+        CHECK(error == NULL && sent < 1000000);
+    }
+    CHECK(status == PARTYWALL_FULL && error == NULL);
+    STATUS(partywall_channel_send(pair.client, block, sizeof block, 1000000, &error),
+           PARTYWALL_TIMED_OUT);
+    /* A socket takes a part of a message, and counts it as sent. */
+    while (partywall_channel_recv_view(pair.server, &data, &len, 0, NULL) == PARTYWALL_OK) {
+        CHECK(len == sizeof block);
+    }
+    OK(partywall_channel_flush(pair.client, TIMEOUT_NS, NULL));
+    while (partywall_channel_recv_view(pair.server, &data, &len, 1000000, NULL) == PARTYWALL_OK) {
+        CHECK(len == sizeof block);
+    }
+    OK(partywall_channel_send(pair.client, "on", 2, TIMEOUT_NS, NULL));
+    OK(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL));
+    CHECK(len == 2);
+}
+
+/* The end of one direction is a status, and the other direction goes on. */
+static void ends(struct pair pair) {
+    const void *data = NULL;
+    size_t len = 0;
+    OK(partywall_channel_send(pair.client, "last", 4, 0, NULL));
+    OK(partywall_channel_close_write(pair.client, NULL));
+    STATUS(partywall_channel_send(pair.client, "more", 4, 0, NULL), PARTYWALL_FINISHED_HERE);
+    OK(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL));
+    STATUS(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL),
+           PARTYWALL_FINISHED);
+    OK(partywall_channel_send(pair.server, "answer", 6, 0, NULL));
+    OK(partywall_channel_recv_view(pair.client, &data, &len, TIMEOUT_NS, NULL));
+    CHECK(len == 6 && memcmp(data, "answer", 6) == 0);
+}
+
+/* An error object has the number, the errno and the advice. */
+static void errors(const char *directory) {
+    partywall_error *error = NULL;
+    partywall_channel *channel = NULL;
+    char missing[600];
+    snprintf(missing, sizeof missing, "unix:%s/missing.sock", directory);
+    STATUS(partywall_connect(missing, NULL, &channel, &error), 332);
+    CHECK(channel == NULL && partywall_error_code(error) == 332);
+    CHECK(strstr(partywall_error_message(error), "missing.sock") != NULL);
+    OK(partywall_error_free(error));
+    STATUS(partywall_connect("no address", NULL, &channel, &error), 301);
+    OK(partywall_error_free(error));
+    STATUS(partywall_connect("no address", NULL, &channel, NULL), 301);
+}
+
+static void all(const char *directory, partywall_config *config) {
+    struct pair pair = make_pair(address_in(directory), config);
+    const void *data = NULL;
+    size_t len = 0;
+    char address[600];
+    OK(partywall_listener_address(pair.listener, address, sizeof address, &len, NULL));
+    CHECK(len == strlen(address_in(directory)) && memcmp(address, address_in(directory), len) == 0);
+    STATUS(partywall_listener_address(pair.listener, address, 3, &len, NULL),
+           PARTYWALL_BUFFER_TOO_SHORT);
+    lengths(pair);
+    short_buffer(pair);
+    reservations(pair);
+    full(pair);
+    partywall_message *message = kept(pair);
+    ends(pair);
+    free_pair(pair);
+    OK(partywall_message_data(message, &data, &len));
+    CHECK(len == 100000 && ((const char *)data)[99999] == 'k');
+    OK(partywall_message_free(message));
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1);
+    CHECK(strcmp(partywall_version(), "0.1.0") == 0 && partywall_abi() == 0);
+    partywall_config *config = NULL;
+    all(argv[1], NULL);
+    OK(partywall_config_new(&config, NULL));
+    OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SOCKET, NULL));
+    all(argv[1], config);
+    OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SHARED_MEMORY, NULL));
+    OK(partywall_config_set(config, "trust", PARTYWALL_TRUST_UNTRUSTED, NULL));
+    all(argv[1], config);
+    OK(partywall_config_free(config));
+    errors(argv[1]);
+    return 0;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A server of many channels in one thread, alone and above epoll of either kind. */
+#include "check.h"
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define CHANNELS 20
+#define MESSAGES 50
+
+struct server {
+    partywall_loop *loop;
+    partywall_listener *listener;
+    partywall_channel *channels[CHANNELS + 1];
+    size_t accepted, ended, received;
+};
+
+/* Sends messages, and receives each of them back. */
+static void *client(void *address) {
+    partywall_channel *channel = NULL;
+    OK(partywall_connect(address, NULL, &channel, NULL));
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        uint32_t answer = 0;
+        size_t len = 0;
+        OK(partywall_channel_send(channel, &i, sizeof i, TIMEOUT_NS, NULL));
+        OK(partywall_channel_recv_copy(channel, &answer, sizeof answer, &len, TIMEOUT_NS, NULL));
+        CHECK(len == sizeof answer && answer == i);
+    }
+    OK(partywall_channel_free(channel));
+    return NULL;
+}
+
+static void accept_all(struct server *server) {
+    int32_t status;
+    partywall_channel *channel = NULL;
+    while ((status = partywall_listener_accept(server->listener, &channel, 0, NULL)) == 0) {
+        size_t tag = ++server->accepted;
+        CHECK(tag <= CHANNELS);
+        server->channels[tag] = channel;
+        OK(partywall_loop_add_channel(server->loop, channel, tag, NULL));
+        STATUS(partywall_loop_add_channel(server->loop, channel, tag, NULL), PARTYWALL_ARGUMENT);
+        STATUS(partywall_channel_send(channel, "x", 1, -1, NULL), PARTYWALL_ARGUMENT);
+    }
+    CHECK(status == PARTYWALL_TIMED_OUT);
+}
+
+/* Answers one message: the loop reports the channel again while there are more. */
+static void answer(struct server *server, size_t tag) {
+    uint32_t message = 0;
+    size_t len = 0;
+    partywall_channel *channel = server->channels[tag];
+    if (channel == NULL) {
+        return;
+    }
+    int32_t status = partywall_channel_recv_copy(channel, &message, sizeof message, &len, 0, NULL);
+    if (status == PARTYWALL_OK) {
+        CHECK(len == sizeof message);
+        server->received++;
+        OK(partywall_channel_send(channel, &message, len, 0, NULL));
+    } else if (status != PARTYWALL_EMPTY) {
+        CHECK(status == PARTYWALL_FINISHED);
+        OK(partywall_channel_free(channel));
+        server->channels[tag] = NULL;
+        server->ended++;
+    }
+}
+
+/* Waits once, and serves what came. The array is short, so that some events are left. */
+static size_t turn(struct server *server, int64_t timeout_ns) {
+    partywall_event events[3];
+    size_t count = 0;
+    OK(partywall_loop_wait(server->loop, events, 3, &count, timeout_ns, NULL));
+    CHECK(count <= 3);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(events[i].kinds != 0 && events[i].reserved == 0);
+        if (events[i].tag == 0) {
+            accept_all(server);
+        } else {
+            answer(server, events[i].tag);
+        }
+    }
+    return count;
+}
+
+/* Serves all clients. `kind` is that of an epoll set above the loop: 0 level-triggered, 1 edge-triggered, -1 none. */
+static void serve(const char *address, int kind) {
+    struct server server;
+    pthread_t threads[CHANNELS];
+    int outer = -1;
+    int32_t fd = -1;
+    memset(&server, 0, sizeof server);
+    OK(partywall_loop_new(&server.loop, NULL));
+    OK(partywall_loop_fd(server.loop, &fd));
+    OK(partywall_listener_bind(address, NULL, &server.listener, NULL));
+    OK(partywall_loop_add_listener(server.loop, server.listener, 0, NULL));
+    if (kind >= 0) {
+        struct epoll_event event = {.events = EPOLLIN | (uint32_t)(kind == 1 ? EPOLLET : 0)};
+        outer = epoll_create1(EPOLL_CLOEXEC);
+        CHECK(outer >= 0 && epoll_ctl(outer, EPOLL_CTL_ADD, fd, &event) == 0);
+    }
+    for (size_t i = 0; i < CHANNELS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, client, (void *)address) == 0);
+    }
+    while (server.ended < CHANNELS) {
+        if (kind >= 0) {
+            struct epoll_event event;
+            /* A descriptor that is watched needs no timer: 30 s without an event is a failure. */
+            CHECK(epoll_wait(outer, &event, 1, 30000) == 1);
+            /* An edge-triggered descriptor asks for calls until one leaves a place empty. */
+            while (turn(&server, 0) == 3 && kind == 1 && server.ended < CHANNELS) {
+            }
+        } else {
+            CHECK(turn(&server, TIMEOUT_NS) > 0);
+        }
+    }
+    CHECK(server.received == CHANNELS * MESSAGES);
+    for (size_t i = 0; i < CHANNELS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    if (outer >= 0) {
+        close(outer);
+    }
+    OK(partywall_listener_free(server.listener));
+    OK(partywall_loop_free(server.loop));
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1);
+    const char *address = address_in(argv[1]);
+    serve(address, -1);
+    serve(address, 0);
+    serve(address, 1);
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Null for each pointer, freed and foreign handles, wrong values, and a panic: each its status. */
+#include "check.h"
+
+/* Builds with debug assertions have this function. It panics while it uses the channel. */
+int32_t partywall_test_panic(partywall_channel *channel);
+
+#define NULL_ARGUMENT(call) STATUS(call, PARTYWALL_ARGUMENT)
+#define WRONG_HANDLE(call) STATUS(call, PARTYWALL_HANDLE)
+
+static void nulls(const char *address, struct pair pair, partywall_config *config,
+                  partywall_loop *loop) {
+    partywall_channel *channel = NULL;
+    partywall_listener *listener = NULL;
+    partywall_message *message = NULL;
+    partywall_reservation *reservation = NULL;
+    partywall_event event;
+    const void *view = NULL;
+    void *data = NULL;
+    size_t len = 0;
+    int32_t number = 0;
+    int64_t timer = 0;
+    char buffer[8];
+
+    NULL_ARGUMENT(partywall_config_new(NULL, NULL));
+    NULL_ARGUMENT(partywall_config_set(NULL, "wait", 0, NULL));
+    NULL_ARGUMENT(partywall_config_set(config, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_connect(NULL, NULL, &channel, NULL));
+    NULL_ARGUMENT(partywall_connect(address, NULL, NULL, NULL));
+    NULL_ARGUMENT(partywall_listener_bind(NULL, NULL, &listener, NULL));
+    NULL_ARGUMENT(partywall_listener_bind(address, NULL, NULL, NULL));
+    NULL_ARGUMENT(partywall_listener_accept(NULL, &channel, 0, NULL));
+    NULL_ARGUMENT(partywall_listener_accept(pair.listener, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_listener_address(NULL, buffer, sizeof buffer, &len, NULL));
+    NULL_ARGUMENT(partywall_listener_address(pair.listener, NULL, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_listener_address(pair.listener, buffer, 8, NULL, NULL));
+
+    NULL_ARGUMENT(partywall_channel_send(NULL, "x", 1, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_send(pair.client, NULL, 1, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_reserve(NULL, 1, &data, &reservation, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_reserve(pair.client, 1, NULL, &reservation, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_reserve(pair.client, 1, &data, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_commit(NULL, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_commit(pair.client, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_flush(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_close_write(NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_recv_view(NULL, &view, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv_view(pair.client, NULL, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv_view(pair.client, &view, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv_copy(NULL, buffer, 8, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv_copy(pair.client, NULL, 8, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv_copy(pair.client, buffer, 8, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv(NULL, &message, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_recv(pair.client, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_keep(NULL, &message, NULL));
+    NULL_ARGUMENT(partywall_channel_keep(pair.client, NULL, NULL));
+
+    NULL_ARGUMENT(partywall_message_data(NULL, &view, &len));
+    NULL_ARGUMENT(partywall_message_is_zero_copy(NULL, &number));
+    NULL_ARGUMENT(partywall_reservation_data(NULL, &data, &len));
+    NULL_ARGUMENT(partywall_reservation_truncate(NULL, 1));
+
+    NULL_ARGUMENT(partywall_loop_new(NULL, NULL));
+    NULL_ARGUMENT(partywall_loop_fd(NULL, &number));
+    NULL_ARGUMENT(partywall_loop_fd(loop, NULL));
+    NULL_ARGUMENT(partywall_loop_add_channel(NULL, pair.client, 1, NULL));
+    NULL_ARGUMENT(partywall_loop_add_channel(loop, NULL, 1, NULL));
+    NULL_ARGUMENT(partywall_loop_add_listener(NULL, pair.listener, 1, NULL));
+    NULL_ARGUMENT(partywall_loop_add_listener(loop, NULL, 1, NULL));
+    NULL_ARGUMENT(partywall_loop_wait(NULL, &event, 1, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_wait(loop, NULL, 1, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_wait(loop, &event, 1, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_wait(loop, &event, 0, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_next_timer(NULL, &timer));
+    NULL_ARGUMENT(partywall_loop_next_timer(loop, NULL));
+
+    OK(partywall_config_free(NULL));
+    OK(partywall_listener_free(NULL));
+    OK(partywall_channel_free(NULL));
+    OK(partywall_message_free(NULL));
+    OK(partywall_reservation_abort(NULL));
+    OK(partywall_loop_free(NULL));
+    OK(partywall_error_free(NULL));
+    CHECK(partywall_error_code(NULL) == 0 && partywall_error_errno(NULL) == 0);
+    CHECK(strcmp(partywall_error_message(NULL), "") == 0);
+}
+
+/* Pointers to objects of one message: its data, and null for each place. */
+static void parts(struct pair pair) {
+    partywall_message *message = NULL;
+    partywall_reservation *reservation = NULL;
+    const void *view = NULL;
+    void *data = NULL;
+    size_t len = 0;
+    OK(partywall_channel_send(pair.client, "x", 1, 0, NULL));
+    OK(partywall_channel_recv(pair.server, &message, TIMEOUT_NS, NULL));
+    NULL_ARGUMENT(partywall_message_data(message, NULL, &len));
+    NULL_ARGUMENT(partywall_message_data(message, &view, NULL));
+    NULL_ARGUMENT(partywall_message_is_zero_copy(message, NULL));
+    OK(partywall_message_free(message));
+    WRONG_HANDLE(partywall_message_free(message));
+    WRONG_HANDLE(partywall_message_data(message, &view, &len));
+    OK(partywall_channel_reserve(pair.client, 1, &data, &reservation, 0, NULL));
+    NULL_ARGUMENT(partywall_reservation_data(reservation, NULL, &len));
+    NULL_ARGUMENT(partywall_reservation_data(reservation, &data, NULL));
+    OK(partywall_reservation_abort(reservation));
+    WRONG_HANDLE(partywall_reservation_abort(reservation));
+    WRONG_HANDLE(partywall_reservation_truncate(reservation, 0));
+}
+
+/* Handles of another type, of nothing, and of objects that are gone. */
+static void handles(const char *address, struct pair pair, partywall_config *config,
+                    partywall_loop *loop) {
+    int local = 0;
+    size_t len = 0;
+    const void *view = NULL;
+    partywall_event event;
+    partywall_error *error = NULL;
+    partywall_channel *channel = NULL;
+    WRONG_HANDLE(partywall_channel_send((partywall_channel *)config, "x", 1, 0, NULL));
+    WRONG_HANDLE(partywall_channel_free((partywall_channel *)pair.listener));
+    WRONG_HANDLE(partywall_listener_free((partywall_listener *)pair.client));
+    WRONG_HANDLE(partywall_config_free((partywall_config *)loop));
+    WRONG_HANDLE(partywall_loop_free((partywall_loop *)config));
+    WRONG_HANDLE(partywall_message_free((partywall_message *)pair.client));
+    WRONG_HANDLE(partywall_reservation_abort((partywall_reservation *)pair.client));
+    WRONG_HANDLE(partywall_error_free((partywall_error *)pair.client));
+    WRONG_HANDLE(partywall_channel_free((partywall_channel *)(void *)&local));
+    WRONG_HANDLE(partywall_channel_recv_view((partywall_channel *)(void *)&local, &view, &len, 0, NULL));
+    WRONG_HANDLE(partywall_loop_wait((partywall_loop *)(void *)&local, &event, 1, &len, 0, NULL));
+    WRONG_HANDLE(partywall_connect(address, (partywall_config *)loop, &channel, NULL));
+    WRONG_HANDLE(partywall_loop_add_channel(loop, (partywall_channel *)config, 1, &error));
+    CHECK(strstr(partywall_error_message(error), "no partywall_channel") != NULL);
+    OK(partywall_error_free(error));
+    WRONG_HANDLE(partywall_error_free(error));
+    CHECK(partywall_error_code(error) == 0);
+}
+
+static void values(const char *address, partywall_config *config) {
+    partywall_error *error = NULL;
+    partywall_channel *channel = NULL;
+    STATUS(partywall_config_set(config, "no key", 1, &error), PARTYWALL_ARGUMENT);
+    CHECK(strstr(partywall_error_message(error), "no key") != NULL);
+    OK(partywall_error_free(error));
+    STATUS(partywall_config_set(config, "transport", 99, NULL), PARTYWALL_SETTING);
+    STATUS(partywall_config_set(config, "streams_max", UINT64_MAX, NULL), PARTYWALL_SETTING);
+    STATUS(partywall_config_set(config, "\xff", 1, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_config_set(config, "ring_bytes", 5, NULL));
+    STATUS(partywall_connect(address, config, &channel, NULL), PARTYWALL_SETTING);
+    CHECK(channel == NULL);
+}
+
+/* A panic becomes a status. The direction that it met is lost, the other goes on. */
+static void panics(struct pair pair) {
+    const void *view = NULL;
+    size_t len = 0;
+    STATUS(partywall_test_panic(pair.client), PARTYWALL_PANIC);
+    STATUS(partywall_channel_send(pair.client, "x", 1, 0, NULL), PARTYWALL_PANIC);
+    OK(partywall_channel_send(pair.server, "y", 1, 0, NULL));
+    OK(partywall_channel_recv_view(pair.client, &view, &len, TIMEOUT_NS, NULL));
+    CHECK(len == 1);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1);
+    const char *address = address_in(argv[1]);
+    partywall_config *config = NULL;
+    partywall_loop *loop = NULL;
+    struct pair pair = make_pair(address, NULL);
+    OK(partywall_config_new(&config, NULL));
+    OK(partywall_loop_new(&loop, NULL));
+    nulls(address, pair, config, loop);
+    parts(pair);
+    handles(address, pair, config, loop);
+    values(address, config);
+    panics(pair);
+    free_pair(pair);
+    WRONG_HANDLE(partywall_channel_free(pair.client));
+    WRONG_HANDLE(partywall_channel_send(pair.client, "x", 1, 0, NULL));
+    WRONG_HANDLE(partywall_listener_free(pair.listener));
+    OK(partywall_config_free(config));
+    WRONG_HANDLE(partywall_config_free(config));
+    OK(partywall_loop_free(loop));
+    WRONG_HANDLE(partywall_loop_free(loop));
+    return 0;
+}

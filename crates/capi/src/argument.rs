@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pointers that C programs pass: texts, bytes, and places for results.
+//!
+//! ```text
+//!   const char *   Text      a C string in UTF-8
+//!   const void *   Bytes     with a length; null is allowed for no bytes
+//!   void *         Buffer    with a capacity
+//!   T *            Out<T>    a place for one result; null is refused
+//! ```
+//!
+//! Only C makes these values, so what the header demands of a caller holds for each pointer that is
+//! not null: it is valid for the call and for the length passed with it.
+
+use crate::failure::Failure;
+use std::ffi::{CStr, c_char, c_void};
+use std::slice;
+
+/// A C string, or null.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Text(*const c_char);
+
+impl Text {
+    /// Returns the text; `name` is that of the argument.
+    ///
+    /// # Errors
+    /// Fails if the pointer is null or the text is not UTF-8.
+    pub(crate) fn get<'a>(self, name: &'static str) -> Result<&'a str, Failure> {
+        if self.0.is_null() {
+            return Err(Failure::null(name));
+        }
+        // SAFETY: the header demands a C string that stays valid for the call.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        text.to_str().map_err(|_| Failure::argument(&format!("{name} is not UTF-8")))
+    }
+}
+
+/// The bytes of a message that is sent, whose length is another argument.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes(*const c_void);
+
+impl Bytes {
+    /// Returns the `len` bytes; `name` is that of the argument.
+    ///
+    /// # Errors
+    /// Fails if the pointer is null although there are bytes, or no memory can be so long.
+    #[inline]
+    pub(crate) fn get<'a>(self, len: usize, name: &'static str) -> Result<&'a [u8], Failure> {
+        if len == 0 {
+            return Ok(&[]);
+        }
+        if self.0.is_null() {
+            return Err(Failure::null(name));
+        }
+        check_len(len, name)?;
+        // SAFETY: the header demands `len` readable bytes that nothing writes during the call.
+        Ok(unsafe { slice::from_raw_parts(self.0.cast(), len) })
+    }
+}
+
+/// Memory of the caller for a copy of bytes.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Buffer(*mut c_void);
+
+impl Buffer {
+    /// Checks the buffer before anything is received; `name` is that of the argument.
+    ///
+    /// # Errors
+    /// Fails if the pointer is null although the capacity is not 0.
+    #[inline]
+    pub(crate) fn check(self, capacity: usize, name: &'static str) -> Result<(), Failure> {
+        if capacity > 0 && self.0.is_null() {
+            return Err(Failure::null(name));
+        }
+        check_len(capacity, name)
+    }
+
+    /// Copies `bytes` into the buffer, which [`check`](Self::check) has accepted with a capacity of
+    /// at least their number.
+    #[inline]
+    pub(crate) fn write(self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        // SAFETY: the header demands `capacity` writable bytes, apart from memory of the library.
+        unsafe { self.0.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+}
+
+/// A place for one result.
+#[repr(transparent)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// The place that a caller passes who wants no result.
+    pub(crate) const NULL: Self = Self(std::ptr::null_mut());
+
+    /// Fails if the pointer is null; `name` is that of the argument.
+    #[inline]
+    pub(crate) fn require(self, name: &'static str) -> Result<Self, Failure> {
+        if self.0.is_null() { Err(Failure::null(name)) } else { Ok(self) }
+    }
+
+    /// Writes the result, unless the pointer is null.
+    #[inline]
+    pub(crate) fn write(self, value: T) {
+        if self.0.is_null() {
+            return;
+        }
+        // SAFETY: the header demands a writable place, perhaps without a value.
+        unsafe { self.0.write(value) };
+    }
+
+    /// Writes the result at `index` of an array, which the caller has checked.
+    pub(crate) fn write_at(self, index: usize, value: T) {
+        // SAFETY: the header demands an array of the length that limits `index`.
+        let place = unsafe { self.0.add(index) };
+        // SAFETY: the place is one of that array.
+        unsafe { place.write(value) };
+    }
+}
+
+/// Fails if no memory can be so long.
+#[inline]
+fn check_len(len: usize, name: &'static str) -> Result<(), Failure> {
+    if isize::try_from(len).is_err() {
+        return Err(Failure::argument(&format!(
+            "{name} is longer than memory can be: {len} bytes"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Channels: connecting, sending and receiving. One thread at a time may send, and another receive.
+//!
+//! ```text
+//!   handle ─┬─ first: Sending ──── Plain ─ add to a loop ─▶ InLoop ─ close_write ─▶ Closed
+//!           └─ second: Receiving ─ Plain ─ add to a loop ─▶ InLoop
+//! ```
+
+use crate::argument::{Buffer, Bytes, Out, Text};
+use crate::config::{self, ConfigObject};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::{BUFFER_TOO_SHORT, FINISHED, FINISHED_HERE, Failure, STOPPED_HERE};
+use crate::message::MessageObject;
+use crate::reservation::{self, ReservationObject};
+use crate::table::{Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall::event::{self, Loop};
+use partywall::{BackPressure, Channel, Message, OwnedReservation};
+use partywall::{SendError, TrySendError};
+use std::ffi::c_void;
+use std::mem;
+
+/// The type of channels.
+pub(crate) struct ChannelObject;
+
+static CHANNELS: Table<ChannelObject> = Table::new();
+
+impl Object for ChannelObject {
+    type First = Sending;
+    type Second = Receiving;
+    const KIND: u8 = 5;
+    const NAME: &'static str = "partywall_channel";
+
+    fn table() -> &'static Table<Self> {
+        &CHANNELS
+    }
+}
+
+/// Makes a handle of a channel.
+pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure> {
+    let (sender, receiver) = channel.split();
+    let incoming = Incoming::Plain(receiver);
+    let receiving = Receiving { incoming, current: None, returned: None };
+    Handle::insert(Sending::Plain(sender), receiving)
+}
+
+/// Adds both directions of a channel to a loop, where they report `tag`.
+pub(crate) fn watch(
+    channel: Handle<ChannelObject>,
+    events: &Loop,
+    tag: u64,
+) -> Result<(), Failure> {
+    let (mut sending, mut receiving) = (channel.first()?, channel.second()?);
+    if matches!(*sending, Sending::InLoop(_))
+        || matches!(receiving.incoming, Incoming::InLoop(_) | Incoming::Closed)
+    {
+        return Err(Failure::argument("the channel is in a loop already, or was closed"));
+    }
+    // Only a receiver has a descriptor from the beginning, so only adding it can fail.
+    if let Incoming::Plain(receiver) = mem::replace(&mut receiving.incoming, Incoming::Closed) {
+        let added = events.add_receiver(receiver, tag);
+        let added = added.map_err(|error| Failure::system("the loop cannot watch", &error))?;
+        receiving.incoming = Incoming::InLoop(added);
+    }
+    *sending = match mem::replace(&mut *sending, Sending::Closed) {
+        Sending::Plain(sender) => Sending::InLoop(events.add_sender(sender, tag)),
+        other => other,
+    };
+    Ok(())
+}
+
+/// The sending direction of a channel.
+pub(crate) enum Sending {
+    Plain(partywall::Sender),
+    InLoop(event::Sender),
+    Closed,
+}
+
+impl Sending {
+    #[inline]
+    fn send(&mut self, payload: &[u8], timeout: Timeout) -> Result<(), Failure> {
+        match self {
+            Self::Plain(sender) => match timeout {
+                Timeout::Unlimited => Ok(sender.send(payload)?),
+                Timeout::Zero => Ok(sender.try_send(payload)?),
+                // Reading the clock costs as much as sending a short message, so try first.
+                Timeout::After(_) => match sender.try_send(payload) {
+                    Err(TrySendError::Full) => match timeout.deadline() {
+                        Some(deadline) => Ok(sender.send_deadline(payload, deadline)?),
+                        None => Ok(sender.send(payload)?),
+                    },
+                    sent => Ok(sent?),
+                },
+            },
+            Self::InLoop(sender) => {
+                timeout.require_zero()?;
+                Ok(sender.try_send(payload)?)
+            }
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
+    }
+
+    fn reserve(&mut self, len: usize, timeout: Timeout) -> Result<OwnedReservation, Failure> {
+        match self {
+            Self::Plain(sender) if timeout == Timeout::Zero => Ok(sender.try_reserve_owned(len)?),
+            Self::Plain(sender) => Ok(sender.reserve_owned(len, timeout.deadline())?),
+            Self::InLoop(sender) => {
+                timeout.require_zero()?;
+                Ok(sender.try_reserve_owned(len)?)
+            }
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
+    }
+
+    /// Sends a reserved message. A reservation that is not used up is given back.
+    fn commit(
+        &mut self,
+        reservation: OwnedReservation,
+        timeout: Timeout,
+    ) -> Result<(), (Option<OwnedReservation>, Failure)> {
+        let given_back = |(back, error): (_, TrySendError)| (Some(back), error.into());
+        match self {
+            Self::Plain(sender) => match sender.try_commit_owned(reservation) {
+                Err((reservation, TrySendError::Full))
+                    if timeout != Timeout::Zero
+                        && sender.back_pressure() != BackPressure::Error =>
+                {
+                    let sent = sender.commit_owned(reservation, timeout.deadline());
+                    sent.map_err(|error| (None, error.into()))
+                }
+                sent => sent.map_err(given_back),
+            },
+            Self::InLoop(sender) => {
+                if let Err(failure) = timeout.require_zero() {
+                    return Err((Some(reservation), failure));
+                }
+                sender.try_commit_owned(reservation).map_err(given_back)
+            }
+            Self::Closed => Err((Some(reservation), Failure::state(FINISHED_HERE))),
+        }
+    }
+
+    fn flush(&mut self, timeout: Timeout) -> Result<(), Failure> {
+        match self {
+            Self::Plain(sender) => Ok(sender.flush(timeout.deadline())?),
+            Self::InLoop(sender) => {
+                timeout.require_zero()?;
+                if sender.try_flush()? { Err(SendError::Full.into()) } else { Ok(()) }
+            }
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
+    }
+}
+
+/// The receiving direction of a channel, and the message that its last call has shown.
+pub(crate) struct Receiving {
+    incoming: Incoming,
+    /// The message of the current view, if it was received as an owned message.
+    current: Option<Message>,
+    /// A message that did not fit into the caller's buffer: the next call receives it.
+    returned: Option<Message>,
+}
+
+enum Incoming {
+    Plain(partywall::Receiver),
+    InLoop(event::Receiver),
+    Closed,
+}
+
+impl Receiving {
+    /// Receives a view, which is valid until the next call of this direction.
+    #[inline]
+    fn view(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
+        if let Some(message) = self.returned.take() {
+            return Ok(self.current.insert(message).as_slice());
+        }
+        self.current = None;
+        let view = match &mut self.incoming {
+            Incoming::Plain(receiver) => match timeout {
+                Timeout::Zero => receiver.try_recv_view()?,
+                _ => match timeout.deadline() {
+                    Some(deadline) => receiver.recv_view_deadline(deadline)?,
+                    None => receiver.recv_view()?,
+                },
+            },
+            Incoming::InLoop(receiver) => {
+                timeout.require_zero()?;
+                receiver.try_recv_view()?
+            }
+            Incoming::Closed => return Err(Failure::state(STOPPED_HERE)),
+        };
+        view.ok_or_else(|| Failure::state(FINISHED))
+    }
+
+    /// Makes the message of the current view an owned message.
+    fn keep(&mut self) -> Result<Message, Failure> {
+        if let Some(message) = self.current.take() {
+            return Ok(message);
+        }
+        let kept = match &mut self.incoming {
+            Incoming::Plain(receiver) => receiver.keep_view(),
+            Incoming::InLoop(receiver) => receiver.keep_view(),
+            Incoming::Closed => None,
+        };
+        kept.ok_or_else(|| Failure::argument("no view is valid: receive one first"))
+    }
+
+    /// Receives an owned message.
+    fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
+        self.view(timeout)?;
+        self.keep()
+    }
+}
+
+export! {
+    /// Opens a channel with the listener at `address`.
+    fn partywall_connect(
+        address: Text, config: Handle<ConfigObject>, channel: Out<Handle<ChannelObject>>,
+        error: Errors,
+    ) reports error {
+        let channel = channel.require("channel")?;
+        let (address, config) = (address.get("address")?, config::copy(config)?);
+        channel.write(insert(partywall::connect_with(address, &config)?)?);
+        Ok(())
+    }
+
+    /// Ends both directions of a channel, and frees it. A null pointer is allowed.
+    fn partywall_channel_free(channel: Handle<ChannelObject>) {
+        if !channel.is_null() {
+            channel.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a copy of `len` bytes.
+    fn partywall_channel_send(
+        channel: Handle<ChannelObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let payload = data.get(len, "data")?;
+        channel.first()?.send(payload, Timeout::new(timeout_ns))
+    }
+
+    /// Reserves memory for a message of `len` bytes.
+    fn partywall_channel_reserve(
+        channel: Handle<ChannelObject>, len: usize, data: Out<*mut c_void>,
+        reservation: Out<Handle<ReservationObject>>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let (data, place) = (data.require("data")?, reservation.require("reservation")?);
+        let mut reserved = channel.first()?.reserve(len, Timeout::new(timeout_ns))?;
+        // The memory does not move with its owner: it lies in shared memory or on the heap.
+        let memory = reserved.as_mut_ptr();
+        place.write(Handle::insert(Some(reserved), ())?);
+        data.write(memory.cast());
+        Ok(())
+    }
+
+    /// Sends the message in `reservation`.
+    fn partywall_channel_commit(
+        channel: Handle<ChannelObject>, reservation: Handle<ReservationObject>, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let mut sending = channel.first()?;
+        reservation::commit(reservation, |it| sending.commit(it, Timeout::new(timeout_ns)))
+    }
+
+    /// Waits until the kernel has accepted the bytes of all sent messages.
+    fn partywall_channel_flush(
+        channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        channel.first()?.flush(Timeout::new(timeout_ns))
+    }
+
+    /// Ends the sending direction: the peer receives every sent message, then the end.
+    fn partywall_channel_close_write(channel: Handle<ChannelObject>, error: Errors) reports error {
+        *channel.first()? = Sending::Closed;
+        Ok(())
+    }
+
+    /// Receives a view of the next message, which is valid until the next receiving call.
+    fn partywall_channel_recv_view(
+        channel: Handle<ChannelObject>, data: Out<*const c_void>, len: Out<usize>, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let (data, len) = (data.require("data")?, len.require("len")?);
+        let mut receiving = channel.second()?;
+        let view = receiving.view(Timeout::new(timeout_ns))?;
+        data.write(view.as_ptr().cast());
+        len.write(view.len());
+        Ok(())
+    }
+
+    /// Receives a copy of the next message in `buffer`.
+    fn partywall_channel_recv_copy(
+        channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        timeout_ns: i64, error: Errors,
+    ) reports error {
+        let len = len.require("len")?;
+        buffer.check(capacity, "buffer")?;
+        let mut receiving = channel.second()?;
+        let view = receiving.view(Timeout::new(timeout_ns))?;
+        len.write(view.len());
+        if view.len() > capacity {
+            receiving.returned = Some(receiving.keep()?);
+            return Err(Failure::state(BUFFER_TOO_SHORT));
+        }
+        buffer.write(view);
+        Ok(())
+    }
+
+    /// Receives the next message as an object of its own.
+    fn partywall_channel_recv(
+        channel: Handle<ChannelObject>, message: Out<Handle<MessageObject>>, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let place = message.require("message")?;
+        let received = channel.second()?.recv(Timeout::new(timeout_ns))?;
+        place.write(Handle::insert(received, ())?);
+        Ok(())
+    }
+
+    /// Makes the message of the last view an object of its own.
+    fn partywall_channel_keep(
+        channel: Handle<ChannelObject>, message: Out<Handle<MessageObject>>, error: Errors,
+    ) reports error {
+        let place = message.require("message")?;
+        let kept = channel.second()?.keep()?;
+        place.write(Handle::insert(kept, ())?);
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Configurations: one function sets every setting, by the setting's name and a number.
+
+use crate::argument::{Out, Text};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::Failure;
+use crate::table::{Handle, Object, Table};
+use partywall::{BackPressure, Begin, Config, TransportPolicy, TrustPolicy, Wait};
+use std::time::Duration;
+
+/// The type of configurations.
+pub(crate) struct ConfigObject;
+
+static CONFIGS: Table<ConfigObject> = Table::new();
+
+impl Object for ConfigObject {
+    type First = Config;
+    type Second = ();
+    const KIND: u8 = 2;
+    const NAME: &'static str = "partywall_config";
+
+    fn table() -> &'static Table<Self> {
+        &CONFIGS
+    }
+}
+
+/// Returns a copy of the configuration of `config`; of the default if it is null.
+pub(crate) fn copy(config: Handle<ConfigObject>) -> Result<Config, Failure> {
+    if config.is_null() { Ok(Config::default()) } else { Ok(config.first()?.clone()) }
+}
+
+export! {
+    /// Makes a configuration with the default settings.
+    fn partywall_config_new(config: Out<Handle<ConfigObject>>, error: Errors) reports error {
+        let config = config.require("config")?;
+        config.write(Handle::insert(Config::default(), ())?);
+        Ok(())
+    }
+
+    /// Frees a configuration. A null pointer is allowed.
+    fn partywall_config_free(config: Handle<ConfigObject>) {
+        if !config.is_null() {
+            config.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the setting `key` of a configuration to `value`.
+    fn partywall_config_set(
+        config: Handle<ConfigObject>, key: Text, value: u64, error: Errors,
+    ) reports error {
+        let mut config = config.first()?;
+        let changed = set(config.clone(), key.get("key")?, value)?;
+        *config = changed;
+        Ok(())
+    }
+}
+
+fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
+    let time = Duration::from_nanos(value);
+    Ok(match key {
+        "transport" => config.transport(choose(key, value, &TRANSPORTS)?),
+        "begin" => config.begin(choose(key, value, &BEGINS)?),
+        "back_pressure" => config.back_pressure(choose(key, value, &POLICIES)?),
+        "trust" => config.trust(choose(key, value, &TRUSTS)?),
+        "wait" => config.wait(choose(key, value, &WAITS)?),
+        "poll_period_ns" => config.wait(Wait::Poll(time)),
+        "spin_budget_ns" => config.spin_budget(time),
+        "handshake_timeout_ns" => config.handshake_timeout(time),
+        "handshakes_max" => config.handshakes_max(narrow(key, value)?),
+        "backlog" => config.backlog(narrow(key, value)?),
+        "ring_bytes" => config.ring_bytes(value),
+        "peer_blocks_max" => config.peer_blocks_max(value),
+        "memory_max" => config.memory_max(value),
+        "message_max" => config.message_max(value),
+        "map_max" => config.map_max(value),
+        "segments_max" => config.segments_max(narrow(key, value)?),
+        "inline_max" => config.inline_max(narrow(key, value)?),
+        "idle_memory_timeout_ns" => config.idle_memory_timeout(time),
+        "stream_window" => config.stream_window(value),
+        "streams_max" => config.streams_max(narrow(key, value)?),
+        "linger_ns" => config.linger(time),
+        "socket_mode" => config.socket_mode(choose_mode(key, value)?),
+        "allow_remote" => config.allow_remote(choose(key, value, &[false, true])?),
+        _ => return Err(Failure::argument(&format!("there is no setting {key:?}"))),
+    })
+}
+
+/// Returns the choice with the number `value`.
+fn choose<T: Copy>(key: &str, value: u64, choices: &[T]) -> Result<T, Failure> {
+    let choice = usize::try_from(value).ok().and_then(|index| choices.get(index));
+    choice.copied().ok_or_else(|| {
+        Failure::setting(&format!("{key} is {value}: choose a number below {}", choices.len()))
+    })
+}
+
+fn narrow<T: TryFrom<u64>>(key: &str, value: u64) -> Result<T, Failure> {
+    T::try_from(value).map_err(|_| Failure::setting(&format!("{key} is {value}: that is too much")))
+}
+
+fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
+    if value > 0o777 {
+        return Err(Failure::setting(&format!("{key} is {value:o}: permissions are at most 777")));
+    }
+    narrow(key, value)
+}
+
+// The numbers of the choices are constants of the header.
+const TRANSPORTS: [TransportPolicy; 3] =
+    [TransportPolicy::Auto, TransportPolicy::SharedMemory, TransportPolicy::Socket];
+const BEGINS: [Begin; 2] = [Begin::SharedMemory, Begin::Socket];
+const POLICIES: [BackPressure; 3] =
+    [BackPressure::Block, BackPressure::Error, BackPressure::Overflow];
+const TRUSTS: [TrustPolicy; 4] =
+    [TrustPolicy::Auto, TrustPolicy::OwnUser, TrustPolicy::Trusted, TrustPolicy::Untrusted];
+const WAITS: [Wait; 3] = [Wait::Adaptive, Wait::Spin, Wait::Park];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_keys_and_values_are_refused() {
+        let code = |key, value| set(Config::default(), key, value).err().map(|it| it.code());
+        assert_eq!(code("ring_bytes", 4096), None);
+        assert_eq!(code("no such key", 1), Some(901));
+        assert_eq!(code("transport", 3), Some(13));
+        assert_eq!(code("allow_remote", 2), Some(13));
+        assert_eq!(code("backlog", 1 << 31), Some(13));
+        assert_eq!(code("socket_mode", 0o1000), Some(13));
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Error objects: the texts, numbers and errnos of failures, for callers who ask for them.
+
+use crate::argument::Out;
+use crate::export::{export, export_value};
+use crate::failure::{Detail, Failure};
+use crate::table::{Handle, Object, Table};
+use std::ffi::c_char;
+
+/// The place that a caller passes for an error object; null if none is wanted.
+pub(crate) type Errors = Out<Handle<ErrorObject>>;
+
+/// The type of error objects.
+pub(crate) struct ErrorObject;
+
+static ERRORS: Table<ErrorObject> = Table::new();
+
+impl Object for ErrorObject {
+    type First = Detail;
+    type Second = ();
+    const KIND: u8 = 1;
+    const NAME: &'static str = "partywall_error";
+
+    fn table() -> &'static Table<Self> {
+        &ERRORS
+    }
+}
+
+/// Gives the error object of a failure to the caller who asked for it, and returns the status.
+pub(crate) fn report(failure: Failure, place: Errors) -> i32 {
+    let code = failure.code();
+    let object = failure.into_detail().and_then(|detail| Handle::insert(detail, ()).ok());
+    place.write(object.unwrap_or(Handle::NULL));
+    code
+}
+
+export_value! {
+    /// Returns the text of an error, which stays valid until the error is freed.
+    fn partywall_error_message(error: Handle<ErrorObject>) -> *const c_char {
+        error.first().map_or(c"".as_ptr(), |detail| detail.message.as_ptr())
+    } or c"".as_ptr()
+
+    /// Returns the number of an error, or 0 for a handle of none.
+    fn partywall_error_code(error: Handle<ErrorObject>) -> i32 {
+        error.first().map_or(0, |detail| detail.code)
+    } or 0
+
+    /// Returns the error number of the system that belongs to an error, or 0.
+    fn partywall_error_errno(error: Handle<ErrorObject>) -> i32 {
+        error.first().map_or(0, |detail| detail.errno)
+    } or 0
+}
+
+export! {
+    /// Frees an error. A null pointer is allowed.
+    fn partywall_error_free(error: Handle<ErrorObject>) {
+        if !error.is_null() {
+            error.remove()?;
+        }
+        Ok(())
+    }
+}

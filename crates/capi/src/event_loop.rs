@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The event loop: one descriptor, and one call that reports which objects may have something.
+
+use crate::argument::Out;
+use crate::channel::{self, ChannelObject};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::Failure;
+use crate::listener::{self, ListenerObject};
+use crate::table::{Guard, Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall::event::{Event, Kinds, Loop};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+/// The type of event loops.
+pub(crate) struct LoopObject;
+
+static LOOPS: Table<LoopObject> = Table::new();
+
+impl Object for LoopObject {
+    /// The thread that waits locks this part.
+    type First = Turn;
+    /// Any other call locks this part, for a moment.
+    type Second = Arc<Loop>;
+    const KIND: u8 = 7;
+    const NAME: &'static str = "partywall_loop";
+
+    fn table() -> &'static Table<Self> {
+        &LOOPS
+    }
+}
+
+/// The state of the thread that waits.
+pub(crate) struct Turn {
+    events: Arc<Loop>,
+    /// Events of the last turn, for the library's calls.
+    collected: Vec<Event>,
+    /// Events for which the caller's array had no place.
+    left: VecDeque<Event>,
+}
+
+impl Turn {
+    fn collect(&mut self, timeout: Timeout) -> Result<(), Failure> {
+        if self.left.is_empty() {
+            let waited = match timeout {
+                Timeout::Zero => self.events.poll(&mut self.collected),
+                _ => self.events.wait(&mut self.collected, timeout.deadline()),
+            };
+            waited.map_err(|error| Failure::system("waiting for events", &error))?;
+            self.left.extend(self.collected.drain(..));
+        }
+        Ok(())
+    }
+}
+
+/// An event as C programs see it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CEvent {
+    tag: u64,
+    kinds: u32,
+    reserved: u32,
+}
+
+impl From<Event> for CEvent {
+    fn from(event: Event) -> Self {
+        let bits = [Kinds::READABLE, Kinds::WRITABLE, Kinds::OPENED, Kinds::ENDED];
+        let bits = bits.iter().enumerate();
+        let set = bits.filter(|(_, kind)| event.kinds.intersects(**kind));
+        Self { tag: event.tag, kinds: set.map(|(bit, _)| 1 << bit).sum(), reserved: 0 }
+    }
+}
+
+/// Locks the part of a loop that each call needs for a moment, and waits for such calls of others.
+fn lock(events: Handle<LoopObject>) -> Result<Guard<'static, Arc<Loop>>, Failure> {
+    for _ in 1..LOCK_ATTEMPTS {
+        match events.second() {
+            Err(failure) if failure.code() == Failure::busy().code() => thread::yield_now(),
+            locked => return locked,
+        }
+    }
+    events.second()
+}
+
+/// Returns the loop of a handle.
+fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
+    lock(events).map(|guard| Arc::clone(&guard))
+}
+
+export! {
+    /// Makes a loop without objects.
+    fn partywall_loop_new(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
+        let place = r#loop.require("loop")?;
+        let events = Loop::new().map_err(|error| Failure::system("making a loop", &error))?;
+        let events = Arc::new(events);
+        let turn = Turn { events: Arc::clone(&events), collected: Vec::new(), left: VecDeque::new() };
+        place.write(Handle::insert(turn, events)?);
+        Ok(())
+    }
+
+    /// Frees a loop. Its objects stay, but report no more events. A null pointer is allowed.
+    fn partywall_loop_free(r#loop: Handle<LoopObject>) {
+        if !r#loop.is_null() {
+            r#loop.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the descriptor of a loop, which is readable while the loop may have events.
+    fn partywall_loop_fd(r#loop: Handle<LoopObject>, fd: Out<i32>) {
+        let fd = fd.require("fd")?;
+        fd.write(lock(r#loop)?.as_fd().as_raw_fd());
+        Ok(())
+    }
+
+    /// Adds a channel to a loop, in which both directions report `tag`.
+    fn partywall_loop_add_channel(
+        r#loop: Handle<LoopObject>, channel: Handle<ChannelObject>, tag: u64, error: Errors,
+    ) reports error {
+        channel::watch(channel, &*shared(r#loop)?, tag)
+    }
+
+    /// Adds a listener to a loop, in which it reports `tag`.
+    fn partywall_loop_add_listener(
+        r#loop: Handle<LoopObject>, listener: Handle<ListenerObject>, tag: u64, error: Errors,
+    ) reports error {
+        listener::watch(listener, &*shared(r#loop)?, tag)
+    }
+
+    /// Waits for events, and writes at most `capacity` of them.
+    fn partywall_loop_wait(
+        r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
+        timeout_ns: i64, error: Errors,
+    ) reports error {
+        let (array, count) = (events.require("events")?, count.require("count")?);
+        if capacity == 0 {
+            return Err(Failure::argument("capacity is 0"));
+        }
+        let mut turn = r#loop.first()?;
+        turn.collect(Timeout::new(timeout_ns))?;
+        let number = turn.left.len().min(capacity);
+        for (index, event) in turn.left.drain(..number).enumerate() {
+            array.write_at(index, event.into());
+        }
+        count.write(number);
+        Ok(())
+    }
+
+    /// Writes after how many nanoseconds to wait again although the descriptor is not readable.
+    fn partywall_loop_next_timer(r#loop: Handle<LoopObject>, timeout_ns: Out<i64>) {
+        let place = timeout_ns.require("timeout_ns")?;
+        let timer = lock(r#loop)?.next_timer();
+        place.write(timer.map_or(-1, |timer| {
+            let left = timer.saturating_duration_since(Instant::now()).as_nanos();
+            i64::try_from(left).unwrap_or(i64::MAX)
+        }));
+        Ok(())
+    }
+}
+
+/// Most attempts to lock a part that others lock for a moment.
+const LOCK_ATTEMPTS: u32 = 10_000;

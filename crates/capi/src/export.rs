@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exported functions: their names in the library, and the boundary that no panic crosses.
+//!
+//! ```text
+//!   export! { fn name(arguments) reports error { body } }    ─▶ int32_t name(arguments)
+//!   export_value! { fn name(arguments) -> type { body } or default }
+//! ```
+//!
+//! The two macros are the only places that export a name. The test `header` compares all names and
+//! arguments with the header.
+
+use crate::error::{self, Errors};
+use crate::failure::Failure;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Defines exported functions that return a status. `reports` names the argument that is the place
+/// for an error object.
+macro_rules! export {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?)
+        $(reports $error:ident)? $body:block)*) => {$(
+        $(#[$meta])*
+        #[allow(unsafe_code, reason = "an exported name")]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> i32 {
+            #[allow(unused_variables, reason = "replaced if the function reports errors")]
+            let place = $crate::error::Errors::NULL;
+            $(let place = $error;)?
+            $crate::export::boundary(place, move || $body)
+        }
+    )*};
+}
+
+/// Defines exported functions that return a value, or after a panic the value after `or`.
+macro_rules! export_value {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty
+        $body:block or $default:expr)*) => {$(
+        $(#[$meta])*
+        #[allow(unsafe_code, reason = "an exported name")]
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> $result {
+            $crate::export::contain(move || $body).unwrap_or($default)
+        }
+    )*};
+}
+
+pub(crate) use {export, export_value};
+
+/// Calls `body`, and returns its status. An error object, or null, goes to `place`.
+#[inline]
+pub(crate) fn boundary(place: Errors, body: impl FnOnce() -> Result<(), Failure>) -> i32 {
+    match contain(body) {
+        Ok(Ok(())) => {
+            place.write(crate::table::Handle::NULL);
+            0
+        }
+        Ok(Err(failure)) | Err(failure) => error::report(failure, place),
+    }
+}
+
+/// Calls `body`, and turns a panic into a failure.
+#[inline]
+pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Result<T, Failure> {
+    // A lane that a panic met is poisoned, so no later call sees what the panic left behind.
+    catch_unwind(AssertUnwindSafe(body)).map_err(|payload| {
+        let failure = Failure::panicked(&*payload);
+        // Dropping the payload could panic again; the second payload is then not dropped.
+        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(second);
+        }
+        failure
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_becomes_a_status() {
+        assert_eq!(boundary(Errors::NULL, || panic!("a panic of the test")), 903);
+        assert_eq!(boundary(Errors::NULL, || Err(Failure::busy())), 8);
+        assert_eq!(boundary(Errors::NULL, || Ok(())), 0);
+    }
+}

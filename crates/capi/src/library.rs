@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Functions about the library itself.
+
+use crate::export::export_value;
+use std::ffi::c_char;
+
+export_value! {
+    /// Returns the version of the library, such as "0.1.0".
+    fn partywall_version() -> *const c_char {
+        VERSION.as_ptr().cast()
+    } or c"".as_ptr()
+
+    /// Returns the number of the binary interface, which changes if a program has to be compiled
+    /// again.
+    fn partywall_abi() -> u32 {
+        ABI
+    } or 0
+}
+
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+/// Number of the binary interface, which is also that of the shared library's name.
+const ABI: u32 = 0;
+
+#[cfg(debug_assertions)]
+crate::export::export! {
+    /// Panics while a direction of `channel` is locked, for tests of the boundary. Only builds with
+    /// debug assertions have this function, and the header has it not.
+    fn partywall_test_panic(channel: crate::table::Handle<crate::channel::ChannelObject>) {
+        let _direction = channel.first()?;
+        panic!("a panic that the test asked for")
+    }
+}

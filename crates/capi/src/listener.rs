@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listeners for channels.
+
+use crate::argument::{Buffer, Out, Text};
+use crate::channel::{self, ChannelObject};
+use crate::config::{self, ConfigObject};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::{BUFFER_TOO_SHORT, Failure};
+use crate::table::{Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall::event::{ChannelListener, Loop};
+use partywall::{Channel, Listener};
+use std::mem;
+
+/// The type of listeners for channels.
+pub(crate) struct ListenerObject;
+
+static LISTENERS: Table<ListenerObject> = Table::new();
+
+impl Object for ListenerObject {
+    type First = Accepting;
+    type Second = ();
+    const KIND: u8 = 6;
+    const NAME: &'static str = "partywall_listener";
+
+    fn table() -> &'static Table<Self> {
+        &LISTENERS
+    }
+}
+
+/// A listener, alone or in a loop.
+pub(crate) enum Accepting {
+    Plain(Box<Listener>),
+    InLoop(Box<ChannelListener>),
+    /// The loop could not watch the listener.
+    Closed,
+}
+
+impl Accepting {
+    fn accept(&mut self, timeout: Timeout) -> Result<Channel, Failure> {
+        match self {
+            Self::Plain(listener) => Ok(match (timeout, timeout.deadline()) {
+                (Timeout::Zero, _) => listener.try_accept()?,
+                (_, Some(deadline)) => listener.accept_deadline(deadline)?,
+                (_, None) => listener.accept()?,
+            }),
+            Self::InLoop(listener) => {
+                timeout.require_zero()?;
+                Ok(listener.try_accept()?)
+            }
+            Self::Closed => Err(closed()),
+        }
+    }
+
+    fn address(&self) -> Result<String, Failure> {
+        match self {
+            Self::Plain(listener) => Ok(listener.local_address().to_string()),
+            Self::InLoop(listener) => Ok(listener.local_address().to_string()),
+            Self::Closed => Err(closed()),
+        }
+    }
+}
+
+fn closed() -> Failure {
+    Failure::argument("the listener is closed, because a loop could not watch it")
+}
+
+/// Adds a listener to a loop, where it reports `tag`.
+pub(crate) fn watch(
+    listener: Handle<ListenerObject>,
+    events: &Loop,
+    tag: u64,
+) -> Result<(), Failure> {
+    let mut accepting = listener.first()?;
+    if !matches!(*accepting, Accepting::Plain(_)) {
+        return Err(Failure::argument("the listener is in a loop already, or was closed"));
+    }
+    if let Accepting::Plain(listener) = mem::replace(&mut *accepting, Accepting::Closed) {
+        let added = events.add_listener(*listener, tag);
+        let added = added.map_err(|error| Failure::system("the loop cannot watch", &error))?;
+        *accepting = Accepting::InLoop(Box::new(added));
+    }
+    Ok(())
+}
+
+export! {
+    /// Listens for channels at `address`.
+    fn partywall_listener_bind(
+        address: Text, config: Handle<ConfigObject>, listener: Out<Handle<ListenerObject>>,
+        error: Errors,
+    ) reports error {
+        let listener = listener.require("listener")?;
+        let (address, config) = (address.get("address")?, config::copy(config)?);
+        let bound = Listener::bind_with(address, &config)?;
+        listener.write(Handle::insert(Accepting::Plain(Box::new(bound)), ())?);
+        Ok(())
+    }
+
+    /// Stops listening, and frees the listener. A null pointer is allowed.
+    fn partywall_listener_free(listener: Handle<ListenerObject>) {
+        if !listener.is_null() {
+            listener.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the next channel that is established.
+    fn partywall_listener_accept(
+        listener: Handle<ListenerObject>, channel: Out<Handle<ChannelObject>>, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let channel = channel.require("channel")?;
+        let accepted = listener.first()?.accept(Timeout::new(timeout_ns))?;
+        channel.write(channel::insert(accepted)?);
+        Ok(())
+    }
+
+    /// Copies the bound address into `buffer`, without a zero byte at its end.
+    fn partywall_listener_address(
+        listener: Handle<ListenerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        error: Errors,
+    ) reports error {
+        let len = len.require("len")?;
+        buffer.check(capacity, "buffer")?;
+        let address = listener.first()?.address()?;
+        len.write(address.len());
+        if address.len() > capacity {
+            return Err(Failure::state(BUFFER_TOO_SHORT));
+        }
+        buffer.write(address.as_bytes());
+        Ok(())
+    }
+}

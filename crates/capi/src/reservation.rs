@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reserved memory for one message, which a C program fills before it is committed.
+//!
+//! ```text
+//!   partywall_channel_reserve ─▶ reservation ── write ──┬─ partywall_channel_commit ─▶ sent
+//!                                                       └─ partywall_reservation_abort ─▶ freed
+//! ```
+
+use crate::argument::Out;
+use crate::export::export;
+use crate::failure::Failure;
+use crate::table::{Handle, Object, Table};
+use partywall::OwnedReservation;
+use std::ffi::c_void;
+
+/// The type of reservations.
+pub(crate) struct ReservationObject;
+
+static RESERVATIONS: Table<ReservationObject> = Table::new();
+
+impl Object for ReservationObject {
+    // Empty only while a call commits the reservation.
+    type First = Option<OwnedReservation>;
+    type Second = ();
+    const KIND: u8 = 4;
+    const NAME: &'static str = "partywall_reservation";
+
+    fn table() -> &'static Table<Self> {
+        &RESERVATIONS
+    }
+}
+
+/// Commits a reservation by `send`, which gives it back if it was not used up. The handle is freed
+/// unless it was given back.
+pub(crate) fn commit(
+    handle: Handle<ReservationObject>,
+    send: impl FnOnce(OwnedReservation) -> Result<(), (Option<OwnedReservation>, Failure)>,
+) -> Result<(), Failure> {
+    let mut place = handle.first()?;
+    let reservation = place.take().ok_or_else(|| Failure::handle(ReservationObject::NAME))?;
+    let result = match send(reservation) {
+        Ok(()) => Ok(()),
+        Err((None, failure)) => Err(failure),
+        Err((back, failure)) => {
+            *place = back;
+            return Err(failure);
+        }
+    };
+    drop(place);
+    // Another thread may have freed the handle meanwhile: it had no reservation any more.
+    let _ = handle.remove();
+    result
+}
+
+export! {
+    /// Writes where the reserved bytes lie.
+    fn partywall_reservation_data(
+        reservation: Handle<ReservationObject>, data: Out<*mut c_void>, len: Out<usize>,
+    ) {
+        let (data, len) = (data.require("data")?, len.require("len")?);
+        let mut reservation = reservation.first()?;
+        let bytes = reservation.as_deref_mut().unwrap_or_default();
+        data.write(bytes.as_mut_ptr().cast());
+        len.write(bytes.len());
+        Ok(())
+    }
+
+    /// Shortens the message to `len` bytes, if it is longer.
+    fn partywall_reservation_truncate(reservation: Handle<ReservationObject>, len: usize) {
+        if let Some(reservation) = &mut *reservation.first()? {
+            reservation.truncate(len);
+        }
+        Ok(())
+    }
+
+    /// Frees a reservation without sending the message. A null pointer is allowed.
+    fn partywall_reservation_abort(reservation: Handle<ReservationObject>) {
+        if !reservation.is_null() {
+            reservation.remove()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of handles: every object that C programs hold lies in a slot that is never freed.
+//!
+//! ```text
+//!   handle   generation (32 bits) │ index of the slot (24 bits) │ kind (8 bits)
+//!   slot     lane of the first direction, lane of the second
+//!   lane     word: generation, state; value
+//!   state    VACANT ─insert─▶ IDLE ◀─lock, unlock─▶ BUSY ─panic─▶ POISONED
+//!              ▲               │ remove                            │ remove
+//!              └─ generation+1 ┴───────────────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - The library never follows a handle. It compares the kind, then looks up the slot by its index.
+//! - A slot whose generation is used up is never used again, so no two objects have one handle.
+//! - A value is touched only by the thread that has changed the lane's state to BUSY.
+
+use crate::failure::Failure;
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+
+/// A type of object to which C programs have handles.
+pub(crate) trait Object: Sized + 'static {
+    /// The part that calls lock in one direction; for most objects, the whole object.
+    type First: Send + 'static;
+    /// The part that calls of the other direction lock at the same time.
+    type Second: Send + 'static;
+    /// The number of the type within handles. It is not 0, so no handle is a null pointer.
+    const KIND: u8;
+    /// The name of the type in error texts.
+    const NAME: &'static str;
+
+    /// Returns the table of all objects of this type.
+    fn table() -> &'static Table<Self>;
+}
+
+/// A handle as C programs pass it: a pointer that the library never follows.
+#[repr(transparent)]
+pub(crate) struct Handle<O: Object> {
+    value: *mut c_void,
+    object: PhantomData<fn() -> O>,
+}
+
+impl<O: Object> Clone for Handle<O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Object> Copy for Handle<O> {}
+
+impl<O: Object> Handle<O> {
+    /// The handle of no object, which C programs see as a null pointer.
+    pub(crate) const NULL: Self = Self { value: ptr::null_mut(), object: PhantomData };
+
+    /// Puts an object into a free slot.
+    ///
+    /// # Errors
+    /// Fails if the process has as many objects of the type as it may have.
+    pub(crate) fn insert(first: O::First, second: O::Second) -> Result<Self, Failure> {
+        let table = O::table();
+        let index = table.take_vacant().ok_or_else(|| Failure::exhausted(O::NAME))?;
+        let slot = table.slot(index).ok_or_else(|| Failure::exhausted(O::NAME))?;
+        let generation = slot.first.generation();
+        slot.second.fill(second);
+        slot.first.fill(first);
+        let value = u64::from(generation) << 32 | u64::from(index) << 8 | u64::from(O::KIND);
+        Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
+    }
+
+    /// Whether C passed a null pointer.
+    pub(crate) fn is_null(self) -> bool {
+        self.value.is_null()
+    }
+
+    /// Locks the first part of the object for one call.
+    ///
+    /// # Errors
+    /// Fails if the handle names no object, another call has locked the part, or a panic has left
+    /// it in an unknown state.
+    #[inline]
+    pub(crate) fn first(self) -> Result<Guard<'static, O::First>, Failure> {
+        let (slot, generation) = self.locate()?;
+        slot.first.lock(generation).map_err(|refusal| refusal.explain(O::NAME))
+    }
+
+    /// Locks the second part of the object for one call.
+    ///
+    /// # Errors
+    /// Fails as [`first`](Self::first) does.
+    #[inline]
+    pub(crate) fn second(self) -> Result<Guard<'static, O::Second>, Failure> {
+        let (slot, generation) = self.locate()?;
+        slot.second.lock(generation).map_err(|refusal| refusal.explain(O::NAME))
+    }
+
+    /// Takes the object out of its slot. From then on the handle names no object.
+    ///
+    /// # Errors
+    /// Fails if the handle names no object, or another call has locked a part of it.
+    pub(crate) fn remove(self) -> Result<(O::First, O::Second), Failure> {
+        let (slot, generation) = self.locate()?;
+        let first = slot.first.lock_any(generation).map_err(|refusal| refusal.explain(O::NAME))?;
+        let second = slot.second.lock_any(generation);
+        let second = second.map_err(|refusal| refusal.explain(O::NAME))?;
+        // The slot is free for others from the last line on, so nothing may follow that touches it.
+        let parts = (first.take(), second.take());
+        let next = generation.checked_add(1);
+        slot.second.vacate(next.unwrap_or(generation));
+        slot.first.vacate(next.unwrap_or(generation));
+        if next.is_some() {
+            O::table().free().vacant.push(self.index());
+        }
+        Ok(parts)
+    }
+
+    #[inline]
+    fn locate(self) -> Result<(&'static Slot<O>, u32), Failure> {
+        let value = self.value.addr() as u64;
+        if value & 0xff != u64::from(O::KIND) {
+            return Err(self.explain());
+        }
+        let slot = O::table().slot(self.index()).ok_or_else(|| Failure::handle(O::NAME))?;
+        Ok((slot, (value >> 32) as u32))
+    }
+
+    fn index(self) -> u32 {
+        (self.value.addr() >> 8) as u32 & (SLOTS_MAX - 1)
+    }
+
+    #[cold]
+    fn explain(self) -> Failure {
+        if self.is_null() { Failure::null(O::NAME) } else { Failure::handle(O::NAME) }
+    }
+}
+
+/// All objects of one type. The slots lie in chunks, each twice as long as the one before.
+pub(crate) struct Table<O: Object> {
+    chunks: [OnceLock<Box<[Slot<O>]>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+/// The slots of a table that hold no object.
+struct Free {
+    vacant: Vec<u32>,
+    /// Number of slots that were ever used.
+    used: u32,
+}
+
+impl<O: Object> Table<O> {
+    /// Makes a table without slots.
+    pub(crate) const fn new() -> Self {
+        let free = Free { vacant: Vec::new(), used: 0 };
+        Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(free) }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the index of a slot for a new object, and makes its chunk unless it is there.
+    fn take_vacant(&self) -> Option<u32> {
+        let mut free = self.free();
+        if let Some(index) = free.vacant.pop() {
+            return Some(index);
+        }
+        let index = free.used;
+        if index >= SLOTS_MAX {
+            return None;
+        }
+        free.used += 1;
+        let (chunk, _) = place(index);
+        self.chunks.get(chunk)?.get_or_init(|| {
+            let slots = (0..SLOTS_FIRST << chunk).map(|_| Slot::new());
+            slots.collect()
+        });
+        Some(index)
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<O>> {
+        let (chunk, offset) = place(index);
+        self.chunks.get(chunk)?.get()?.get(offset)
+    }
+}
+
+/// Returns the chunk that holds the slot `index`, and the offset of the slot in it.
+#[inline]
+const fn place(index: u32) -> (usize, usize) {
+    let chunk = (index / SLOTS_FIRST + 1).ilog2();
+    (chunk as usize, (index - SLOTS_FIRST * ((1 << chunk) - 1)) as usize)
+}
+
+struct Slot<O: Object> {
+    first: Lane<O::First>,
+    second: Lane<O::Second>,
+}
+
+impl<O: Object> Slot<O> {
+    const fn new() -> Self {
+        Self { first: Lane::new(), second: Lane::new() }
+    }
+}
+
+/// One part of an object, which one call at a time may use.
+struct Lane<T> {
+    /// The generation of the object, shifted by two, and the state.
+    word: AtomicU64,
+    value: UnsafeCell<Option<T>>,
+}
+
+// SAFETY: `lock` gives the value to one thread at a time, and that thread passes it on by the
+// release store of its guard.
+unsafe impl<T: Send> Sync for Lane<T> {}
+
+impl<T> Lane<T> {
+    const fn new() -> Self {
+        Self { word: AtomicU64::new(word(1, VACANT)), value: UnsafeCell::new(None) }
+    }
+
+    fn generation(&self) -> u32 {
+        (self.word.load(Ordering::Relaxed) >> 2) as u32
+    }
+
+    /// Puts a value into a vacant lane, which only this thread knows.
+    fn fill(&self, value: T) {
+        // SAFETY: `take_vacant` gave the slot to this thread alone, and its state is VACANT.
+        let place = unsafe { &mut *self.value.get() };
+        *place = Some(value);
+        // ORDER: Release pairs with the Acquire in `exchange`: whoever locks sees the value.
+        self.word.store(word(self.generation(), IDLE), Ordering::Release);
+    }
+
+    /// Makes a lane vacant for the object of the next generation.
+    fn vacate(&self, generation: u32) {
+        // ORDER: the mutex of the free list makes this visible to the thread that reuses the slot.
+        self.word.store(word(generation, VACANT), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn lock(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
+        self.exchange(generation, IDLE)
+    }
+
+    /// Locks the lane also if a panic has poisoned it: its value is then only dropped.
+    fn lock_any(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
+        match self.exchange(generation, IDLE) {
+            Err(Refusal::Poisoned) => self.exchange(generation, POISONED),
+            other => other,
+        }
+    }
+
+    #[inline]
+    fn exchange(&self, generation: u32, from: u64) -> Result<Guard<'_, T>, Refusal> {
+        // ORDER: Acquire pairs with the Release of the guard that unlocked the lane, and of `fill`.
+        let found = self.word.compare_exchange(
+            word(generation, from),
+            word(generation, BUSY),
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        match found {
+            Ok(_) => Ok(Guard {
+                lane: self,
+                unlocked: word(generation, from),
+                panics: thread::panicking(),
+            }),
+            Err(found) => Err(Refusal::of(found, generation)),
+        }
+    }
+}
+
+/// A part of an object that one call has locked.
+pub(crate) struct Guard<'a, T> {
+    lane: &'a Lane<T>,
+    /// The word of the lane once it is unlocked.
+    unlocked: u64,
+    /// Whether the thread was panicking already when it locked the lane.
+    panics: bool,
+}
+
+impl<T> Guard<'_, T> {
+    /// Takes the value out. The lane stays locked until [`Lane::vacate`].
+    fn take(self) -> T {
+        // SAFETY: this guard has locked the lane, and nothing else refers to its value.
+        let value = unsafe { &mut *self.lane.value.get() };
+        let taken = value.take();
+        std::mem::forget(self);
+        taken.unwrap_or_else(|| unreachable!("a locked lane has a value"))
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard has locked the lane, and no mutable borrow of the guard is alive.
+        let value = unsafe { &*self.lane.value.get() };
+        value.as_ref().unwrap_or_else(|| unreachable!("a locked lane has a value"))
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard has locked the lane, and is borrowed mutably.
+        let value = unsafe { &mut *self.lane.value.get() };
+        value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"))
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let is_poisoned = thread::panicking() && !self.panics;
+        let word = if is_poisoned { self.unlocked | POISONED } else { self.unlocked };
+        // ORDER: Release pairs with the Acquire in `exchange`: the next call sees the value.
+        self.lane.word.store(word, Ordering::Release);
+    }
+}
+
+/// Why a lane could not be locked.
+enum Refusal {
+    /// The object was freed, or never made.
+    Gone,
+    /// Another call uses the part.
+    Busy,
+    /// A panic has left the part in an unknown state.
+    Poisoned,
+}
+
+impl Refusal {
+    const fn of(found: u64, generation: u32) -> Self {
+        match found & 3 {
+            _ if found >> 2 != generation as u64 => Self::Gone,
+            BUSY => Self::Busy,
+            POISONED => Self::Poisoned,
+            _ => Self::Gone,
+        }
+    }
+
+    #[cold]
+    fn explain(self, name: &'static str) -> Failure {
+        match self {
+            Self::Gone => Failure::handle(name),
+            Self::Busy => Failure::busy(),
+            Self::Poisoned => Failure::poisoned(name),
+        }
+    }
+}
+
+const fn word(generation: u32, state: u64) -> u64 {
+    (generation as u64) << 2 | state
+}
+
+const VACANT: u64 = 0;
+const IDLE: u64 = 1;
+const BUSY: u64 = 2;
+const POISONED: u64 = 3;
+
+/// Slots of the first chunk.
+const SLOTS_FIRST: u32 = 64;
+/// Most objects of one type at a time: as many as the index in a handle can tell apart.
+const SLOTS_MAX: u32 = 1 << 24;
+/// Chunks that hold `SLOTS_MAX` slots: the last index lies in the last of them.
+const CHUNKS: usize = place(SLOTS_MAX - 1).0 + 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sample;
+
+    static SAMPLES: Table<Sample> = Table::new();
+
+    impl Object for Sample {
+        type First = String;
+        type Second = u32;
+        const KIND: u8 = 200;
+        const NAME: &'static str = "sample";
+
+        fn table() -> &'static Table<Self> {
+            &SAMPLES
+        }
+    }
+
+    struct Other;
+
+    static OTHERS: Table<Other> = Table::new();
+
+    impl Object for Other {
+        type First = ();
+        type Second = ();
+        const KIND: u8 = 201;
+        const NAME: &'static str = "other";
+
+        fn table() -> &'static Table<Self> {
+            &OTHERS
+        }
+    }
+
+    fn code<T>(result: Result<T, Failure>) -> i32 {
+        result.err().map_or(0, |failure| failure.code())
+    }
+
+    #[test]
+    fn freed_handle_is_known_although_its_slot_is_used_again() {
+        let old = Handle::<Sample>::insert("a".into(), 1).unwrap();
+        assert_eq!(old.remove().unwrap(), ("a".into(), 1));
+        assert_eq!(code(old.first()), 902);
+        let mut others = Vec::new();
+        for _ in 0..1000 {
+            others.push(Handle::<Sample>::insert("b".into(), 2).unwrap());
+            assert_eq!(code(old.first()), 902);
+            assert_eq!(code(old.remove()), 902);
+        }
+        for other in others {
+            assert_eq!(*other.first().unwrap(), "b");
+            assert!(other.remove().is_ok());
+        }
+    }
+
+    #[test]
+    fn handle_of_another_type_or_of_nothing_is_known() {
+        let other = Handle::<Other>::insert((), ()).unwrap();
+        let cast = Handle::<Sample> { value: other.value, object: PhantomData };
+        assert_eq!(code(cast.first()), 902);
+        assert_eq!(code(Handle::<Sample>::NULL.first()), 901);
+        for value in [1, 200, 0x7fff_dead_bee8, usize::MAX, usize::MAX << 8 | 200] {
+            let value = ptr::without_provenance_mut(value);
+            let forged = Handle::<Sample> { value, object: PhantomData };
+            assert_eq!(code(forged.second()), 902, "{value:?}");
+        }
+        assert!(other.remove().is_ok());
+    }
+
+    #[test]
+    fn directions_are_locked_apart_and_a_locked_object_is_not_removed() {
+        let handle = Handle::<Sample>::insert("a".into(), 1).unwrap();
+        let first = handle.first().unwrap();
+        assert_eq!(code(handle.first()), 8);
+        assert_eq!(*handle.second().unwrap(), 1);
+        assert_eq!(code(handle.remove()), 8);
+        drop(first);
+        let second = handle.second().unwrap();
+        assert_eq!(code(handle.remove()), 8);
+        drop(second);
+        assert!(handle.remove().is_ok());
+    }
+
+    #[test]
+    fn panic_poisons_the_part_that_it_met() {
+        let handle = Handle::<Sample>::insert("a".into(), 1).unwrap();
+        let panicked = std::panic::catch_unwind(|| {
+            let _guard = handle.first().ok();
+            panic!("a panic of the test");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(code(handle.first()), 903);
+        assert_eq!(code(handle.second()), 0);
+        assert!(handle.remove().is_ok());
+    }
+
+    #[test]
+    fn last_slot_lies_in_the_last_chunk() {
+        assert_eq!(place(0), (0, 0));
+        assert_eq!(place(63), (0, 63));
+        assert_eq!(place(64), (1, 0));
+        assert_eq!(place(191), (1, 127));
+        assert_eq!(place(192), (2, 0));
+        assert!(place(SLOTS_MAX - 1).1 < (SLOTS_FIRST as usize) << (CHUNKS - 1));
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The C compiler of the system, and the programs that it builds.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether a program is built with the address, leak and undefined behaviour sanitizers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sanitizers {
+    Off,
+    On,
+}
+
+/// A C program of `bindings/c/tests`, built in a directory of its own.
+pub struct Program {
+    path: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Program {
+    /// Builds the program from one source file.
+    ///
+    /// # Panics
+    /// The compiler is missing, or reports a warning.
+    pub fn build(source: &str, sanitizers: Sanitizers) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("program");
+        let mut command = Command::new("cc");
+        command.arg("-std=c11").args(WARNINGS).args(["-g", "-pthread", "-I"]).arg(include());
+        if sanitizers == Sanitizers::On {
+            command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+        }
+        command.arg(bindings().join("tests").join(source)).arg(library()).args(LIBRARIES);
+        run(command.arg("-o").arg(&path));
+        Self { path, directory }
+    }
+
+    /// Runs the program, whose first argument is an empty directory of its own.
+    ///
+    /// # Panics
+    /// The program fails.
+    pub fn run(&self, arguments: &[&str]) {
+        let scratch = self.directory.path().join("scratch");
+        fs::create_dir_all(&scratch).expect("a directory");
+        run(Command::new(&self.path).arg(scratch).args(arguments));
+    }
+}
+
+/// Compiles a source file in the given standard, without linking it.
+///
+/// # Panics
+/// The compiler is missing, or reports a warning.
+pub fn compiles(compiler: &str, standard: &str, source: &Path) {
+    let mut command = Command::new(compiler);
+    command.arg(format!("-std={standard}")).args(WARNINGS).arg("-I").arg(include());
+    run(command.args(["-fsyntax-only"]).arg(source));
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Returns the archive that cargo built together with this executable. Archives of other features
+/// may lie beside it; the newest has the sources of now.
+fn library() -> PathBuf {
+    let executable = env::current_exe().expect("a path of this executable");
+    let directory = executable.parent().expect("a directory of this executable");
+    let files = fs::read_dir(directory).expect("a list of files").flatten();
+    let archives = files.filter(|file| {
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("libpartywall_capi") && name.ends_with(".a")
+    });
+    let newest = archives.max_by_key(|file| file.metadata().and_then(|it| it.modified()).ok());
+    newest.expect("the archive of the library").path()
+}
+
+fn bindings() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c")
+}
+
+fn include() -> PathBuf {
+    bindings().join("include")
+}
+
+const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+/// Libraries of the system that the archive needs.
+const LIBRARIES: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];

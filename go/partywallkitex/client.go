@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallkitex
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/cloudwego/gopkg/bufiox"
+	"github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/pkg/remote"
+	"github.com/cloudwego/kitex/pkg/remote/trans/gonet"
+
+	partywall "partywall.test/go"
+)
+
+// ClientOptions returns the options of a client that calls the listeners at the addresses, such as
+// "unix:/run/app.sock". Without an address, the client needs a resolver. The caller closes the
+// dialer after its clients.
+func ClientOptions(dialer *partywall.Dialer, addresses ...string) []client.Option {
+	options := []client.Option{
+		client.WithDialer(NewDialer(dialer)),
+		client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()),
+	}
+	if len(addresses) > 0 {
+		options = append(options, client.WithHostPorts(addresses...))
+	}
+	return options
+}
+
+// NewDialer returns the dialer of [ClientOptions]. An address that a resolver gives is one that
+// partywall.ParseAddr reads, or the rest of one after the network: "/run/app.sock" of "unix".
+func NewDialer(dialer *partywall.Dialer) remote.Dialer { return kitexDialer{dialer} }
+
+type kitexDialer struct{ dialer *partywall.Dialer }
+
+// DialTimeout opens a stream to the address. A timeout of 0 is none.
+func (d kitexDialer) DialTimeout(
+	network, address string, timeout time.Duration,
+) (net.Conn, error) {
+	if _, err := partywall.ParseAddr(address); err != nil {
+		address = network + ":" + address
+	}
+	ctx := context.Background()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	c, err := d.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return newClientConn(c), nil
+}
+
+// A clientConn is a stream with the buffers that Kitex reads and writes.
+type clientConn struct {
+	net.Conn
+	done     <-chan struct{} // closed once the session is over; nil without a session
+	in       *bufiox.DefaultReader
+	out      *bufiox.DefaultWriter
+	isClosed atomic.Bool
+}
+
+var _ remote.IsActive = (*clientConn)(nil)
+
+func newClientConn(c net.Conn) *clientConn {
+	made := &clientConn{
+		Conn: c, in: bufiox.NewDefaultReader(c), out: bufiox.NewDefaultWriter(c),
+	}
+	if stream, ok := c.(*partywall.Stream); ok {
+		made.done = stream.Session().Done()
+	}
+	return made
+}
+
+// Reader returns the buffer of unread bytes.
+func (c *clientConn) Reader() *bufiox.DefaultReader { return c.in }
+
+// Writer returns the buffer of bytes that the next Flush sends.
+func (c *clientConn) Writer() *bufiox.DefaultWriter { return c.out }
+
+// Read reads what the buffer has, and otherwise what the stream has.
+func (c *clientConn) Read(b []byte) (int, error) { return c.in.Read(b) }
+
+// IsActive reports whether the session goes on. A pool of long connections drops those of a server
+// that has died.
+func (c *clientConn) IsActive() bool {
+	select {
+	case <-c.done:
+		return false
+	default:
+		return !c.isClosed.Load()
+	}
+}
+
+// Close closes the stream. It leaves the buffer to the garbage collector: with gRPC, another
+// goroutine may read at this moment, and a released buffer has a new owner.
+func (c *clientConn) Close() error {
+	if c.isClosed.Swap(true) {
+		return net.ErrClosed
+	}
+	return c.Conn.Close()
+}

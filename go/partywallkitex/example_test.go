@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallkitex_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cloudwego/kitex/client/genericclient"
+	"github.com/cloudwego/kitex/pkg/generic"
+	"github.com/cloudwego/kitex/server/genericserver"
+
+	partywall "partywall.test/go"
+	"partywall.test/go/partywallkitex"
+)
+
+// A service without generated code, whose requests and answers are bytes. Generated code takes the
+// same options.
+func Example() {
+	directory, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(directory)
+	address := "unix:" + filepath.Join(directory, "app.sock")
+
+	listener, err := partywall.Listen(address, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	server := genericserver.NewUnknownServiceOrMethodServer(
+		&genericserver.UnknownServiceOrMethodHandler{DefaultHandler: serveOrder},
+		partywallkitex.ServerOptions(listener)...)
+	go server.Run()
+	defer server.Stop()
+
+	var dialer partywall.Dialer
+	defer dialer.Close()
+	client, err := genericclient.NewClient("orders", generic.BinaryPbGeneric("Orders", "shop"),
+		partywallkitex.ClientOptions(&dialer, address)...)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	answer, err := client.GenericCall(context.Background(), "Order", []byte("two apples"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(string(answer.([]byte)))
+	// Output: two apples for this process: true
+}
+
+func serveOrder(ctx context.Context, _, _ string, request any) (any, error) {
+	peer, _ := partywallkitex.PeerFromContext(ctx)
+	return fmt.Appendf(nil, "%s for this process: %v", request, peer.PID == os.Getpid()), nil
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallkitex
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/pkg/klog"
+	"github.com/cloudwego/kitex/pkg/remote/trans/gonet"
+	"github.com/cloudwego/kitex/server"
+
+	partywall "partywall.test/go"
+)
+
+// Environment variables of the process that serves: its address, its transport, and whether it
+// admits only another user than this one.
+const (
+	addressVariable   = "PARTYWALL_TEST_KITEX_ADDRESS"
+	transportVariable = "PARTYWALL_TEST_KITEX_TRANSPORT"
+	denyVariable      = "PARTYWALL_TEST_KITEX_DENY"
+)
+
+// Each begins the address of a server on a Unix socket: with the handlers of package gonet, or with
+// those of netpoll.
+const (
+	plainPrefix   = "plain:"
+	netpollPrefix = "netpoll:"
+)
+
+// testTime bounds each wait of a test.
+const testTime = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	klog.SetLevel(klog.LevelFatal)
+	if address := os.Getenv(addressVariable); address != "" {
+		fmt.Fprintln(os.Stderr, "server:", serve(address))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// transports are the configurations that each test runs with.
+var transports = map[string]partywall.Config{
+	"shared memory": {Transport: partywall.TransportSharedMemory},
+	"untrusted": {
+		Transport: partywall.TransportSharedMemory, Trust: partywall.TrustNobody,
+	},
+	"socket": {Transport: partywall.TransportSocket},
+}
+
+func eachTransport(t *testing.T, test func(*testing.T, string)) {
+	for name := range transports {
+		t.Run(name, func(t *testing.T) { test(t, name) })
+	}
+}
+
+// serve is the other process of a test.
+func serve(address string) error {
+	config := transports[os.Getenv(transportVariable)]
+	if os.Getenv(denyVariable) != "" {
+		config.Admit = onlyUID(uint32(os.Geteuid()) + 1)
+	}
+	options, err := serverOptions(address, &config)
+	if err != nil {
+		return err
+	}
+	s := server.NewServer(options...)
+	if err := s.RegisterService(&service, &struct{}{}); err != nil {
+		return err
+	}
+	fmt.Println("listens")
+	return s.Run()
+}
+
+// serverOptions listens on the address, with a Unix socket if it has a prefix.
+func serverOptions(address string, config *partywall.Config) ([]server.Option, error) {
+	kind, path, _ := strings.Cut(address, ":")
+	switch kind + ":" {
+	case plainPrefix, netpollPrefix:
+		listener, err := net.Listen("unix", path)
+		options := []server.Option{server.WithListener(listener)}
+		if kind+":" == plainPrefix {
+			options = append(options,
+				server.WithTransServerFactory(gonet.NewTransServerFactory()),
+				server.WithTransHandlerFactory(gonet.NewSvrTransHandlerFactory()))
+		}
+		return options, err
+	}
+	listener, err := partywall.Listen(address, config)
+	if err != nil {
+		return nil, err
+	}
+	return ServerOptions(listener), nil
+}
+
+// onlyUID admits the processes of one user.
+func onlyUID(uid uint32) func(partywall.Peer) error {
+	return func(peer partywall.Peer) error {
+		if !peer.HasCredentials || peer.UID != uid {
+			return fmt.Errorf("%v is not admitted", peer)
+		}
+		return nil
+	}
+}
+
+// A serverProcess is a process that serves.
+type serverProcess struct {
+	*exec.Cmd
+	address, transport string
+	events             *bufio.Scanner
+}
+
+func startServer(t testing.TB, address, transport, deny string) *serverProcess {
+	t.Helper()
+	s := &serverProcess{Cmd: exec.Command(os.Args[0]), address: address, transport: transport}
+	s.Env = append(os.Environ(), addressVariable+"="+address, transportVariable+"="+transport,
+		denyVariable+"="+deny)
+	s.Stderr = os.Stderr
+	output, err := s.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.kill)
+	s.events = bufio.NewScanner(output)
+	s.mustReport(t, "listens")
+	return s
+}
+
+// mustReport waits for the next event of the server.
+func (s *serverProcess) mustReport(t testing.TB, want string) {
+	t.Helper()
+	deadline := time.AfterFunc(testTime, func() { _ = s.Process.Kill() })
+	defer deadline.Stop()
+	if !s.events.Scan() || s.events.Text() != want {
+		t.Fatalf("the server reports %q, want %q", s.events.Text(), want)
+	}
+}
+
+// kill kills the process, and waits for its end.
+func (s *serverProcess) kill() {
+	_ = s.Process.Kill()
+	_ = s.Wait()
+}
+
+func (s *serverProcess) client(t testing.TB, options ...client.Option) testClient {
+	config := transports[s.transport]
+	return newClient(t, &config, s.address, options...)
+}
+
+// newClient returns a client of the listener at the address.
+func newClient(
+	t testing.TB, config *partywall.Config, address string, options ...client.Option,
+) testClient {
+	t.Helper()
+	dialer := &partywall.Dialer{Config: *config}
+	options = append(ClientOptions(dialer, address), options...)
+	options = append(options, client.WithDestService("test"), client.WithRPCTimeout(testTime))
+	c, err := client.NewClient(&service, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.(io.Closer).Close(); err != nil {
+			t.Error(err)
+		}
+		if err := dialer.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return testClient{c}
+}
+
+// plainClient returns a client of a Unix socket, with netpoll or package gonet.
+func plainClient(t testing.TB, path string, isNetpoll bool, options ...client.Option) testClient {
+	t.Helper()
+	options = append(options, client.WithDestService("test"), client.WithRPCTimeout(testTime),
+		client.WithHostPorts(path))
+	if !isNetpoll {
+		options = append(options, client.WithDialer(gonet.NewDialer()),
+			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()))
+	}
+	c, err := client.NewClient(&service, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testClient{c}
+}
+
+// counted returns bytes that differ for each start.
+func counted(start, size int) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(start + i*7 + i>>8)
+	}
+	return b
+}
