@@ -46,6 +46,18 @@ class ConfigError(Error, ValueError):
     """A setting or an address is impossible."""
 
 
+class StreamReset(Error, ConnectionResetError):
+    """The peer has reset the stream instead of ending it."""
+
+
+class StreamStopped(Error, BrokenPipeError):
+    """The peer receives no more on the stream."""
+
+
+class SessionClosed(Error, ConnectionAbortedError):
+    """The session of the stream was closed, here or by the peer."""
+
+
 class ProtocolError(Error, ConnectionAbortedError):
     """The peer broke a rule of the protocol, and the connection was cut."""
 
@@ -109,6 +121,10 @@ _CLASSES: dict[int, tuple[type[Error], int]] = {
     333: (RefusedError, _errno.ECONNREFUSED),
     335: (DeniedError, _errno.EACCES),
     336: (ConnectError, _errno.EIO),
+    401: (SessionClosed, _errno.ECONNABORTED),
+    406: (StreamStopped, _errno.EPIPE),
+    407: (StreamReset, _errno.ECONNRESET),
+    411: (SessionClosed, _errno.ECONNABORTED),
 }
 
 

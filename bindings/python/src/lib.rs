@@ -6,6 +6,7 @@
 //!        └──▶ wait.rs          polls a descriptor without the GIL; a signal ends the wait
 //!   message.rs reservation.rs  the memory of messages, by the buffer protocol
 //!        └──▶ buffer.rs        exports of memory, and views of Python's buffers
+//!   event_loop.rs              sessions and streams for asyncio, by calls that never wait
 //!   config.rs peer.rs error.rs settings, identities, exceptions
 //! ```
 //!
@@ -18,6 +19,7 @@ mod buffer;
 mod channel;
 mod config;
 mod error;
+mod event_loop;
 mod listener;
 mod message;
 mod peer;
@@ -31,6 +33,10 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<channel::Channel>()?;
     module.add_class::<config::Config>()?;
+    module.add_class::<event_loop::EventListener>()?;
+    module.add_class::<event_loop::EventLoop>()?;
+    module.add_class::<event_loop::EventSession>()?;
+    module.add_class::<event_loop::EventStream>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<peer::Credentials>()?;

@@ -31,7 +31,7 @@ func (s *Session) wait(l limit, event <-chan struct{}, isUrgent bool) error {
 // drive reads records until the event has come, or the limit is reached. It returns false if the
 // role has gone to another goroutine or is over. The caller has the role, and the lock.
 func (s *Session) drive(l limit, event <-chan struct{}, isUrgent bool) (bool, error) {
-	if stop := l.wakes(s.awaken); stop != nil {
+	if stop := l.wakes(s.wakes); stop != nil {
 		defer stop()
 	}
 	for isWoken := true; ; {
@@ -92,7 +92,7 @@ func (s *Session) leave() {
 		s.finish()
 	case fault.Is("no_heir") || !s.role.offer(s.role.reclaimed < reclaimedMax):
 		s.role.state = roleFree
-		s.role.startTick(s.onTick)
+		s.role.startTick(s.ticks)
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *Session) onTick() {
 	switch {
 	case s.role.state != roleFree:
 	case s.role.takes != s.role.seen:
-		s.role.startTick(s.onTick)
+		s.role.startTick(s.ticks)
 	default:
 		s.role.reclaimed = 0
 		if !s.role.offer(true) && s.role.take(background) && !fault.Is("no_supervisor") {

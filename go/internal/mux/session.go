@@ -30,6 +30,9 @@ type Session struct {
 
 	isWoken atomic.Bool // the driver looks at its limit and its event
 
+	// wakes and ticks are awaken and onTick, made once, so that they allocate nothing.
+	wakes, ticks func()
+
 	waits sync.WaitGroup // the goroutine that waits for room
 	ended chan struct{}  // closed when the connection is closed
 	once  sync.Once      // of Close
@@ -42,7 +45,7 @@ func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := newSession(conn, state, linger)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.role.startTick(s.onTick)
+	s.role.startTick(s.ticks)
 	return s
 }
 
@@ -56,7 +59,9 @@ func startReference(conn Conn, state *session.Session, linger time.Duration) *Se
 }
 
 func newSession(conn Conn, state *session.Session, linger time.Duration) *Session {
-	return &Session{conn: conn, linger: linger, state: state, ended: make(chan struct{})}
+	s := &Session{conn: conn, linger: linger, state: state, ended: make(chan struct{})}
+	s.wakes, s.ticks = s.awaken, s.onTick
+	return s
 }
 
 // Open opens a stream (SPEC 11.2). While as many streams of this side are open as the peer allows,
@@ -184,7 +189,7 @@ func (s *Session) close(code uint32, reason string) {
 	s.mu.Lock()
 	s.state.Close(code, reason)
 	s.wakeAll()
-	lingering := deadline{wake: s.awaken}
+	lingering := deadline{wake: s.wakes}
 	lingering.set(time.Now().Add(s.linger))
 	isWritten := s.isWritten()
 	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait(), background) == nil {

@@ -67,7 +67,7 @@ func newStream(s *Session, state *session.Stream) *Stream {
 		session: s, state: state, sending: newTurn(), receiving: newTurn(),
 		readable: newNotice(), writable: newNotice(),
 	}
-	stream.readDeadline.wake, stream.writeDeadline.wake = s.awaken, s.awaken
+	stream.readDeadline.wake, stream.writeDeadline.wake = s.wakes, s.wakes
 	state.User = stream
 	return stream
 }
