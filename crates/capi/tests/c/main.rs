@@ -51,3 +51,13 @@ fn misuse_is_clean_under_sanitizers() {
 fn loop_serves_channels_and_fits_another_loop() {
     Program::build("loop.c", Sanitizers::On).run(&[]);
 }
+
+#[test]
+fn sessions_carry_streams_in_threads_and_in_a_loop() {
+    Program::build("session.c", Sanitizers::On).run(&[]);
+}
+
+#[test]
+fn links_keep_messages_over_a_restart() {
+    Program::build("link.c", Sanitizers::On).run(&[]);
+}
