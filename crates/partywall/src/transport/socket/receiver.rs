@@ -179,8 +179,9 @@ impl SocketReceiver {
         let Some(pending) = self.pending_move.clone() else {
             return Err(Violation::Unexpected { position, kind });
         };
-        // A read ends with the bytes that brought a descriptor. So those of MOVE end in its header.
-        let is_of_move = (self.start + 1..=self.start + HEADER).contains(&self.arrived_end);
+        // A read ends with the bytes that brought a descriptor. So those of MOVE end within it.
+        let end = self.start + HEADER + record.len as usize;
+        let is_of_move = (self.start + 1..=end).contains(&self.arrived_end);
         self.start += HEADER;
         self.position = self.position.plus(record.footprint());
         if record.kind == Kind::Move {
