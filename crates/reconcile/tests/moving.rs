@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   connector                 socket                    acceptor
-//!   HELLO ─▶ … ─▶ MOVE ─▶ … ─▶ SWITCH        HELLO ─▶ … ─▶ SWITCH      each direction: socket, then
-//!             pair: OFFER ─▶   ◀─ OFFER, READY   READY ─▶              ring, from its SWITCH on
+//!   HELLO ─▶ … ─▶ MOVE ─▶ … ─▶ SWITCH        HELLO ─▶ … ─▶ SWITCH      socket, then
+//!             pair: OFFER ─▶   ◀─ OFFER, READY   READY ─▶              the ring
 //! ```
 //!
 //! The queues are those of the kernel and of the rings: what a side wrote before it died stays

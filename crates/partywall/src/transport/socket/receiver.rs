@@ -62,8 +62,8 @@ pub(crate) struct SocketReceiver {
     pending_move: Option<Arc<PendingMove>>,
     /// Descriptors that arrived before the record to which they belong: one comes with MOVE.
     arrived: Vec<OwnedFd>,
-    /// Where in `buffer` the bytes end with which the descriptor arrived; 0 once a record other than
-    /// MOVE had them.
+    /// Where in `buffer` the bytes end with which the descriptor arrived; 0 once a record other
+    /// than MOVE had them.
     arrived_end: usize,
     /// Whether the kernel dropped descriptors that the peer sent.
     is_truncated: bool,
