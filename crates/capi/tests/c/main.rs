@@ -51,3 +51,15 @@ fn misuse_is_clean_under_sanitizers() {
 fn loop_serves_channels_and_fits_another_loop() {
     Program::build("loop.c", Sanitizers::On).run(&[]);
 }
+
+#[test]
+fn channel_in_cpp_carries_every_kind_of_message_in_both_standards() {
+    for standard in ["c++17", "c++20"] {
+        Program::build_as(standard, "channel.cpp", Sanitizers::On).run(&[]);
+    }
+}
+
+#[test]
+fn loop_in_cpp_serves_channels_below_poll() {
+    Program::build_as("c++17", "loop.cpp", Sanitizers::On).run(&[]);
+}
