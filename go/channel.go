@@ -293,7 +293,7 @@ func (c *Channel) next(waits bool) error {
 			c.accept(record)
 			continue
 		case waits:
-			err = c.receiver.Wait()
+			err = c.receiver.Wait(true)
 		case hasPolled:
 			return ErrEmpty
 		default:

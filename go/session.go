@@ -8,7 +8,6 @@ import (
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mux"
-	"partywall.test/go/internal/wait"
 	"partywall.test/go/internal/wire"
 )
 
@@ -40,14 +39,9 @@ func DialSession(ctx context.Context, address string, config *Config) (*Session,
 	return newSession(connection, &settings, config, a), nil
 }
 
-// sessionSettings returns those of the connection of a session. Its records are read by a goroutine
-// of its own, whose polling would take the processor from those that use the streams: it sleeps at
-// once, unless it is to poll without end.
+// sessionSettings returns those of the connection of a session.
 func (c *Config) sessionSettings(role uint32, a wire.Address) (wire.Settings, error) {
 	s, err := c.settings(role, layout.ServiceSession, a)
-	if s.Wait == wait.Adaptive {
-		s.Wait = wait.Park
-	}
 	s.NewChecker = mux.NewChecker
 	return s, err
 }

@@ -39,7 +39,7 @@ const (
 )
 
 // transports are measured in turn; the last one is what the others are compared with.
-var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "uds"}
+var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "stream-park", "uds"}
 
 func main() {
 	if what := os.Getenv(echoVariable); what != "" {
@@ -160,7 +160,7 @@ func (p plain) Recv(b []byte) (int, error) { return io.ReadFull(p.Conn, b) }
 // config returns the configuration of a transport.
 func config(transport string) *partywall.Config {
 	switch transport {
-	case "park":
+	case "park", "stream-park":
 		return &partywall.Config{Wait: partywall.WaitPark}
 	case "untrusted":
 		return &partywall.Config{Trust: partywall.TrustNobody}
@@ -209,8 +209,8 @@ func listen(transport, path string) (func() (pipe, error), func(), error) {
 		}
 		return accept, func() { _ = listener.Close() }, nil
 	}
-	if transport == "stream" {
-		listener, err := partywall.Listen("unix:"+path, nil)
+	if strings.HasPrefix(transport, "stream") {
+		listener, err := partywall.Listen("unix:"+path, config(transport))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -302,8 +302,8 @@ func dial(transport, path string) (pipe, error) {
 		conn, err := net.Dial("unix", path)
 		return plain{conn}, err
 	}
-	if transport == "stream" {
-		conn, err := partywall.Dial(context.Background(), "unix:"+path, nil)
+	if strings.HasPrefix(transport, "stream") {
+		conn, err := partywall.Dial(context.Background(), "unix:"+path, config(transport))
 		return plain{conn}, err
 	}
 	return partywall.DialChannel(context.Background(), "unix:"+path, config(transport))

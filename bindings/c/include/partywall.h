@@ -19,8 +19,9 @@
  * PARTYWALL_ARGUMENT, or PARTYWALL_OK where it is to be freed. An object that another call uses at
  * this moment gives PARTYWALL_BUSY, also where it is to be freed.
  *
- * Threads. One thread may send on a channel while another receives from it. Every other object
- * takes one call at a time, from any thread, but for the calls of a loop that do not wait.
+ * Threads. One thread may send on a channel or stream while another receives from it. Any number may
+ * call a session or link, its client or its server, or the functions of a loop that do not wait.
+ * Every other object takes one call at a time, from any thread.
  *
  * Pointers. Every other pointer that is not NULL must be valid for the call and the length passed
  * with it. Texts are UTF-8 and end with a zero byte.
@@ -38,10 +39,19 @@ extern "C" {
 typedef struct partywall_channel partywall_channel;
 typedef struct partywall_config partywall_config;
 typedef struct partywall_error partywall_error;
+typedef struct partywall_link partywall_link;
+typedef struct partywall_link_client partywall_link_client;
+typedef struct partywall_link_config partywall_link_config;
+typedef struct partywall_link_group partywall_link_group;
+typedef struct partywall_link_message partywall_link_message;
+typedef struct partywall_link_server partywall_link_server;
 typedef struct partywall_listener partywall_listener;
 typedef struct partywall_loop partywall_loop;
 typedef struct partywall_message partywall_message;
 typedef struct partywall_reservation partywall_reservation;
+typedef struct partywall_session partywall_session;
+typedef struct partywall_session_listener partywall_session_listener;
+typedef struct partywall_stream partywall_stream;
 
 /* Statuses that programs compare with. SPEC.md lists all others. */
 #define PARTYWALL_OK 0
@@ -57,6 +67,8 @@ typedef struct partywall_reservation partywall_reservation;
 #define PARTYWALL_MESSAGE_TOO_LONG 11
 #define PARTYWALL_SETTING 13
 #define PARTYWALL_FOREIGN_RESERVATION 14
+#define PARTYWALL_STREAM_STOPPED 406
+#define PARTYWALL_STREAM_RESET 407
 #define PARTYWALL_FINISHED_HERE 408
 #define PARTYWALL_STOPPED_HERE 409
 #define PARTYWALL_ARGUMENT 901
@@ -78,6 +90,8 @@ uint32_t partywall_abi(void);
 const char *partywall_error_message(partywall_error *error);
 /* Returns the number of an error, which is also the status that came with it; 0 for no error. */
 int32_t partywall_error_code(partywall_error *error);
+/* Returns the code that the peer's application gave to end a stream or session, or 0. */
+uint32_t partywall_error_application_code(partywall_error *error);
 /* Returns the errno of the system call behind an error, or 0. */
 int32_t partywall_error_errno(partywall_error *error);
 /* Frees an error. NULL is allowed. */
@@ -138,6 +152,12 @@ int32_t partywall_config_free(partywall_config *config);
  */
 int32_t partywall_config_set(partywall_config *config, const char *key, uint64_t value,
                              partywall_error **error);
+/*
+ * Admits processes of the user `uid`, or of the primary group `gid`, and refuses all others that no
+ * such call admits. Without one, every process is admitted that may open the address.
+ */
+int32_t partywall_config_admit_user(partywall_config *config, uint32_t uid);
+int32_t partywall_config_admit_group(partywall_config *config, uint32_t gid);
 
 /* ---- Listeners --------------------------------------------------------------------------- */
 
@@ -288,6 +308,229 @@ int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_
  * readable; -1 if no timer is set. A watched descriptor becomes readable for timers, too.
  */
 int32_t partywall_loop_next_timer(partywall_loop *loop, int64_t *timeout_ns);
+
+/* ---- Sessions ---------------------------------------------------------------------------- */
+
+/*
+ * Listens for sessions at `address`. Without a loop, each session has a thread of its own, and calls
+ * may wait. With one, the loop reports `tag` as opened, it drives the sessions, and calls take only
+ * timeout 0.
+ */
+int32_t partywall_session_listener_bind(const char *address, partywall_config *config,
+                                        partywall_loop *loop, uint64_t tag,
+                                        partywall_session_listener **listener,
+                                        partywall_error **error);
+/* Stops listening and removes the socket file. NULL is allowed. */
+int32_t partywall_session_listener_free(partywall_session_listener *listener);
+/* Returns the next session, which reports `tag` in a loop. PARTYWALL_TIMED_OUT: none came in time. */
+int32_t partywall_session_listener_accept(partywall_session_listener *listener, uint64_t tag,
+                                          partywall_session **session, int64_t timeout_ns,
+                                          partywall_error **error);
+/* Copies the bound address, as partywall_listener_address does. */
+int32_t partywall_session_listener_address(partywall_session_listener *listener, void *buffer,
+                                           size_t capacity, size_t *len, partywall_error **error);
+/*
+ * Opens a session with the listener at `address`. `loop` and `tag` are as of
+ * partywall_session_listener_bind. Waits for the handshake.
+ */
+int32_t partywall_session_connect(const char *address, partywall_config *config,
+                                  partywall_loop *loop, uint64_t tag, partywall_session **session,
+                                  partywall_error **error);
+/*
+ * Frees the handle. The session lives on while it has streams; after the last of them, it ends in
+ * good order. NULL is allowed.
+ */
+int32_t partywall_session_free(partywall_session *session);
+/*
+ * Opens a stream, with `len` bytes of metadata for the peer. It reports `tag` in a loop.
+ * PARTYWALL_WOULD_BLOCK: as many are open as the peer allows, or room is lacking.
+ */
+int32_t partywall_session_open(partywall_session *session, const void *metadata, size_t len,
+                               uint64_t tag, partywall_stream **stream, int64_t timeout_ns,
+                               partywall_error **error);
+/*
+ * Returns the next stream that the peer has opened, which reports `tag` in a loop.
+ * PARTYWALL_WOULD_BLOCK: there is none now. PARTYWALL_FINISHED: the session was closed.
+ */
+int32_t partywall_session_accept(partywall_session *session, uint64_t tag,
+                                 partywall_stream **stream, int64_t timeout_ns,
+                                 partywall_error **error);
+/* Asks the peer to open no more streams, and gives it the code. */
+int32_t partywall_session_go_away(partywall_session *session, uint32_t code,
+                                  partywall_error **error);
+/*
+ * Ends the session with all its streams. The peer gets the code, which is below 0xffffff00, and the
+ * reason.
+ */
+int32_t partywall_session_close(partywall_session *session, uint32_t code, const char *reason,
+                                partywall_error **error);
+/* Waits until every stream of the session has ended. PARTYWALL_TIMED_OUT: some have not. */
+int32_t partywall_session_wait_drained(partywall_session *session, int64_t timeout_ns,
+                                       partywall_error **error);
+/* Waits until the session is over and the process may exit. PARTYWALL_TIMED_OUT: it is not. */
+int32_t partywall_session_wait_finished(partywall_session *session, int64_t timeout_ns,
+                                        partywall_error **error);
+
+/* ---- Streams ----------------------------------------------------------------------------- */
+
+/* Drops both directions and frees the stream; finish it first. NULL is allowed. */
+int32_t partywall_stream_free(partywall_stream *stream);
+/* Writes where the metadata of a stream lie that the peer has opened. They stay there until free. */
+int32_t partywall_stream_metadata(partywall_stream *stream, const void **data, size_t *len);
+/* Sends a copy of `len` bytes, as partywall_channel_send does. */
+int32_t partywall_stream_send(partywall_stream *stream, const void *data, size_t len,
+                              int64_t timeout_ns, partywall_error **error);
+/* Reserves memory, as partywall_channel_reserve does. Any stream of the session may commit it. */
+int32_t partywall_stream_reserve(partywall_stream *stream, size_t len, void **data,
+                                 partywall_reservation **reservation, int64_t timeout_ns,
+                                 partywall_error **error);
+/* Sends the message in `reservation`, as partywall_channel_commit does. */
+int32_t partywall_stream_commit(partywall_stream *stream, partywall_reservation *reservation,
+                                int64_t timeout_ns, partywall_error **error);
+/* Ends the sending direction: the peer receives every sent message, then PARTYWALL_FINISHED. */
+int32_t partywall_stream_finish(partywall_stream *stream, partywall_error **error);
+/* Ends the sending direction at once: the peer gets PARTYWALL_STREAM_RESET and the code. */
+int32_t partywall_stream_reset(partywall_stream *stream, uint32_t code, partywall_error **error);
+/* Ends the receiving direction: the peer gets PARTYWALL_STREAM_STOPPED and the code. */
+int32_t partywall_stream_stop(partywall_stream *stream, uint32_t code, partywall_error **error);
+/* Receives a view, as partywall_channel_recv_view does. */
+int32_t partywall_stream_recv_view(partywall_stream *stream, const void **data, size_t *len,
+                                   int64_t timeout_ns, partywall_error **error);
+/* Receives a copy, as partywall_channel_recv_copy does. */
+int32_t partywall_stream_recv_copy(partywall_stream *stream, void *buffer, size_t capacity,
+                                   size_t *len, int64_t timeout_ns, partywall_error **error);
+/* Receives a message as an object of its own, as partywall_channel_recv does. */
+int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **message,
+                              int64_t timeout_ns, partywall_error **error);
+
+/* ---- Links ------------------------------------------------------------------------------- */
+
+/*
+ * Keys of partywall_link_config_set, with their defaults where they differ from those above:
+ *
+ *   ring_bytes                1048576
+ *   slab_bytes                4194304
+ *   transport, wait, poll_period_ns, spin_budget_ns
+ *   delivery                  PARTYWALL_DELIVERY_AT_LEAST_ONCE
+ *   after_reboot              PARTYWALL_AFTER_REBOOT_REFUSE
+ *   attempts_max              the attempts after which a message counts as poison
+ *   handshake_timeout_ns, handshakes_max, dead_after_ns, links_max, backlog, socket_mode
+ *   allow_remote, allow_anonymous_tcp
+ */
+#define PARTYWALL_DELIVERY_AT_LEAST_ONCE 0
+#define PARTYWALL_DELIVERY_AT_MOST_ONCE 1
+#define PARTYWALL_AFTER_REBOOT_REFUSE 0
+#define PARTYWALL_AFTER_REBOOT_ADOPT_PROVEN 1
+
+/* States that partywall_link_status writes. A later version may have others. */
+#define PARTYWALL_LINK_DETACHED 0
+#define PARTYWALL_LINK_ATTACHING 1
+#define PARTYWALL_LINK_ATTACHED 2
+#define PARTYWALL_LINK_FENCED 3
+#define PARTYWALL_LINK_QUARANTINED 4
+#define PARTYWALL_LINK_CLOSED 5
+
+/* Makes a configuration of links with the default settings. */
+int32_t partywall_link_config_new(partywall_link_config **config, partywall_error **error);
+/* Frees a configuration. NULL is allowed. */
+int32_t partywall_link_config_free(partywall_link_config *config);
+/* Sets one setting, as partywall_config_set does. */
+int32_t partywall_link_config_set(partywall_link_config *config, const char *key, uint64_t value,
+                                  partywall_error **error);
+
+/*
+ * Links start no thread: whichever thread waits for a link, its client or its server, drives the
+ * sockets and timers of their group, which is a group of their own unless they are put into one. A
+ * link that nobody waits for does not advance, unless its group is in a loop.
+ */
+
+/* Makes a group without links. */
+int32_t partywall_link_group_new(partywall_link_group **group, partywall_error **error);
+/* Frees the handle of a group, and removes the group from its loop. NULL is allowed. */
+int32_t partywall_link_group_free(partywall_link_group *group);
+/* Makes the clients and servers of a configuration put their links into a group. */
+int32_t partywall_link_config_set_group(partywall_link_config *config, partywall_link_group *group,
+                                        partywall_error **error);
+/*
+ * Drives the links of a group until one of them has a message, room or another state, and writes
+ * the number of such links, which is 0 if there were none in time.
+ */
+int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, int64_t timeout_ns,
+                                  partywall_error **error);
+/* Adds a group to a loop, which reports `tag` as readable while links of the group have events. */
+int32_t partywall_loop_add_links(partywall_loop *loop, partywall_link_group *group, uint64_t tag,
+                                 partywall_error **error);
+
+/*
+ * Makes a client called `name`, which keeps its links in files of `directory`; in memory if that is
+ * NULL. The directory belongs to this user alone. `config` may be NULL.
+ */
+int32_t partywall_link_client_new(const char *directory, const char *name,
+                                  partywall_link_config *config, partywall_link_client **client,
+                                  partywall_error **error);
+/* Frees a client. Its links stay. NULL is allowed. */
+int32_t partywall_link_client_free(partywall_link_client *client);
+/*
+ * Opens the link called `name` to the server called `server` at `address`. Does not wait for the
+ * server: messages are kept until it is there.
+ */
+int32_t partywall_link_connect(partywall_link_client *client, const char *address,
+                               const char *server, const char *name, partywall_link **link,
+                               partywall_error **error);
+/* Listens for links of the end called `name` at `address`. `directory` is as of a client. */
+int32_t partywall_link_server_bind(const char *address, const char *directory, const char *name,
+                                   partywall_link_config *config, partywall_link_server **server,
+                                   partywall_error **error);
+/* Stops listening, and frees the server. NULL is allowed. */
+int32_t partywall_link_server_free(partywall_link_server *server);
+/* Returns the next link that a client attaches. PARTYWALL_TIMED_OUT: none came in time. */
+int32_t partywall_link_server_accept(partywall_link_server *server, partywall_link **link,
+                                     int64_t timeout_ns, partywall_error **error);
+
+/* Frees the handle of a link without closing it: both ends go on later. NULL is allowed. */
+int32_t partywall_link_free(partywall_link *link);
+/*
+ * Closes a link in good order and frees its handle, whatever the status: the peer receives
+ * PARTYWALL_FINISHED. PARTYWALL_BUSY: another call uses the link; it was freed, but not closed.
+ */
+int32_t partywall_link_close(partywall_link *link, int64_t timeout_ns, partywall_error **error);
+/* Sends a copy of `len` bytes. The link keeps them until the peer has acknowledged them. */
+int32_t partywall_link_send(partywall_link *link, const void *data, size_t len, int64_t timeout_ns,
+                            partywall_error **error);
+/* Receives the next message. PARTYWALL_FINISHED: the peer has closed its end. */
+int32_t partywall_link_recv(partywall_link *link, partywall_link_message **message,
+                            int64_t timeout_ns, partywall_error **error);
+/* Waits until a connection is attached. */
+int32_t partywall_link_wait_attached(partywall_link *link, int64_t timeout_ns,
+                                     partywall_error **error);
+/* Waits until the peer has acknowledged every message that was sent. */
+int32_t partywall_link_wait_acked(partywall_link *link, int64_t timeout_ns,
+                                  partywall_error **error);
+/* Delivers every message again that was not acknowledged. */
+int32_t partywall_link_rewind(partywall_link *link, partywall_error **error);
+/* Writes how many bytes of messages the peer has not acknowledged. */
+int32_t partywall_link_unacked_bytes(partywall_link *link, uint64_t *bytes,
+                                     partywall_error **error);
+/* Writes the state of the link: PARTYWALL_LINK_DETACHED and so on. */
+int32_t partywall_link_status(partywall_link *link, int32_t *status);
+
+/* Writes where the bytes of a message lie. They stay there until the message is freed. */
+int32_t partywall_link_message_data(partywall_link_message *message, const void **data,
+                                    size_t *len);
+/*
+ * Writes the delivery count: 1, and one more for each earlier owner of this end that received the
+ * message and did not acknowledge it.
+ */
+int32_t partywall_link_message_attempt(partywall_link_message *message, uint32_t *attempt);
+/* Writes the position of the message in the peer's stream. */
+int32_t partywall_link_message_position(partywall_link_message *message, uint64_t *position);
+/* Acknowledges the message with all before it, and frees it, whatever the status. */
+int32_t partywall_link_message_ack(partywall_link_message *message, partywall_error **error);
+/* Sends an answer and acknowledges the message, both or neither, and frees it, whatever the status. */
+int32_t partywall_link_message_reply(partywall_link_message *message, const void *data, size_t len,
+                                     int64_t timeout_ns, partywall_error **error);
+/* Frees a message. One that was not acknowledged comes again. NULL is allowed. */
+int32_t partywall_link_message_free(partywall_link_message *message);
 
 #ifdef __cplusplus
 }

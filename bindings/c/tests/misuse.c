@@ -8,6 +8,52 @@ int32_t partywall_test_panic(partywall_channel *channel);
 #define NULL_ARGUMENT(call) STATUS(call, PARTYWALL_ARGUMENT)
 #define WRONG_HANDLE(call) STATUS(call, PARTYWALL_HANDLE)
 
+/* Null for each pointer of sessions and streams. */
+static void sessions(const char *address, partywall_loop *loop) {
+    partywall_session_listener *listener = NULL;
+    partywall_session *session = NULL;
+    partywall_stream *stream = NULL;
+    partywall_message *message = NULL;
+    partywall_reservation *reservation = NULL;
+    const void *view = NULL;
+    void *data = NULL;
+    size_t len = 0;
+    char buffer[8];
+    NULL_ARGUMENT(partywall_session_listener_bind(NULL, NULL, NULL, 0, &listener, NULL));
+    NULL_ARGUMENT(partywall_session_listener_bind(address, NULL, loop, 0, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_listener_accept(NULL, 0, &session, 0, NULL));
+    NULL_ARGUMENT(partywall_session_listener_address(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_session_connect(NULL, NULL, NULL, 0, &session, NULL));
+    NULL_ARGUMENT(partywall_session_connect(address, NULL, NULL, 0, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_open(NULL, "x", 1, 0, &stream, 0, NULL));
+    NULL_ARGUMENT(partywall_session_open(NULL, NULL, 1, 0, &stream, 0, NULL));
+    NULL_ARGUMENT(partywall_session_open(NULL, "x", 1, 0, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_accept(NULL, 0, &stream, 0, NULL));
+    NULL_ARGUMENT(partywall_session_accept(NULL, 0, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_go_away(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_close(NULL, 0, "", NULL));
+    NULL_ARGUMENT(partywall_session_close(NULL, 0, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_wait_drained(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_wait_finished(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_metadata(NULL, &view, &len));
+    NULL_ARGUMENT(partywall_stream_send(NULL, "x", 1, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_reserve(NULL, 1, &data, &reservation, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_commit(NULL, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_finish(NULL, NULL));
+    NULL_ARGUMENT(partywall_stream_reset(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_stop(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv_view(NULL, &view, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv_copy(NULL, buffer, 8, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv(NULL, &message, 0, NULL));
+    OK(partywall_session_listener_free(NULL));
+    OK(partywall_session_free(NULL));
+    OK(partywall_stream_free(NULL));
+    WRONG_HANDLE(partywall_session_free((partywall_session *)loop));
+    WRONG_HANDLE(partywall_stream_free((partywall_stream *)loop));
+    WRONG_HANDLE(partywall_session_listener_free((partywall_session_listener *)loop));
+    CHECK(partywall_error_application_code(NULL) == 0);
+}
+
 static void nulls(const char *address, struct pair pair, partywall_config *config,
                   partywall_loop *loop) {
     partywall_channel *channel = NULL;
@@ -59,6 +105,10 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_message_is_zero_copy(NULL, &number));
     NULL_ARGUMENT(partywall_reservation_data(NULL, &data, &len));
     NULL_ARGUMENT(partywall_reservation_truncate(NULL, 1));
+
+    NULL_ARGUMENT(partywall_config_admit_user(NULL, 0));
+    NULL_ARGUMENT(partywall_config_admit_group(NULL, 0));
+    sessions(address, loop);
 
     NULL_ARGUMENT(partywall_loop_new(NULL, NULL));
     NULL_ARGUMENT(partywall_loop_fd(NULL, &number));

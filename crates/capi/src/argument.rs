@@ -21,6 +21,11 @@ use std::slice;
 pub(crate) struct Text(*const c_char);
 
 impl Text {
+    /// Whether C passed a null pointer.
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
     /// Returns the text; `name` is that of the argument.
     ///
     /// # Errors

@@ -247,12 +247,8 @@ export! {
         reservation: Out<Handle<ReservationObject>>, timeout_ns: i64, error: Errors,
     ) reports error {
         let (data, place) = (data.require("data")?, reservation.require("reservation")?);
-        let mut reserved = channel.first()?.reserve(len, Timeout::new(timeout_ns))?;
-        // The memory does not move with its owner: it lies in shared memory or on the heap.
-        let memory = reserved.as_mut_ptr();
-        place.write(Handle::insert(Some(reserved), ())?);
-        data.write(memory.cast());
-        Ok(())
+        let reserved = channel.first()?.reserve(len, Timeout::new(timeout_ns))?;
+        reservation::give(reserved, data, place)
     }
 
     /// Sends the message in `reservation`.

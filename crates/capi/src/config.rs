@@ -6,7 +6,7 @@ use crate::error::Errors;
 use crate::export::export;
 use crate::failure::Failure;
 use crate::table::{Handle, Object, Table};
-use partywall::{BackPressure, Begin, Config, TransportPolicy, TrustPolicy, Wait};
+use partywall::{Admission, BackPressure, Begin, Config, TransportPolicy, TrustPolicy, Wait};
 use std::time::Duration;
 
 /// The type of configurations.
@@ -15,7 +15,7 @@ pub(crate) struct ConfigObject;
 static CONFIGS: Table<ConfigObject> = Table::new();
 
 impl Object for ConfigObject {
-    type First = Config;
+    type First = Settings;
     type Second = ();
     const KIND: u8 = 2;
     const NAME: &'static str = "partywall_config";
@@ -25,16 +25,31 @@ impl Object for ConfigObject {
     }
 }
 
+/// A configuration, and the processes that it admits.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    config: Config,
+    users: Vec<u32>,
+    groups: Vec<u32>,
+}
+
 /// Returns a copy of the configuration of `config`; of the default if it is null.
 pub(crate) fn copy(config: Handle<ConfigObject>) -> Result<Config, Failure> {
-    if config.is_null() { Ok(Config::default()) } else { Ok(config.first()?.clone()) }
+    if config.is_null() {
+        return Ok(Config::default());
+    }
+    let Settings { config, users, groups } = config.first()?.clone();
+    if users.is_empty() && groups.is_empty() {
+        return Ok(config);
+    }
+    Ok(config.admit(Admission::users(users).or_groups(groups)))
 }
 
 export! {
     /// Makes a configuration with the default settings.
     fn partywall_config_new(config: Out<Handle<ConfigObject>>, error: Errors) reports error {
         let config = config.require("config")?;
-        config.write(Handle::insert(Config::default(), ())?);
+        config.write(Handle::insert(Settings::default(), ())?);
         Ok(())
     }
 
@@ -50,9 +65,21 @@ export! {
     fn partywall_config_set(
         config: Handle<ConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {
-        let mut config = config.first()?;
-        let changed = set(config.clone(), key.get("key")?, value)?;
-        *config = changed;
+        let mut settings = config.first()?;
+        let changed = set(settings.config.clone(), key.get("key")?, value)?;
+        settings.config = changed;
+        Ok(())
+    }
+
+    /// Admits processes of the user `uid`.
+    fn partywall_config_admit_user(config: Handle<ConfigObject>, uid: u32) {
+        config.first()?.users.push(uid);
+        Ok(())
+    }
+
+    /// Admits processes of the primary group `gid`.
+    fn partywall_config_admit_group(config: Handle<ConfigObject>, gid: u32) {
+        config.first()?.groups.push(gid);
         Ok(())
     }
 }
@@ -88,18 +115,20 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
 }
 
 /// Returns the choice with the number `value`.
-fn choose<T: Copy>(key: &str, value: u64, choices: &[T]) -> Result<T, Failure> {
+pub(crate) fn choose<T: Copy>(key: &str, value: u64, choices: &[T]) -> Result<T, Failure> {
     let choice = usize::try_from(value).ok().and_then(|index| choices.get(index));
     choice.copied().ok_or_else(|| {
         Failure::setting(&format!("{key} is {value}: choose a number below {}", choices.len()))
     })
 }
 
-fn narrow<T: TryFrom<u64>>(key: &str, value: u64) -> Result<T, Failure> {
+/// Returns the value as the type of its setting.
+pub(crate) fn narrow<T: TryFrom<u64>>(key: &str, value: u64) -> Result<T, Failure> {
     T::try_from(value).map_err(|_| Failure::setting(&format!("{key} is {value}: that is too much")))
 }
 
-fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
+/// Returns the value as permission bits.
+pub(crate) fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
     if value > 0o777 {
         return Err(Failure::setting(&format!("{key} is {value:o}: permissions are at most 777")));
     }
@@ -107,14 +136,14 @@ fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
 }
 
 // The numbers of the choices are constants of the header.
-const TRANSPORTS: [TransportPolicy; 3] =
+pub(crate) const TRANSPORTS: [TransportPolicy; 3] =
     [TransportPolicy::Auto, TransportPolicy::SharedMemory, TransportPolicy::Socket];
 const BEGINS: [Begin; 2] = [Begin::SharedMemory, Begin::Socket];
 const POLICIES: [BackPressure; 3] =
     [BackPressure::Block, BackPressure::Error, BackPressure::Overflow];
 const TRUSTS: [TrustPolicy; 4] =
     [TrustPolicy::Auto, TrustPolicy::OwnUser, TrustPolicy::Trusted, TrustPolicy::Untrusted];
-const WAITS: [Wait; 3] = [Wait::Adaptive, Wait::Spin, Wait::Park];
+pub(crate) const WAITS: [Wait; 3] = [Wait::Adaptive, Wait::Spin, Wait::Park];
 
 #[cfg(test)]
 mod tests {

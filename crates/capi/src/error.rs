@@ -45,6 +45,11 @@ export_value! {
         error.first().map_or(0, |detail| detail.code)
     } or 0
 
+    /// Returns the code that the peer's application gave to end a stream or session, or 0.
+    fn partywall_error_application_code(error: Handle<ErrorObject>) -> u32 {
+        error.first().map_or(0, |detail| detail.application_code)
+    } or 0
+
     /// Returns the error number of the system that belongs to an error, or 0.
     fn partywall_error_errno(error: Handle<ErrorObject>) -> i32 {
         error.first().map_or(0, |detail| detail.errno)

@@ -7,13 +7,12 @@ use crate::error::Errors;
 use crate::export::export;
 use crate::failure::Failure;
 use crate::listener::{self, ListenerObject};
-use crate::table::{Guard, Handle, Object, Table};
+use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{Event, Kinds, Loop};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 /// The type of event loops.
@@ -75,20 +74,9 @@ impl From<Event> for CEvent {
     }
 }
 
-/// Locks the part of a loop that each call needs for a moment, and waits for such calls of others.
-fn lock(events: Handle<LoopObject>) -> Result<Guard<'static, Arc<Loop>>, Failure> {
-    for _ in 1..LOCK_ATTEMPTS {
-        match events.second() {
-            Err(failure) if failure.code() == Failure::busy().code() => thread::yield_now(),
-            locked => return locked,
-        }
-    }
-    events.second()
-}
-
 /// Returns the loop of a handle.
-fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
-    lock(events).map(|guard| Arc::clone(&guard))
+pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
+    events.share_second()
 }
 
 export! {
@@ -113,7 +101,7 @@ export! {
     /// Writes the descriptor of a loop, which is readable while the loop may have events.
     fn partywall_loop_fd(r#loop: Handle<LoopObject>, fd: Out<i32>) {
         let fd = fd.require("fd")?;
-        fd.write(lock(r#loop)?.as_fd().as_raw_fd());
+        fd.write(r#loop.second_briefly()?.as_fd().as_raw_fd());
         Ok(())
     }
 
@@ -153,7 +141,7 @@ export! {
     /// Writes after how many nanoseconds to wait again although the descriptor is not readable.
     fn partywall_loop_next_timer(r#loop: Handle<LoopObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
-        let timer = lock(r#loop)?.next_timer();
+        let timer = r#loop.second_briefly()?.next_timer();
         place.write(timer.map_or(-1, |timer| {
             let left = timer.saturating_duration_since(Instant::now()).as_nanos();
             i64::try_from(left).unwrap_or(i64::MAX)
@@ -161,6 +149,3 @@ export! {
         Ok(())
     }
 }
-
-/// Most attempts to lock a part that others lock for a moment.
-const LOCK_ATTEMPTS: u32 = 10_000;

@@ -9,7 +9,7 @@
 //! States that a program meets all the time, such as `Empty` and `Full`, have no error object and
 //! cost no allocation.
 
-use partywall::ErrorCode;
+use partywall::{ErrorCode, OpenError, SessionError, StreamRecvError, StreamSendError};
 use std::any::Any;
 use std::error::Error;
 use std::ffi::CString;
@@ -29,6 +29,8 @@ pub(crate) struct Detail {
     pub(crate) message: CString,
     /// The error number of the system, 0 if there is none.
     pub(crate) errno: i32,
+    /// The code that the peer's application gave, 0 if there is none.
+    pub(crate) application_code: u32,
 }
 
 impl Failure {
@@ -61,6 +63,11 @@ impl Failure {
     /// The failure that another call uses the object.
     pub(crate) const fn busy() -> Self {
         Self::state(BUSY)
+    }
+
+    /// Whether another call uses the object.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.code == BUSY
     }
 
     /// The failure that an earlier panic has left an object in an unknown state.
@@ -103,7 +110,7 @@ impl Failure {
     fn explained(code: i32, message: &str, errno: i32) -> Self {
         // A text of the library has no zero byte, but one of another process may.
         let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
-        Self { code, detail: Some(Box::new(Detail { code, message, errno })) }
+        Self { code, detail: Some(Box::new(Detail { code, message, errno, application_code: 0 })) }
     }
 
     /// Returns the number of the failure.
@@ -135,7 +142,38 @@ impl<E: ErrorCode + Error + 'static> From<E> for Failure {
             errno = number.unwrap_or(errno);
             next = cause.source();
         }
-        Self::explained(code, &message, errno)
+        let mut failure = Self::explained(code, &message, errno);
+        if let Some(detail) = &mut failure.detail {
+            detail.application_code = application_code(&error);
+        }
+        failure
+    }
+}
+
+/// Returns the code that an application gave to end a stream or session, or 0.
+fn application_code(error: &(dyn Error + 'static)) -> u32 {
+    let of_session = |error: &SessionError| match error {
+        SessionError::ClosedHere { code, .. } | SessionError::ClosedByPeer { code, .. } => *code,
+        _ => 0,
+    };
+    if let Some(error) = error.downcast_ref::<StreamSendError>() {
+        return match error {
+            StreamSendError::Stopped { code } => *code,
+            StreamSendError::Session(error) => of_session(error),
+            _ => 0,
+        };
+    }
+    if let Some(error) = error.downcast_ref::<StreamRecvError>() {
+        return match error {
+            StreamRecvError::Reset { code } => *code,
+            StreamRecvError::Session(error) => of_session(error),
+            _ => 0,
+        };
+    }
+    match error.downcast_ref::<OpenError>() {
+        Some(OpenError::GoingAway { code }) => *code,
+        Some(OpenError::Session(error)) => of_session(error),
+        _ => error.downcast_ref().map_or(0, of_session),
     }
 }
 
@@ -146,6 +184,8 @@ const STATES: std::ops::RangeInclusive<i32> = 4..=9;
 const SYSTEM: i32 = 2;
 /// Error code: another thread uses the object.
 const BUSY: i32 = 8;
+/// Error code: there is no room for the message now.
+pub(crate) const FULL: i32 = 5;
 /// Error code: the peer has finished.
 pub(crate) const FINISHED: i32 = 9;
 /// Error code: a value of the configuration is impossible.

@@ -26,9 +26,15 @@ mod event_loop;
 mod export;
 mod failure;
 mod library;
+mod link;
+mod link_config;
+mod link_group;
+mod link_message;
 mod listener;
 mod message;
 mod reservation;
+mod session;
+mod stream;
 #[allow(unsafe_code, reason = "a lane hands its value to the one call that has locked it")]
 mod table;
 mod timeout;

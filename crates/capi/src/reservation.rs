@@ -30,6 +30,19 @@ impl Object for ReservationObject {
     }
 }
 
+/// Makes a handle of a reservation, and writes it and where the reserved bytes lie.
+pub(crate) fn give(
+    mut reserved: OwnedReservation,
+    data: Out<*mut c_void>,
+    place: Out<Handle<ReservationObject>>,
+) -> Result<(), Failure> {
+    // The memory does not move with its owner: it lies in shared memory or on the heap.
+    let memory = reserved.as_mut_ptr();
+    place.write(Handle::insert(Some(reserved), ())?);
+    data.write(memory.cast());
+    Ok(())
+}
+
 /// Commits a reservation by `send`, which gives it back if it was not used up. The handle is freed
 /// unless it was given back.
 pub(crate) fn commit(

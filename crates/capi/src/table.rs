@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 /// A type of object to which C programs have handles.
@@ -101,6 +101,20 @@ impl<O: Object> Handle<O> {
         slot.second.lock(generation).map_err(|refusal| refusal.explain(O::NAME))
     }
 
+    /// Locks the second part, and waits for other calls that lock it for a moment.
+    ///
+    /// # Errors
+    /// Fails as [`first`](Self::first) does.
+    pub(crate) fn second_briefly(self) -> Result<Guard<'static, O::Second>, Failure> {
+        for _ in 1..LOCK_ATTEMPTS {
+            match self.second() {
+                Err(failure) if failure.is_busy() => thread::yield_now(),
+                locked => return locked,
+            }
+        }
+        self.second()
+    }
+
     /// Takes the object out of its slot. From then on the handle names no object.
     ///
     /// # Errors
@@ -138,6 +152,16 @@ impl<O: Object> Handle<O> {
     #[cold]
     fn explain(self) -> Failure {
         if self.is_null() { Failure::null(O::NAME) } else { Failure::handle(O::NAME) }
+    }
+}
+
+impl<T: ?Sized + Send + Sync + 'static, O: Object<Second = Arc<T>>> Handle<O> {
+    /// Returns the object of a type whose calls share it.
+    ///
+    /// # Errors
+    /// Fails as [`first`](Self::first) does.
+    pub(crate) fn share_second(self) -> Result<Arc<T>, Failure> {
+        self.second_briefly().map(|guard| Arc::clone(&guard))
     }
 }
 
@@ -366,6 +390,8 @@ const IDLE: u64 = 1;
 const BUSY: u64 = 2;
 const POISONED: u64 = 3;
 
+/// Most attempts to lock a part that others lock for a moment.
+const LOCK_ATTEMPTS: u32 = 10_000;
 /// Slots of the first chunk.
 const SLOTS_FIRST: u32 = 64;
 /// Most objects of one type at a time: as many as the index in a handle can tell apart.

@@ -3,6 +3,8 @@
 package mux
 
 import (
+	"errors"
+
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
 )
@@ -27,13 +29,17 @@ type Conn interface {
 	// it has. CloseWrite does not wait then.
 	Unwritten() func() error
 
-	// ReadRecord waits for the next record. The payload is memory that the peer cannot write, and
-	// is valid until the next call. The message is set if the record is DATA, or a BLOB, whose
-	// payload is then only its body.
+	// ReadRecord waits for the next record. With polls set it may poll before it sleeps. The
+	// payload is memory that the peer cannot write, and is valid until the next call. The message
+	// is set if the record is DATA, or a BLOB, whose payload is then only its body.
 	//
 	// The error is [io.EOF] if the peer has hung up and every record that it had committed was
-	// read.
-	ReadRecord() (layout.Header, []byte, session.Message, error)
+	// read, or errWoken after Wake.
+	ReadRecord(polls bool) (layout.Header, []byte, session.Message, error)
+
+	// Wake makes ReadRecord return errWoken if there is no record: the call that is under way, or
+	// else the next one, which may have begun earlier. It may be called at any time.
+	Wake()
 
 	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
 	CloseWrite() error
@@ -41,9 +47,12 @@ type Conn interface {
 	// Interrupt makes ReadRecord and the waits for room return with an error, now and later.
 	Interrupt()
 
-	// Close gives up the connection. No call is under way, and none follows.
+	// Close gives up the connection. No call is under way, and only Wake may follow.
 	Close()
 }
+
+// errWoken is the error of [Conn.ReadRecord] after [Conn.Wake].
+var errWoken = errors.New("woken")
 
 // An Outgoing is a message that is being sent.
 type Outgoing struct {

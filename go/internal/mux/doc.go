@@ -7,11 +7,12 @@
 //	                            │   behind one lock      └─▶ Session.Accept
 //	                            ▼                        ▲
 //	                     Conn.WriteRecord          Conn.ReadRecord
-//	                     Conn.WriteMessage         in a goroutine, the driver
+//	                     Conn.WriteMessage         in the goroutine that drives
 //
 // The state is that of package session. This package adds the lock, waiting with contexts and
 // deadlines, and the end of the connection. The bytes are those of a [Conn].
 //
-// The driver never waits for room or for the application (SPEC 11.7). Whoever finds no room starts
-// a goroutine that waits for it, and for as long only.
+// A goroutine that waits drives the session, or follows another one that does (decision 0038). The
+// driver never waits for room or for the application (SPEC 11.7). Whoever finds no room starts a
+// goroutine that waits for it, and for as long only.
 package mux

@@ -23,6 +23,7 @@ import (
 type fakeConn struct {
 	in, out  *fakeQueue
 	borrowed *int // messages of BLOB that nobody has released
+	isWoken  bool // the lock of the queue in guards it
 }
 
 // A fakeQueue holds the records of one direction that were written and not read.
@@ -144,7 +145,9 @@ func (w *fakeConn) waitRoom() error {
 	}
 }
 
-func (w *fakeConn) ReadRecord() (layout.Header, []byte, session.Message, error) {
+func (w *fakeConn) Wake() { w.in.change(func() { w.isWoken = true }) }
+
+func (w *fakeConn) ReadRecord(bool) (layout.Header, []byte, session.Message, error) {
 	for {
 		var record fakeRecord
 		var changed chan struct{}
@@ -156,6 +159,8 @@ func (w *fakeConn) ReadRecord() (layout.Header, []byte, session.Message, error) 
 			err = net.ErrClosed
 		} else if !hasRecord && w.in.isHungUp {
 			err = io.EOF
+		} else if !hasRecord && w.isWoken {
+			err, w.isWoken = errWoken, false
 		}
 		w.in.mu.Unlock()
 		switch {
@@ -208,8 +213,13 @@ const testDeadline = 30 * time.Second
 // testWindow is the stream window of both sides, in bytes.
 const testWindow = 8 << 10
 
+// A starter starts a session: Start, or startReference.
+type starter = func(Conn, *session.Session, time.Duration) *Session
+
 // start returns two sessions over fakes, which end with the test.
-func start(t *testing.T, conns [2]*fakeConn) [2]*Session {
+func start(t *testing.T, conns [2]*fakeConn) [2]*Session { return startBy(t, Start, conns) }
+
+func startBy(t *testing.T, start starter, conns [2]*fakeConn) [2]*Session {
 	t.Helper()
 	var sessions [2]*Session
 	for i, conn := range conns {
@@ -223,7 +233,7 @@ func start(t *testing.T, conns [2]*fakeConn) [2]*Session {
 			PeerWindow:     testWindow,
 			PeerStreamsMax: 8,
 		}, layout.NewSegments(limits, 1<<39, math.MaxInt32))
-		sessions[i] = Start(conn, state, 5*time.Second)
+		sessions[i] = start(conn, state, 5*time.Second)
 	}
 	closeAtEnd(t, sessions)
 	return sessions
@@ -258,6 +268,7 @@ func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
 		sessions, _ := newPair(t)
 		test(t, sessions)
 	})
+	t.Run("reference", func(t *testing.T) { test(t, startBy(t, startReference, newFakes())) })
 	for _, transport := range transports {
 		t.Run(transport.name, func(t *testing.T) { test(t, transport.connect(t)) })
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"partywall.test/go/internal/layout"
@@ -23,19 +24,43 @@ type Session struct {
 	changed       broadcast // something has changed for callers of the session's own methods
 	room          broadcast // there may be room
 	isRoomAwaited bool      // a goroutine waits for room
-	isLeaving     bool      // the driver has ended: nothing waits for room any more
+	isInterrupted bool      // the connection is interrupted, or will be at once
+	isLeaving     bool      // the connection closes: nothing waits for room any more
+	role          role      // of the driver
 
-	waits  sync.WaitGroup // the goroutine that waits for room
-	driven chan struct{}  // closed when the connection is closed
-	once   sync.Once      // of Close
+	isWoken atomic.Bool // the driver looks at its limit and its event
+
+	// wakes and ticks are awaken and onTick, made once, so that they allocate nothing.
+	wakes, ticks func()
+
+	waits sync.WaitGroup // the goroutine that waits for room
+	ended chan struct{}  // closed when the connection is closed
+	once  sync.Once      // of Close
 }
 
-// Start returns the session over a connection, and starts its driver, the goroutine that reads the
-// records of the peer. [Session.Close] ends both, and waits for at most the linger time until the
-// last records are written (SPEC 11.6).
+// Start returns the session over a connection. Its users drive it, and a supervisor while none of
+// them waits. [Session.Close] ends it, and waits for at most the linger time until the last records
+// are written (SPEC 11.6).
 func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
-	s := &Session{conn: conn, linger: linger, state: state, driven: make(chan struct{})}
-	go s.drive()
+	s := newSession(conn, state, linger)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.role.startTick(s.ticks)
+	return s
+}
+
+// startReference is Start, but the supervisor alone drives: the reference of tests.
+func startReference(conn Conn, state *session.Session, linger time.Duration) *Session {
+	s := newSession(conn, state, linger)
+	s.role.isPermanent = true
+	s.role.take(false)
+	go s.keep()
+	return s
+}
+
+func newSession(conn Conn, state *session.Session, linger time.Duration) *Session {
+	s := &Session{conn: conn, linger: linger, state: state, ended: make(chan struct{})}
+	s.wakes, s.ticks = s.awaken, s.onTick
 	return s
 }
 
@@ -54,7 +79,7 @@ func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*S
 		if !errors.Is(err, session.ErrNoNumber) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), urgent); err != nil {
 			return nil, err
 		}
 	}
@@ -74,7 +99,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 		if !errors.Is(err, session.ErrEmpty) {
 			return nil, err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
 			return nil, err
 		}
 	}
@@ -90,7 +115,7 @@ func (s *Session) Ping(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), urgent); err != nil {
 			return err
 		}
 	}
@@ -114,7 +139,7 @@ func (s *Session) PeerGoAway(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
 			return err
 		}
 	}
@@ -129,7 +154,7 @@ func (s *Session) Drained(ctx context.Context) error {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait()); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
 			return err
 		}
 	}
@@ -151,32 +176,41 @@ func (s *Session) Err() error {
 }
 
 // Done returns a channel that is closed once the session is over and its connection closed.
-func (s *Session) Done() <-chan struct{} { return s.driven }
+func (s *Session) Done() <-chan struct{} { return s.ended }
 
 // Close ends the session and all its streams, and sends code and reason to the peer. It waits until
 // the connection is closed, at most for the linger time.
 func (s *Session) Close(code uint32, reason string) {
 	s.once.Do(func() { s.close(code, reason) })
-	<-s.driven
+	<-s.ended
 }
 
 func (s *Session) close(code uint32, reason string) {
 	s.mu.Lock()
 	s.state.Close(code, reason)
 	s.wakeAll()
-	var lingering deadline
+	lingering := deadline{wake: s.wakes}
 	lingering.set(time.Now().Add(s.linger))
 	isWritten := s.isWritten()
-	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait()) == nil {
+	for !isWritten && s.wait(limit{deadline: &lingering}, s.room.wait(), background) == nil {
 		isWritten = s.isWritten()
 	}
 	if isWritten || s.conn.Unwritten() == nil {
 		s.closeWrite()
 	}
-
+	s.interrupt()
 	s.mu.Unlock()
 	lingering.set(time.Time{})
-	s.conn.Interrupt()
+}
+
+// interrupt ends all waits of the connection, so that the driver finds its end. The lock is held.
+func (s *Session) interrupt() {
+	s.isInterrupted = true
+	if s.role.state == roleDriven {
+		s.conn.Interrupt()
+	} else {
+		s.finish()
+	}
 }
 
 // isWritten reports whether everything was written and has left this process. If not, the session
@@ -201,43 +235,6 @@ func (s *Session) closeWrite() {
 	}
 }
 
-// drive reads the records of the peer until the connection ends, and closes the connection.
-func (s *Session) drive() {
-	defer close(s.driven)
-	for s.readNext() {
-	}
-	s.mu.Lock()
-	s.isLeaving = true
-	s.mu.Unlock()
-	s.conn.Interrupt()
-	s.waits.Wait()
-	s.conn.Close()
-}
-
-// readNext reads and applies one record of the peer, and returns whether another may follow.
-func (s *Session) readNext() bool {
-	header, payload, message, err := s.conn.ReadRecord()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.end(err)
-		return false
-	}
-	wasOver := s.state.Err() != nil
-	event, err := s.state.Receive(header, payload, message)
-	s.flush()
-	s.wake(event)
-	if wasOver || s.state.Err() == nil {
-		return true
-	}
-	// The peer has closed the session or broken a rule, so the driver reads no more (SPEC 11.6).
-	s.wakeAll()
-	if err == nil {
-		s.closeWrite()
-	}
-	return false
-}
-
 // end ends the session because its connection has ended. The caller holds the session's lock.
 func (s *Session) end(err error) {
 	if errors.Is(err, io.EOF) {
@@ -257,6 +254,7 @@ func (s *Session) flush() bool {
 	isDone, err := s.state.Flush(s.conn)
 	if s.state.StreamCount() != before {
 		s.changed.wake()
+		s.wakeDriver()
 	}
 	if err != nil {
 		s.cutOff(err)
@@ -274,7 +272,7 @@ func (s *Session) cutOff(err error) {
 	var violation layout.Violation
 	if errors.As(err, &violation) {
 		s.end(err)
-		s.conn.Interrupt()
+		s.interrupt()
 		return
 	}
 	s.state.CutOff()
@@ -299,14 +297,8 @@ func (s *Session) requestRoom(wait func() error) {
 			s.flush()
 		}
 		s.room.wake()
+		s.wakeDriver()
 	})
-}
-
-// wait waits for an event without the lock, which is held before and after.
-func (s *Session) wait(l limit, event <-chan struct{}) error {
-	s.mu.Unlock()
-	defer s.mu.Lock()
-	return l.wait(event)
 }
 
 // wake wakes the goroutines that wait for what the event has changed. The caller holds the
@@ -338,4 +330,5 @@ func (s *Session) wakeAll() {
 	}
 	s.changed.wake()
 	s.room.wake()
+	s.wakeDriver()
 }

@@ -47,7 +47,8 @@ func (t turn) take(l limit) error {
 	case <-t:
 		return nil
 	default:
-		return l.wait(t)
+		_, err := l.wait(t, nil)
+		return err
 	}
 }
 
@@ -66,6 +67,7 @@ func newStream(s *Session, state *session.Stream) *Stream {
 		session: s, state: state, sending: newTurn(), receiving: newTurn(),
 		readable: newNotice(), writable: newNotice(),
 	}
+	stream.readDeadline.wake, stream.writeDeadline.wake = s.wakes, s.wakes
 	state.User = stream
 	return stream
 }
@@ -125,7 +127,7 @@ func (s *Stream) next(l limit) (session.Message, error) {
 		if !errors.Is(err, session.ErrEmpty) {
 			return m, err
 		}
-		if err := s.session.wait(l, s.readable); err != nil {
+		if err := s.session.wait(l, s.readable, urgent); err != nil {
 			return session.Message{}, err
 		}
 	}
@@ -157,7 +159,7 @@ func (s *Stream) send(l limit, payload []byte) error {
 		if err != nil || isSent {
 			return err
 		}
-		if err := s.session.wait(l, event); err != nil {
+		if err := s.session.wait(l, event, urgent); err != nil {
 			s.giveUp()
 			return err
 		}
@@ -345,6 +347,7 @@ func (s *Stream) change(change func()) {
 	s.readable.wake()
 	s.wakeSenders()
 	s.session.room.wake()
+	s.session.wakeDriver()
 }
 
 // Stopped waits until this side can send no more on the stream, and returns the reason.
@@ -352,7 +355,7 @@ func (s *Stream) Stopped(ctx context.Context) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
 	for s.state.SendErr() == nil {
-		if err := s.session.wait(limit{ctx: ctx}, s.stopped.wait()); err != nil {
+		if err := s.session.wait(limit{ctx: ctx}, s.stopped.wait(), background); err != nil {
 			return err
 		}
 	}

@@ -5,8 +5,8 @@ package mux
 import (
 	"context"
 	"os"
-	"sync"
-	"time"
+
+	"partywall.test/go/internal/fault"
 )
 
 // A broadcast wakes all goroutines that wait for one event of a session or stream. The lock of the
@@ -34,6 +34,19 @@ type notice chan struct{}
 
 func newNotice() notice { return make(notice, 1) }
 
+// take returns whether the event has come, and forgets it.
+func (n notice) take() bool { return hasCome(n) }
+
+// hasCome reports whether an event has come. It takes that of a notice.
+func hasCome(event <-chan struct{}) bool {
+	select {
+	case <-event:
+		return true
+	default:
+		return false
+	}
+}
+
 // wake lets the goroutine look again. It may find nothing.
 func (n notice) wake() {
 	select {
@@ -48,8 +61,9 @@ type limit struct {
 	deadline *deadline       // nil: without
 }
 
-// wait waits for the event. The error is [os.ErrDeadlineExceeded], or that of the context.
-func (l limit) wait(event <-chan struct{}) error {
+// wait waits for the event, or until the role is offered; offered is nil for a call that cannot
+// drive. The error is [os.ErrDeadlineExceeded], or that of the context.
+func (l limit) wait(event, offered <-chan struct{}) (isOffered bool, err error) {
 	var done, passed <-chan struct{}
 	if l.ctx != nil {
 		done = l.ctx.Done()
@@ -59,12 +73,26 @@ func (l limit) wait(event <-chan struct{}) error {
 	}
 	select {
 	case <-event:
-		return nil
+		return false, nil
+	case <-offered:
+		return true, nil
 	case <-done:
-		return l.ctx.Err()
+		return false, l.ctx.Err()
 	case <-passed:
-		return os.ErrDeadlineExceeded
+		return false, os.ErrDeadlineExceeded
 	}
+}
+
+// wakes calls wake once the context is done or the deadline has passed, until the function that it
+// returns is called, which may be nil.
+func (l limit) wakes(wake func()) func() bool {
+	if l.deadline != nil {
+		l.deadline.wait()
+	}
+	if l.ctx == nil || l.ctx.Done() == nil || fault.Is("silent_context") {
+		return nil
+	}
+	return context.AfterFunc(l.ctx, wake)
 }
 
 // check returns an error if the context is done or the deadline has passed already.
@@ -76,69 +104,4 @@ func (l limit) check() error {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
-}
-
-// A deadline is a time that can be changed while calls wait for it. Its zero value never passes.
-type deadline struct {
-	mu     sync.Mutex
-	passed chan struct{} // closed once the instant has passed; nil until somebody waits
-	timer  *time.Timer
-	is     bool // the instant has passed
-}
-
-// set changes the time of the deadline. With the zero time it never passes.
-func (d *deadline) set(t time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
-	if d.is {
-		d.is, d.passed = false, nil
-	}
-	if t.IsZero() {
-		return
-	}
-	if rest := time.Until(t); rest > 0 {
-		var timer *time.Timer
-		timer = time.AfterFunc(rest, func() {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			if d.timer == timer {
-				d.pass()
-			}
-		})
-		d.timer = timer
-		return
-	}
-	d.pass()
-}
-
-// pass wakes the calls that wait, because the deadline has passed. The lock d.mu is held.
-func (d *deadline) pass() {
-	d.is = true
-	if d.passed != nil {
-		close(d.passed)
-	}
-}
-
-// hasPassed reports whether the deadline has passed.
-func (d *deadline) hasPassed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.is
-}
-
-// wait returns a channel that is closed once the deadline has passed.
-func (d *deadline) wait() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.passed == nil {
-		d.passed = make(chan struct{})
-		if d.is {
-			close(d.passed)
-		}
-	}
-	return d.passed
 }

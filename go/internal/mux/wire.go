@@ -172,23 +172,29 @@ func (c *wireConn) Room() func() error { return c.sender.Room() }
 func (c *wireConn) Unwritten() func() error { return c.sender.Unwritten() }
 
 // ReadRecord implements [Conn].
-func (c *wireConn) ReadRecord() (layout.Header, []byte, session.Message, error) {
-	for {
+func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Message, error) {
+	for hasWaited := false; ; hasWaited = true {
 		record, isThere, err := c.receiver.Next()
-		if err == nil && !isThere {
-			err = c.receiver.Wait()
+		switch {
+		case err == nil && isThere:
+			header, payload, message := c.take(record)
+			return header, payload, message, nil
+		case err == nil && hasWaited:
+			err = errWoken // or a part of a record has come
+		case err == nil:
+			err = c.receiver.Wait(polls)
 		}
 		switch {
 		case errors.Is(err, wire.ErrDisconnected):
 			return layout.Header{}, nil, session.Message{}, io.EOF
 		case err != nil:
 			return layout.Header{}, nil, session.Message{}, err
-		case isThere:
-			header, payload, message := c.take(record)
-			return header, payload, message, nil
 		}
 	}
 }
+
+// Wake implements [Conn].
+func (c *wireConn) Wake() { c.receiver.Wake() }
 
 // take takes a record from the receiver.
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {

@@ -105,8 +105,7 @@ func startOver(connection *wire.Connection, role uint32) *Session {
 // hangUp ends the connection of a session without CLOSE_WRITE.
 func hangUp(s *Session) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.state.End(&session.Error{Number: layout.ErrorDisconnected})
-	s.isLeaving = true
-	s.mu.Unlock()
-	s.conn.Interrupt()
+	s.interrupt()
 }

@@ -5,6 +5,7 @@ package ring
 import (
 	"fmt"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 )
@@ -54,7 +55,7 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 		}
 		second := c.ring.Load(at + mem.WordBytes)
 		header, err := c.check(first, second)
-		if fault("length_loaded_twice") {
+		if fault.Is("length_loaded_twice") {
 			header.Len = uint32(c.ring.Load(at + mem.WordBytes))
 		}
 		if err != nil {
@@ -74,7 +75,7 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 // check checks the two words of a header, which were loaded once.
 func (c *Consumer) check(first, second uint64) (layout.Header, error) {
 	header, err := layout.ParseRing(first, second, c.position, c.size)
-	if err == layout.ViolationWord && fault("word_unchecked") {
+	if err == layout.ViolationWord && fault.Is("word_unchecked") {
 		return layout.ParseRing(c.position|1|first&layout.KindMask, second, c.position, c.size)
 	}
 	return header, err
@@ -116,7 +117,7 @@ func (c *Consumer) Advance(header layout.Header) {
 // calls [Consumer.Report], so that the peer's producer gets room (SPEC 4.6).
 func (c *Consumer) IsReportDue() bool {
 	due := c.size / 8
-	if fault("late_report") {
+	if fault.Is("late_report") {
 		due = c.size
 	}
 	return c.position-c.reported >= due

@@ -7,6 +7,7 @@ package ring
 import (
 	"testing"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 )
 
@@ -15,8 +16,8 @@ import (
 func TestLengthIsLoadedOnce(t *testing.T) {
 	p := newPair(testRing)
 	p.send(t, "0123456789")
-	atFault = func() { p.memory.Store(8, layout.Word1(5000, 0)) }
-	defer func() { atFault = func() {} }()
+	fault.At = func() { p.memory.Store(8, layout.Word1(5000, 0)) }
+	defer func() { fault.At = func() {} }()
 	header, isThere, err := p.consumer.Peek()
 	if err != nil || !isThere || header.Len != 10 {
 		t.Errorf("%+v, %v, %v", header, isThere, err)

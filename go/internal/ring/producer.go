@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 )
@@ -130,10 +131,10 @@ func (p *Producer) Commit() {
 	if p.firstWord == 0 {
 		return
 	}
-	if !fault("no_zero_next_slot") {
+	if !fault.Is("no_zero_next_slot") {
 		p.ring.Store(p.offset(p.tail), 0)
 	}
-	if first := p.offset(p.published); fault("plain_publish") {
+	if first := p.offset(p.published); fault.Is("plain_publish") {
 		p.ring.Store(first, p.firstWord)
 	} else {
 		p.ring.Publish(first, p.firstWord)
@@ -165,7 +166,7 @@ func (p *Producer) Close(stream uint32) {
 // reserve returns how many bytes must stay free after a record: the slot that Commit zeroes, and
 // the slot of CLOSE_WRITE.
 func (p *Producer) reserve() uint64 {
-	if fault("no_closing_slot") {
+	if fault.Is("no_closing_slot") {
 		return layout.SlotBytes
 	}
 	return 2 * layout.SlotBytes
@@ -175,7 +176,7 @@ func (p *Producer) reserve() uint64 {
 // or 0 if it needs none.
 func (p *Producer) paddingFor(n uint64) uint64 {
 	untilEnd := p.size - p.offset(p.tail)
-	if layout.Footprint(n) <= untilEnd || fault("no_pad") {
+	if layout.Footprint(n) <= untilEnd || fault.Is("no_pad") {
 		return 0
 	}
 	return untilEnd
@@ -189,7 +190,7 @@ func (p *Producer) fits(need uint64) bool { return p.tail-p.consumed+need <= p.s
 func (p *Producer) loadConsumed() error {
 	found := p.peer.Load(layout.ControlConsumed)
 	isWrong := found < p.consumed || found > p.published || found%layout.SlotBytes != 0
-	if isWrong && !fault("consumed_unchecked") {
+	if isWrong && !fault.Is("consumed_unchecked") {
 		return fmt.Errorf("consumed is %d, outside %d..%d: %w",
 			found, p.consumed, p.published, layout.ViolationConsumed)
 	}
@@ -206,7 +207,7 @@ func (p *Producer) put(kind layout.Kind, stream uint32, n uint64) uint64 {
 	if isFirst {
 		p.firstWord = word
 	}
-	if !isFirst || fault("early_first_word") {
+	if !isFirst || fault.Is("early_first_word") {
 		p.ring.Store(at, word)
 	}
 	p.ring.Store(at+mem.WordBytes, layout.Word1(uint32(n), stream))

@@ -5,6 +5,7 @@ package ring
 import (
 	"fmt"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 )
@@ -60,7 +61,7 @@ func (r *Reclaimer) Next(inFlight uint64) (uint64, bool, error) {
 		found := r.peer.Load(layout.ControlReleased)
 		most := min(inFlight, r.mask+1)
 		isWrong := found < r.seen || found-r.taken > most
-		if isWrong && !fault("released_unchecked") {
+		if isWrong && !fault.Is("released_unchecked") {
 			return 0, false, fmt.Errorf("released is %d, outside %d..%d: %w",
 				found, r.seen, r.taken+most, layout.ViolationReleased)
 		}

@@ -5,6 +5,7 @@ package ring
 import (
 	"fmt"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 )
@@ -151,7 +152,7 @@ func (s *Slab) Reclaim(id uint64) error {
 	}
 	freed := t.chunk
 	t.chunk = none
-	if !fault("same_generation") {
+	if !fault.Is("same_generation") {
 		t.generation++
 	}
 	s.idle = append(s.idle, index)
@@ -211,11 +212,11 @@ func (s *Slab) split(index uint32, units uint64) {
 func (s *Slab) release(index uint32) {
 	this := &s.chunks[index]
 	s.segment(this.segment).used -= this.units
-	if after := this.after; after != none && s.chunks[after].isFree && !fault("no_join") {
+	if after := this.after; after != none && s.chunks[after].isFree && !fault.Is("no_join") {
 		s.free.remove(after)
 		s.join(index, after)
 	}
-	if before := this.before; before != none && s.chunks[before].isFree && !fault("no_join") {
+	if before := this.before; before != none && s.chunks[before].isFree && !fault.Is("no_join") {
 		s.free.remove(before)
 		s.join(before, index)
 		index = before

@@ -3,6 +3,7 @@
 package ring
 
 import (
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 )
@@ -44,7 +45,7 @@ func NewSleeper(own mem.Own, which Which) *Sleeper { return &Sleeper{own: own, w
 // If quiet is set, the peer does not notify after an ordinary commit, and the caller polls again
 // after a bounded time (SPEC 6.4).
 func (s *Sleeper) Arm(quiet bool) {
-	if !fault("same_epoch") || s.epoch == 0 {
+	if !fault.Is("same_epoch") || s.epoch == 0 {
 		s.epoch = s.epoch%epochMax + 1
 	}
 	word := s.epoch

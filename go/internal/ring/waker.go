@@ -5,6 +5,7 @@ package ring
 import (
 	"sync/atomic"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 )
@@ -43,7 +44,7 @@ func NewWaker(peer mem.Peer, which Which) *Waker { return &Waker{peer: peer, whi
 // A call before the stores lets the sleeper wake up early. It does not replace the call after them.
 func (w *Waker) Check() Wake {
 	word := w.peer.Load(uint64(w.which))
-	if word&layout.AsleepQuiet != 0 && word != layout.AsleepGone && !fault("loud_quiet") {
+	if word&layout.AsleepQuiet != 0 && word != layout.AsleepGone && !fault.Is("loud_quiet") {
 		return WakeQuiet
 	}
 	return w.claim(word)
@@ -64,11 +65,11 @@ func (w *Waker) claim(word uint64) Wake {
 	switch {
 	case word == 0:
 		return WakeNone
-	case word == layout.AsleepGone && w.which == Records && !fault("gone_unseen"):
+	case word == layout.AsleepGone && w.which == Records && !fault.Is("gone_unseen"):
 		return WakeGone
 	case word == layout.AsleepGone:
 		return WakeNone
-	case w.lastNotified.Swap(word) == word && !fault("notified_forgotten"):
+	case w.lastNotified.Swap(word) == word && !fault.Is("notified_forgotten"):
 		return WakeNone
 	default:
 		return WakeNotify

@@ -56,6 +56,15 @@ func (d *doorbell) wake() {
 	}
 }
 
+// interrupt makes the waiter return with an error, by a deadline that has passed. It remains until
+// setDeadline. A goroutine that begins to wait at this time calls look anyway.
+func (d *doorbell) interrupt() {
+	if d.isWaiting.Load() {
+		// The error is ignored: a closed doorbell has no waiter.
+		_ = d.file.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
 // setDeadline sets the time at which wait fails; the zero time means never.
 func (d *doorbell) setDeadline(t time.Time) error { return d.file.SetReadDeadline(t) }
 

@@ -208,7 +208,7 @@ func readAll(r Receiver, count int) error {
 		case !ok && count < 0:
 			return nil
 		case !ok:
-			if err := r.Wait(); err != nil {
+			if err := r.Wait(true); err != nil {
 				return err
 			}
 			continue

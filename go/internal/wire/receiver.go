@@ -30,8 +30,12 @@ type Receiver interface {
 
 	// Poll reads records that have come, without waiting.
 	Poll() error
-	// Wait waits until Next may return a record or an error.
-	Wait() error
+	// Wait waits until Next may return a record or an error, or Wake is called. With polls set it
+	// polls before it sleeps, as the settings say; otherwise it sleeps at once.
+	Wait(polls bool) error
+	// Wake makes Wait return, the call that is under way or else the next one. Any goroutine may
+	// call it, even after the connection is closed. A receiver is used with Wake or SetDeadline.
+	Wake()
 	// SetDeadline sets the time at which Wait fails.
 	SetDeadline(t time.Time) error
 	// IsLate reports whether the deadline has passed.

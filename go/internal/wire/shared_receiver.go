@@ -5,6 +5,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type sharedReceiver struct {
 	budget   wait.Budget
 	poll     func() bool
 	look     func(uintptr) bool
+	isWoken  atomic.Bool  // Wake was called, and no Wait has returned since
 	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
 	counts   receiveCounts
 }
@@ -74,7 +76,9 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 		mode:     s.Wait,
 		budget:   wait.NewBudget(s.SpinBudget),
 	}
-	r.poll = func() bool { return r.consumer.IsReady() || r.memory.isOver() }
+	r.poll = func() bool {
+		return r.consumer.IsReady() || r.isWoken.Load() || r.memory.isOver()
+	}
 	r.look = func(uintptr) bool {
 		r.sleeper.Arm(false)
 		return r.poll()
@@ -267,17 +271,22 @@ func (r *sharedReceiver) count(n uint64) {
 // Poll does nothing, because Next finds all records that the peer has published.
 func (r *sharedReceiver) Poll() error { return nil }
 
-// Wait waits until there is a record, or the connection ends.
-func (r *sharedReceiver) Wait() error {
+// Wait waits until there is a record, Wake is called, or the connection ends.
+func (r *sharedReceiver) Wait(polls bool) error {
+	mode := r.mode
+	if !polls {
+		mode = wait.Park
+	}
 	for {
-		if r.budget.Poll(r.mode, r.poll) {
+		if r.budget.Poll(mode, r.poll) {
 			r.counts.hits++
+			r.takeWake()
 			return nil
 		}
 		if hasPassed(&r.deadline) {
 			return ErrTimedOut
 		}
-		if r.mode != wait.Spin {
+		if mode != wait.Spin {
 			break
 		}
 	}
@@ -285,7 +294,25 @@ func (r *sharedReceiver) Wait() error {
 	r.storeCounts()
 	err := r.memory.records.wait(r.look)
 	r.sleeper.Disarm()
+	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		// Wake interrupts the sleep by a deadline in the past, perhaps that of an earlier call.
+		err = r.memory.records.setDeadline(time.Time{})
+	}
+	r.takeWake()
 	return waitError(err)
+}
+
+// takeWake ends the effect of Wake, whose caller has changed before what the waiter now checks.
+func (r *sharedReceiver) takeWake() {
+	if r.isWoken.Load() {
+		r.isWoken.Store(false)
+	}
+}
+
+// Wake makes Wait return. It makes no system call.
+func (r *sharedReceiver) Wake() {
+	r.isWoken.Store(true)
+	r.memory.records.interrupt()
 }
 
 // storeCounts publishes the counters of sleeps and of polls that succeeded.

@@ -34,7 +34,9 @@ type socketReceiver struct {
 	missing uint64        // message bytes that have not come
 	spare   []byte        // memory of an earlier message that was not taken
 
-	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
+	isWoken   atomic.Bool  // Wake was called, and no Wait has returned since
+	isWaiting atomic.Bool  // a goroutine is within Wait
+	deadline  atomic.Int64 // in nanoseconds since 1970; 0 is never
 }
 
 var _ Receiver = (*socketReceiver)(nil)
@@ -201,10 +203,33 @@ func (r *socketReceiver) Poll() error {
 	return r.note(n, err)
 }
 
-// Wait reads once from the socket, and waits until there are bytes to read.
-func (r *socketReceiver) Wait() error {
-	n, err := r.carrier.conn.Read(r.room())
+// Wait reads once from the socket, and waits until there are bytes to read or Wake is called. A
+// socket is never polled.
+func (r *socketReceiver) Wait(bool) error {
+	r.isWaiting.Store(true)
+	var n int
+	var err error
+	if !r.isWoken.Load() {
+		n, err = r.carrier.conn.Read(r.room())
+	}
+	r.isWaiting.Store(false)
+	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) &&
+		!r.carrier.isClosed.Load() {
+		// Wake interrupts the read by a deadline in the past. An interrupt of the connection at
+		// this time is found by the next call of Next.
+		err = r.carrier.conn.SetReadDeadline(time.Time{})
+	}
+	r.isWoken.Store(false)
 	return r.note(n, err)
+}
+
+// Wake makes Wait return. It makes no system call.
+func (r *socketReceiver) Wake() {
+	r.isWoken.Store(true)
+	if r.isWaiting.Load() {
+		// The error is ignored: nothing is read from a closed socket.
+		_ = r.carrier.conn.SetReadDeadline(time.Unix(1, 0))
+	}
 }
 
 // note handles the result of a read: n bytes, or an error.

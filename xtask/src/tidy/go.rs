@@ -27,7 +27,7 @@ pub struct Module {
 
 /// The Go modules. A module with heavy requirements is nested in the first, so that programs that
 /// do not import it download none of them. A new row or requirement needs a page in docs/decisions.
-pub const MODULES: [Module; 5] = [
+pub const MODULES: [Module; 6] = [
     Module { directory: "go", requires: &["golang.org/x/net", "golang.org/x/sys"] },
     Module {
         directory: "go/partywallgrpc",
@@ -44,6 +44,10 @@ pub const MODULES: [Module; 5] = [
             "github.com/cloudwego/kitex",
             "partywall.test/go",
         ],
+    },
+    Module {
+        directory: "go/partywallshmipc",
+        requires: &["github.com/cloudwego/shmipc-go", "golang.org/x/sys", "partywall.test/go"],
     },
     Module {
         directory: "go/examples",

@@ -63,3 +63,13 @@ fn channel_in_cpp_carries_every_kind_of_message_in_both_standards() {
 fn loop_in_cpp_serves_channels_below_poll() {
     Program::build_as("c++17", "loop.cpp", Sanitizers::On).run(&[]);
 }
+
+#[test]
+fn sessions_carry_streams_in_threads_and_in_a_loop() {
+    Program::build("session.c", Sanitizers::On).run(&[]);
+}
+
+#[test]
+fn links_keep_messages_over_a_restart() {
+    Program::build("link.c", Sanitizers::On).run(&[]);
+}

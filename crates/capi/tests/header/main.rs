@@ -84,7 +84,14 @@ fn c_type(rust: &str) -> String {
     }
     if let Some(object) = rust.strip_prefix("Handle<").and_then(|rest| rest.strip_suffix("Object>"))
     {
-        return format!("partywall_{} *", object.to_lowercase());
+        let mut words = String::new();
+        for letter in object.chars() {
+            if letter.is_uppercase() && !words.is_empty() {
+                words.push('_');
+            }
+            words.extend(letter.to_lowercase());
+        }
+        return format!("partywall_{words} *");
     }
     match rust {
         "Text" | "*const c_char" => "const char *",

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Links: kept messages, acknowledgements, answers, and what comes again after a restart. */
+#include "check.h"
+#include <sys/stat.h>
+
+/* Sends numbers from `first` up to `end`. */
+static void send_numbers(partywall_link *link, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end; i++) {
+        OK(partywall_link_send(link, &i, sizeof i, TIMEOUT_NS, NULL));
+    }
+}
+
+/* Receives one number. */
+static partywall_link_message *expect(partywall_link *link, uint32_t wanted) {
+    partywall_link_message *message = NULL;
+    const void *data = NULL;
+    size_t len = 0;
+    uint32_t found = 0;
+    OK(partywall_link_recv(link, &message, TIMEOUT_NS, NULL));
+    OK(partywall_link_message_data(message, &data, &len));
+    CHECK(len == sizeof found);
+    memcpy(&found, data, len);
+    CHECK(found == wanted);
+    return message;
+}
+
+static partywall_link *connect_link(partywall_link_client *client, const char *address) {
+    partywall_link *link = NULL;
+    OK(partywall_link_connect(client, address, "bob", "orders", &link, NULL));
+    return link;
+}
+
+static partywall_link *accept_link(partywall_link_server *server) {
+    partywall_link *link = NULL;
+    OK(partywall_link_server_accept(server, &link, TIMEOUT_NS, NULL));
+    return link;
+}
+
+/* The server stops, and starts again: what was not acknowledged comes again, nothing else. */
+static void restart(const char *alice, const char *bob, const char *address) {
+    partywall_link_client *client = NULL;
+    partywall_link_server *server = NULL;
+    partywall_link *here = NULL, *there = NULL;
+    partywall_link_message *message = NULL;
+    uint64_t bytes = 1, position = 0;
+    uint32_t attempt = 0;
+    int32_t status = -1;
+    partywall_link_config *config = NULL;
+    partywall_link_group *group = NULL;
+    /* One group, because this one thread waits for both ends. */
+    OK(partywall_link_group_new(&group, NULL));
+    OK(partywall_link_config_new(&config, NULL));
+    OK(partywall_link_config_set_group(config, group, NULL));
+    OK(partywall_link_client_new(alice, "alice", config, &client, NULL));
+    here = connect_link(client, address);
+    send_numbers(here, 0, 5); /* kept, although the server is not there */
+    OK(partywall_link_unacked_bytes(here, &bytes, NULL));
+    CHECK(bytes > 0);
+    STATUS(partywall_link_wait_acked(here, 1000, NULL), PARTYWALL_TIMED_OUT);
+
+    OK(partywall_link_server_bind(address, bob, "bob", config, &server, NULL));
+    there = accept_link(server);
+    OK(partywall_link_wait_attached(here, TIMEOUT_NS, NULL));
+    OK(partywall_link_status(here, &status));
+    CHECK(status == PARTYWALL_LINK_ATTACHED);
+    OK(partywall_link_message_free(expect(there, 0)));
+    message = expect(there, 1);
+    OK(partywall_link_message_attempt(message, &attempt));
+    OK(partywall_link_message_position(message, &position));
+    CHECK(attempt == 1);
+    OK(partywall_link_message_ack(message, NULL));
+    STATUS(partywall_link_message_ack(message, NULL), PARTYWALL_HANDLE);
+    OK(partywall_link_message_free(expect(there, 2)));
+    OK(partywall_link_rewind(there, NULL));
+    OK(partywall_link_message_free(expect(there, 2)));
+    OK(partywall_link_free(there));
+    OK(partywall_link_server_free(server));
+
+    OK(partywall_link_server_bind(address, bob, "bob", config, &server, NULL));
+    there = accept_link(server);
+    message = expect(there, 2);
+    OK(partywall_link_message_attempt(message, &attempt));
+    CHECK(attempt > 1);
+    OK(partywall_link_message_reply(message, "got", 3, TIMEOUT_NS, NULL));
+    OK(partywall_link_message_ack(expect(there, 3), NULL));
+    OK(partywall_link_message_ack(expect(there, 4), NULL));
+    OK(partywall_link_wait_acked(here, TIMEOUT_NS, NULL));
+    OK(partywall_link_recv(here, &message, TIMEOUT_NS, NULL));
+    OK(partywall_link_message_ack(message, NULL));
+    STATUS(partywall_link_recv(here, &message, 0, NULL), PARTYWALL_EMPTY);
+    OK(partywall_link_close(here, TIMEOUT_NS, NULL));
+    STATUS(partywall_link_close(here, TIMEOUT_NS, NULL), PARTYWALL_HANDLE);
+    STATUS(partywall_link_recv(there, &message, TIMEOUT_NS, NULL), PARTYWALL_FINISHED);
+    OK(partywall_link_close(there, TIMEOUT_NS, NULL));
+    OK(partywall_link_server_free(server));
+    OK(partywall_link_client_free(client));
+    OK(partywall_link_config_free(config));
+    OK(partywall_link_group_free(group));
+}
+
+/* A loop serves both ends of a link over a socket, which cannot advance by themselves. */
+static void in_loop(const char *address) {
+    partywall_loop *loop = NULL;
+    partywall_link_group *group = NULL;
+    partywall_link_config *config = NULL;
+    partywall_link_client *client = NULL;
+    partywall_link_server *server = NULL;
+    partywall_link *here = NULL, *there = NULL;
+    partywall_link_message *message = NULL;
+    uint32_t next = 0;
+    size_t count = 0;
+    OK(partywall_loop_new(&loop, NULL));
+    OK(partywall_link_group_new(&group, NULL));
+    OK(partywall_loop_add_links(loop, group, 9, NULL));
+    STATUS(partywall_loop_add_links(loop, group, 9, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_link_config_new(&config, NULL));
+    OK(partywall_link_config_set(config, "transport", PARTYWALL_TRANSPORT_SOCKET, NULL));
+    OK(partywall_link_config_set_group(config, group, NULL));
+    OK(partywall_link_server_bind(address, NULL, "bob", config, &server, NULL));
+    OK(partywall_link_client_new(NULL, "alice", config, &client, NULL));
+    here = connect_link(client, address);
+    send_numbers(here, 0, 10);
+    while (next < 10) {
+        partywall_event event;
+        OK(partywall_loop_wait(loop, &event, 1, &count, TIMEOUT_NS, NULL));
+        CHECK(count == 1 && event.tag == 9);
+        if (there == NULL) {
+            int32_t status = partywall_link_server_accept(server, &there, 0, NULL);
+            CHECK(status == PARTYWALL_OK || status == PARTYWALL_TIMED_OUT);
+        }
+        while (there != NULL && partywall_link_recv(there, &message, 0, NULL) == PARTYWALL_OK) {
+            OK(partywall_link_message_ack(message, NULL));
+            next++;
+        }
+    }
+    OK(partywall_link_group_poll(group, &count, 0, NULL));
+    OK(partywall_link_free(here));
+    OK(partywall_link_free(there));
+    OK(partywall_link_client_free(client));
+    OK(partywall_link_server_free(server));
+    OK(partywall_link_config_free(config));
+    OK(partywall_link_group_free(group));
+    OK(partywall_loop_free(loop));
+}
+
+/* Null for each pointer, and handles of another type. */
+static void misuse(const char *directory, const char *address) {
+    partywall_link_config *config = NULL;
+    partywall_link_client *client = NULL;
+    partywall_link_server *server = NULL;
+    partywall_link *link = NULL;
+    partywall_link_message *message = NULL;
+    const void *data = NULL;
+    size_t len = 0;
+    uint64_t bytes = 0;
+    int32_t number = 0;
+    STATUS(partywall_link_group_new(NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_group_poll(NULL, &len, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_loop_add_links(NULL, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_link_group_free(NULL));
+    OK(partywall_link_config_new(&config, NULL));
+    STATUS(partywall_link_config_set_group(NULL, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_config_set_group(config, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_config_set_group(config, (partywall_link_group *)config, NULL),
+           PARTYWALL_HANDLE);
+    OK(partywall_link_config_set(config, "slab_bytes", 1 << 20, NULL));
+    STATUS(partywall_link_config_new(NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_config_set(NULL, "wait", 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_config_set(config, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_config_set(config, "wait", 9, NULL), PARTYWALL_SETTING);
+    STATUS(partywall_link_client_new(directory, NULL, NULL, &client, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_client_new(directory, "a", NULL, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_client_new(NULL, "", NULL, &client, NULL), 511);
+    OK(partywall_link_client_new(NULL, "a", config, &client, NULL));
+    STATUS(partywall_link_connect(NULL, address, "b", "c", &link, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_connect(client, NULL, "b", "c", &link, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_connect(client, address, NULL, "c", &link, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_connect(client, address, "b", NULL, &link, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_connect(client, address, "b", "c", NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_connect((partywall_link_client *)config, address, "b", "c", &link, NULL),
+           PARTYWALL_HANDLE);
+    STATUS(partywall_link_server_bind(NULL, NULL, "b", NULL, &server, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_bind(address, NULL, NULL, NULL, &server, NULL),
+           PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_bind(address, NULL, "b", NULL, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_accept(NULL, &link, 0, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_link_server_bind(address, NULL, "b", config, &server, NULL));
+    STATUS(partywall_link_server_accept(server, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_accept(server, &link, 0, NULL), PARTYWALL_TIMED_OUT);
+    OK(partywall_link_connect(client, address, "b", "c", &link, NULL));
+    STATUS(partywall_link_send(NULL, "x", 1, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_send(link, NULL, 1, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_recv(NULL, &message, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_recv(link, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_wait_attached(NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_wait_acked(NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_rewind(NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_unacked_bytes(NULL, &bytes, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_unacked_bytes(link, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_status(NULL, &number), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_status(link, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_close(NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_data(NULL, &data, &len), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_attempt(NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_position(NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_ack(NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_reply(NULL, "x", 1, 0, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_link_message_free(NULL));
+    OK(partywall_link_free(NULL));
+    OK(partywall_link_free(link));
+    STATUS(partywall_link_send(link, "x", 1, 0, NULL), PARTYWALL_HANDLE);
+    OK(partywall_link_server_free(server));
+    STATUS(partywall_link_server_free(server), PARTYWALL_HANDLE);
+    OK(partywall_link_client_free(client));
+    STATUS(partywall_link_client_free(client), PARTYWALL_HANDLE);
+    OK(partywall_link_config_free(config));
+    STATUS(partywall_link_config_free(config), PARTYWALL_HANDLE);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1);
+    const char *address = address_in(argv[1]);
+    static char alice[600], bob[600];
+    snprintf(alice, sizeof alice, "%s/alice", argv[1]);
+    snprintf(bob, sizeof bob, "%s/bob", argv[1]);
+    CHECK(mkdir(alice, 0700) == 0 && mkdir(bob, 0700) == 0);
+    restart(alice, bob, address);
+    in_loop(address);
+    misuse(argv[1], address);
+    return 0;
+}

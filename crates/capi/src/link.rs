@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links: clients, servers and the links themselves. Any number of threads may call each.
+//!
+//! ```text
+//!   partywall_link_client ─ connect ─┐
+//!   partywall_link_server ─ accept ──┴▶ partywall_link ─ send, recv ─▶ partywall_link_message
+//! ```
+
+use crate::argument::{Bytes, Out, Text};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::{FINISHED, Failure};
+use crate::link_config::{self, LinkConfigObject};
+use crate::link_message::{self, LinkMessageObject};
+use crate::table::{Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall_link::{Client, Link, Server, Status, Storage};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The type of clients of links.
+pub(crate) struct LinkClientObject;
+
+static CLIENTS: Table<LinkClientObject> = Table::new();
+
+impl Object for LinkClientObject {
+    type First = ();
+    type Second = Arc<Client>;
+    const KIND: u8 = 11;
+    const NAME: &'static str = "partywall_link_client";
+
+    fn table() -> &'static Table<Self> {
+        &CLIENTS
+    }
+}
+
+/// The type of servers of links.
+pub(crate) struct LinkServerObject;
+
+static SERVERS: Table<LinkServerObject> = Table::new();
+
+impl Object for LinkServerObject {
+    type First = ();
+    type Second = Arc<Server>;
+    const KIND: u8 = 12;
+    const NAME: &'static str = "partywall_link_server";
+
+    fn table() -> &'static Table<Self> {
+        &SERVERS
+    }
+}
+
+/// The type of links.
+pub(crate) struct LinkObject;
+
+static LINKS: Table<LinkObject> = Table::new();
+
+impl Object for LinkObject {
+    type First = ();
+    type Second = Arc<Link>;
+    const KIND: u8 = 13;
+    const NAME: &'static str = "partywall_link";
+
+    fn table() -> &'static Table<Self> {
+        &LINKS
+    }
+}
+
+/// Returns the storage that an argument names: a directory, or memory if it is null.
+fn storage(directory: Text) -> Result<Storage, Failure> {
+    if directory.is_null() {
+        return Ok(Storage::Memory);
+    }
+    Ok(Storage::directory(directory.get("directory")?))
+}
+
+/// Returns the time at which a call of a link gives up. Some of them always have one.
+fn deadline(timeout: Timeout) -> Instant {
+    timeout.deadline().unwrap_or_else(|| Instant::now() + UNLIMITED)
+}
+
+/// Returns the number of a status in the header.
+const fn status_number(status: &Status) -> i32 {
+    match status {
+        Status::Detached => 0,
+        Status::Attaching => 1,
+        Status::Attached { .. } => 2,
+        Status::Fenced => 3,
+        Status::Quarantined => 4,
+        Status::Closed => 5,
+        _ => -1,
+    }
+}
+
+export! {
+    /// Makes a client called `name`, which keeps its links in `directory`.
+    fn partywall_link_client_new(
+        directory: Text, name: Text, config: Handle<LinkConfigObject>,
+        client: Out<Handle<LinkClientObject>>, error: Errors,
+    ) reports error {
+        let client = client.require("client")?;
+        let made = Client::new(storage(directory)?, name.get("name")?, link_config::copy(config)?)?;
+        client.write(Handle::insert((), Arc::new(made))?);
+        Ok(())
+    }
+
+    /// Frees a client. Its links stay. A null pointer is allowed.
+    fn partywall_link_client_free(client: Handle<LinkClientObject>) {
+        if !client.is_null() {
+            client.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the link called `name` to the server called `server` at `address`.
+    fn partywall_link_connect(
+        client: Handle<LinkClientObject>, address: Text, server: Text, name: Text,
+        link: Out<Handle<LinkObject>>, error: Errors,
+    ) reports error {
+        let link = link.require("link")?;
+        let client = client.share_second()?;
+        let (address, server) = (address.get("address")?, server.get("server")?);
+        let opened = client.connect(address, server, name.get("name")?)?;
+        link.write(Handle::insert((), Arc::new(opened))?);
+        Ok(())
+    }
+
+    /// Listens for links of the end called `name` at `address`, and keeps them in `directory`.
+    fn partywall_link_server_bind(
+        address: Text, directory: Text, name: Text, config: Handle<LinkConfigObject>,
+        server: Out<Handle<LinkServerObject>>, error: Errors,
+    ) reports error {
+        let server = server.require("server")?;
+        let (address, storage) = (address.get("address")?, storage(directory)?);
+        let config = link_config::copy(config)?;
+        let bound = Server::bind(address, storage, name.get("name")?, config)?;
+        server.write(Handle::insert((), Arc::new(bound))?);
+        Ok(())
+    }
+
+    /// Stops listening, and frees the server. Links with a handle stay. A null pointer is allowed.
+    fn partywall_link_server_free(server: Handle<LinkServerObject>) {
+        if !server.is_null() {
+            server.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the next link that a client attaches.
+    fn partywall_link_server_accept(
+        server: Handle<LinkServerObject>, link: Out<Handle<LinkObject>>, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let link = link.require("link")?;
+        let server = server.share_second()?;
+        let timeout = Timeout::new(timeout_ns);
+        let accepted = match (timeout, timeout.deadline()) {
+            (Timeout::Zero, _) => server.try_accept()?,
+            (_, Some(deadline)) => server.accept_deadline(deadline)?,
+            (_, None) => server.accept()?,
+        };
+        link.write(Handle::insert((), Arc::new(accepted))?);
+        Ok(())
+    }
+
+    /// Frees the handle of a link without closing it. A null pointer is allowed.
+    fn partywall_link_free(link: Handle<LinkObject>) {
+        if !link.is_null() {
+            link.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Closes a link in good order, and frees it.
+    fn partywall_link_close(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
+    reports error {
+        let ((), link) = link.remove()?;
+        let link = Arc::try_unwrap(link).map_err(|_| Failure::busy())?;
+        Ok(link.close(deadline(Timeout::new(timeout_ns)))?)
+    }
+
+    /// Sends a copy of `len` bytes, which the link keeps until the peer has acknowledged them.
+    fn partywall_link_send(
+        link: Handle<LinkObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let payload = data.get(len, "data")?;
+        let link = link.share_second()?;
+        let timeout = Timeout::new(timeout_ns);
+        match (timeout, timeout.deadline()) {
+            (Timeout::Zero, _) => link.try_send(payload)?,
+            (_, Some(deadline)) => link.send_deadline(payload, deadline)?,
+            (_, None) => link.send(payload)?,
+        }
+        Ok(())
+    }
+
+    /// Receives the next message as an object of its own.
+    fn partywall_link_recv(
+        link: Handle<LinkObject>, message: Out<Handle<LinkMessageObject>>, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let message = message.require("message")?;
+        let link = link.share_second()?;
+        let timeout = Timeout::new(timeout_ns);
+        let received = match (timeout, timeout.deadline()) {
+            (Timeout::Zero, _) => link.try_recv()?,
+            (_, Some(deadline)) => link.recv_deadline(deadline)?,
+            (_, None) => link.recv()?,
+        };
+        let received = received.ok_or_else(|| Failure::state(FINISHED))?;
+        message.write(link_message::insert(received)?);
+        Ok(())
+    }
+
+    /// Waits until a connection is attached.
+    fn partywall_link_wait_attached(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
+    reports error {
+        Ok(link.share_second()?.wait_attached(deadline(Timeout::new(timeout_ns)))?)
+    }
+
+    /// Waits until the peer has acknowledged every message that was sent.
+    fn partywall_link_wait_acked(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
+    reports error {
+        Ok(link.share_second()?.wait_acked(deadline(Timeout::new(timeout_ns)))?)
+    }
+
+    /// Receives again every message that was not acknowledged.
+    fn partywall_link_rewind(link: Handle<LinkObject>, error: Errors) reports error {
+        Ok(link.share_second()?.rewind()?)
+    }
+
+    /// Writes how many bytes the link keeps for the peer.
+    fn partywall_link_unacked_bytes(link: Handle<LinkObject>, bytes: Out<u64>, error: Errors)
+    reports error {
+        let bytes = bytes.require("bytes")?;
+        bytes.write(link.share_second()?.unacked_bytes()?);
+        Ok(())
+    }
+
+    /// Writes the state of a link.
+    fn partywall_link_status(link: Handle<LinkObject>, status: Out<i32>) {
+        let status = status.require("status")?;
+        status.write(status_number(&link.share_second()?.status()));
+        Ok(())
+    }
+}
+
+/// The wait of calls without a limit, in which a deadline is required.
+const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

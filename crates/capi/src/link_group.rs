@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Groups of links: the thread that waits for one of them drives the sockets and timers of all.
+
+use crate::argument::Out;
+use crate::error::Errors;
+use crate::event_loop::{self, LoopObject};
+use crate::export::export;
+use crate::failure::Failure;
+use crate::link_config::{self, LinkConfigObject};
+use crate::table::{Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall::event::Attached;
+use partywall_link::Group;
+use std::sync::Arc;
+
+/// The type of groups of links.
+pub(crate) struct LinkGroupObject;
+
+static GROUPS: Table<LinkGroupObject> = Table::new();
+
+impl Object for LinkGroupObject {
+    /// The group's place in a loop, once it is in one.
+    type First = Option<Attached>;
+    type Second = Arc<Group>;
+    const KIND: u8 = 16;
+    const NAME: &'static str = "partywall_link_group";
+
+    fn table() -> &'static Table<Self> {
+        &GROUPS
+    }
+}
+
+export! {
+    /// Makes a group without links.
+    fn partywall_link_group_new(group: Out<Handle<LinkGroupObject>>, error: Errors)
+    reports error {
+        let place = group.require("group")?;
+        let group = Group::new().map_err(|error| Failure::system("making a group", &error))?;
+        place.write(Handle::insert(None, Arc::new(group))?);
+        Ok(())
+    }
+
+    /// Frees the handle of a group, and removes the group from its loop. A null pointer is allowed.
+    fn partywall_link_group_free(group: Handle<LinkGroupObject>) {
+        if !group.is_null() {
+            group.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the clients and servers of a configuration put their links into a group.
+    fn partywall_link_config_set_group(
+        config: Handle<LinkConfigObject>, group: Handle<LinkGroupObject>, error: Errors,
+    ) reports error {
+        link_config::set_group(config, &*group.share_second()?)
+    }
+
+    /// Drives the links of a group until one has events, and writes the number of those.
+    fn partywall_link_group_poll(
+        group: Handle<LinkGroupObject>, count: Out<usize>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let count = count.require("count")?;
+        let group = group.share_second()?;
+        let timeout = Timeout::new(timeout_ns);
+        let polled = match timeout {
+            Timeout::Zero => group.try_poll(),
+            _ => group.poll(timeout.deadline()),
+        };
+        count.write(polled.map_err(|error| Failure::system("polling a group", &error))?);
+        Ok(())
+    }
+
+    /// Adds a group of links to a loop, in which it reports `tag`.
+    fn partywall_loop_add_links(
+        r#loop: Handle<LoopObject>, group: Handle<LinkGroupObject>, tag: u64, error: Errors,
+    ) reports error {
+        let events = event_loop::shared(r#loop)?;
+        let mut place = group.first()?;
+        if place.is_some() {
+            return Err(Failure::argument("the group is in a loop already"));
+        }
+        let source = Group::clone(&*group.share_second()?);
+        let attached = events.add_source(source, tag);
+        *place = Some(attached.map_err(|error| Failure::system("the loop cannot watch", &error))?);
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Received messages of links, to be acknowledged. Any thread may do that.
+
+use crate::argument::{Bytes, Out};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::Failure;
+use crate::table::{Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall_link::Message;
+use std::ffi::c_void;
+
+/// The type of received messages of links.
+pub(crate) struct LinkMessageObject;
+
+static MESSAGES: Table<LinkMessageObject> = Table::new();
+
+impl Object for LinkMessageObject {
+    type First = Message;
+    type Second = ();
+    const KIND: u8 = 14;
+    const NAME: &'static str = "partywall_link_message";
+
+    fn table() -> &'static Table<Self> {
+        &MESSAGES
+    }
+}
+
+/// Makes a handle of a message.
+pub(crate) fn insert(message: Message) -> Result<Handle<LinkMessageObject>, Failure> {
+    Handle::insert(message, ())
+}
+
+export! {
+    /// Writes where the bytes of a message lie. They stay there until the message is freed.
+    fn partywall_link_message_data(
+        message: Handle<LinkMessageObject>, data: Out<*const c_void>, len: Out<usize>,
+    ) {
+        let (data, len) = (data.require("data")?, len.require("len")?);
+        let message = message.first()?;
+        data.write(message.as_ptr().cast());
+        len.write(message.len());
+        Ok(())
+    }
+
+    /// Writes the delivery count: 1, and one more for each earlier owner that received the message.
+    fn partywall_link_message_attempt(message: Handle<LinkMessageObject>, attempt: Out<u32>) {
+        let attempt = attempt.require("attempt")?;
+        attempt.write(message.first()?.attempt());
+        Ok(())
+    }
+
+    /// Writes the position of the message in the peer's stream.
+    fn partywall_link_message_position(message: Handle<LinkMessageObject>, position: Out<u64>) {
+        let position = position.require("position")?;
+        position.write(message.first()?.position());
+        Ok(())
+    }
+
+    /// Acknowledges the message, with all before it, and frees it.
+    fn partywall_link_message_ack(message: Handle<LinkMessageObject>, error: Errors)
+    reports error {
+        let (message, ()) = message.remove()?;
+        Ok(message.ack()?)
+    }
+
+    /// Sends an answer and acknowledges the message, both or neither, and frees it.
+    fn partywall_link_message_reply(
+        message: Handle<LinkMessageObject>, data: Bytes, len: usize, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let answer = data.get(len, "data")?;
+        let (message, ()) = message.remove()?;
+        match Timeout::new(timeout_ns).deadline() {
+            Some(deadline) => message.reply_deadline(answer, deadline)?,
+            None => message.reply(answer)?,
+        }
+        Ok(())
+    }
+
+    /// Frees a message without acknowledging it. A null pointer is allowed.
+    fn partywall_link_message_free(message: Handle<LinkMessageObject>) {
+        if !message.is_null() {
+            message.remove()?;
+        }
+        Ok(())
+    }
+}

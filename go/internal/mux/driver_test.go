@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"partywall.test/go/internal/layout"
+)
+
+// inBubble runs a test with a pair of sessions over fakes, and a stream. Time passes only while all
+// goroutines sleep.
+func inBubble(t *testing.T, test func(t *testing.T, sessions [2]*Session, own, peers *Stream)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		sessions, _ := newPair(t)
+		own, peers := mustOpen(t, sessions)
+		test(t, sessions, own, peers)
+	})
+}
+
+// begin runs a call, and returns once every goroutine sleeps. The channel has the call's error.
+func begin(call func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- call() }()
+	synctest.Wait()
+	return result
+}
+
+// read returns a call that reads a byte of the stream.
+func read(s *Stream) func() error {
+	return func() error {
+		_, err := s.Read(make([]byte, 1))
+		return err
+	}
+}
+
+// mustWrite writes a byte, and waits until all goroutines sleep.
+func mustWrite(t *testing.T, s *Stream) {
+	t.Helper()
+	if _, err := s.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// elapse lets the time of the bubble pass, in which timers fire in order. It takes no real time.
+func elapse(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// isDriven reports whether a goroutine drives the session, and whether it is an urgent one.
+func isDriven(s *Session) (is, isUrgent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.role.state == roleDriven, s.role.isUrgent
+}
+
+// H3 and H5: nobody waits, and the peer's PING is answered nevertheless.
+func TestSessionIsKeptWhileNobodyWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		for range 3 {
+			begun := begin(read(own))
+			mustWrite(t, peers)
+			if err := <-begun; err != nil {
+				t.Fatal(err)
+			}
+			if err := sessions[1].Ping(within(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// H4: the driver leaves, and its follower receives its message without a delay.
+func TestRoleGoesToFollower(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		second, peersSecond := mustOpen(t, sessions)
+		driver, follower := begin(read(own)), begin(read(second))
+		mustWrite(t, peers)
+		if err := <-driver; err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now()
+		mustWrite(t, peersSecond)
+		select {
+		case err := <-follower:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-within(t).Done():
+			t.Fatal("the follower receives nothing")
+		}
+		if took := time.Since(before); took != 0 {
+			t.Errorf("the follower received its message after %v", took)
+		}
+	})
+}
+
+// H2: another goroutine stops the receiving of the stream whose reader drives. The peer answers
+// that with no record.
+func TestStopWakesDriver(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		driver := begin(read(own))
+		own.Stop(1)
+		mustFail(t, <-driver, layout.ErrorStreamStoppedHere, 0)
+	})
+}
+
+// H2: the deadline of the driver passes, and was moved while it waited.
+func TestDeadlineWakesDriver(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		driver := begin(read(own))
+		if err := own.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-driver; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// A deadline that is moved to an earlier time, then to a later one, passes at its last time.
+func TestDeadlineMovesEarlier(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		for _, last := range []time.Duration{time.Minute, 3 * time.Hour} {
+			start := time.Now()
+			driver := begin(read(own))
+			for _, rest := range []time.Duration{time.Hour, last} {
+				if err := own.SetReadDeadline(start.Add(rest)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := <-driver
+			if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took != last {
+				t.Errorf("%v after %v", err, took)
+			}
+			_ = own.SetReadDeadline(time.Time{})
+		}
+	})
+}
+
+// H2: the context of the driver ends.
+func TestContextWakesDriver(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		ctx, cancel := context.WithCancel(t.Context())
+		driver := begin(func() error {
+			_, err := own.Recv(ctx)
+			return err
+		})
+		cancel()
+		if err := <-driver; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// H6: the driver finds the end of the connection, and it is closed.
+func TestEndIsFoundByDriver(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		driver := begin(read(own))
+		go hangUp(sessions[1])
+		mustFail(t, <-driver, layout.ErrorDisconnected, 0)
+		<-sessions[0].Done()
+	})
+}
+
+// H7: a goroutine that waits for a message drives rather than the supervisor, or one in Accept.
+func TestUrgentWaiterDrives(t *testing.T) {
+	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+		for _, isKept := range []bool{true, false} {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var acceptor <-chan error
+			if !isKept {
+				acceptor = begin(func() error {
+					_, err := sessions[0].Accept(ctx)
+					return err
+				})
+			}
+			elapse(5 * tickTime)
+			if is, isUrgent := isDriven(sessions[0]); !is || isUrgent {
+				t.Fatalf("driven: %v, by an urgent waiter: %v", is, isUrgent)
+			}
+			reader := begin(read(own))
+			if is, isUrgent := isDriven(sessions[0]); !is || !isUrgent {
+				t.Fatalf("driven: %v, by an urgent waiter: %v", is, isUrgent)
+			}
+			mustWrite(t, peers)
+			if err := <-reader; err != nil {
+				t.Error(err)
+			}
+			cancel()
+			if acceptor != nil {
+				if err := <-acceptor; !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
+
+// H8: the role is offered to a goroutine whose context has just ended. The peer's PING is answered
+// nevertheless. The test itself takes the role as a driver does.
+func TestHeirThatReturnsLeaves(t *testing.T) {
+	for range 20 { // an heir that sees the offer first drives, which is as good
+		inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
+			s := sessions[0]
+			s.mu.Lock()
+			isDriver := s.role.take(urgent)
+			s.mu.Unlock()
+			if !isDriver {
+				t.Fatal("the role is not free")
+			}
+			elapse(5 * tickTime) // no tick is left
+			ctx, cancel := context.WithCancel(t.Context())
+			follower := begin(func() error {
+				_, err := own.Recv(ctx)
+				return err
+			})
+			s.mu.Lock()
+			cancel()
+			for range 100 {
+				runtime.Gosched() // the follower wakes up, and waits for the lock
+			}
+			s.leave()
+			s.mu.Unlock()
+			if err := <-follower; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if err := sessions[1].Ping(within(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

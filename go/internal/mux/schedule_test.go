@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+)
+
+// A schedule runs calls in an order that its seed decides, on two sessions over fakes. After each
+// call it waits until every goroutine sleeps, and notes which calls have returned, with their
+// results.
+type schedule struct {
+	random   *rand.Rand
+	sessions [2]*Session
+	notes    []string
+
+	mu       sync.Mutex // guards what follows
+	streams  []*Stream
+	isAsking [2]bool  // Accept or Open of a side waits: two of them would race
+	returned []string // calls, since the last note
+}
+
+const (
+	scheduleSteps = 80
+	// stepTime is longer than two ticks, so that the supervisor has begun when a step ends.
+	stepTime = 5 * time.Millisecond
+)
+
+// runSchedule returns the notes of the schedule of a seed.
+func runSchedule(t *testing.T, start starter, seed uint64) (notes []string) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &schedule{random: rand.New(rand.NewPCG(seed, 1))}
+		s.sessions = startBy(t, start, newFakes())
+		notes = s.run()
+	})
+	return notes
+}
+
+// run runs all steps, and then closes the sessions, so that every call returns.
+func (s *schedule) run() []string {
+	for step := range scheduleSteps {
+		s.act(step)
+		s.note(step)
+	}
+	for i, session := range s.sessions {
+		session.Close(uint32(i), "over")
+		s.note(scheduleSteps + i)
+	}
+	return s.notes
+}
+
+// note waits until every goroutine sleeps, and notes what has changed.
+func (s *schedule) note(step int) {
+	elapse(stepTime)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.Sort(s.returned)
+	s.notes = append(s.notes, fmt.Sprint(step, s.returned, s.sessions[0].StreamCount(),
+		s.sessions[1].StreamCount()))
+	s.returned = nil
+}
+
+// call runs a call that may wait, and keeps its result for the next note.
+func (s *schedule) call(step int, call func(context.Context) string) {
+	limit := stepTime*time.Duration(1+s.random.IntN(6)) + stepTime/2
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		result := call(ctx)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.returned = append(s.returned, fmt.Sprintf("%d: %s", step, result))
+	}()
+}
+
+// act starts the call of one step.
+func (s *schedule) act(step int) {
+	side, kind := s.random.IntN(2), s.random.IntN(20)
+	own := s.sessions[side]
+	s.mu.Lock()
+	streams := s.streams
+	s.mu.Unlock()
+	switch {
+	case len(streams) == 0 || kind < 3:
+		s.ask(step, side, kind%2 == 0 || len(streams) == 0)
+	case kind < 4:
+		s.call(step, func(ctx context.Context) string { return text(own.Ping(ctx)) })
+	case kind < 5:
+		s.call(step, func(ctx context.Context) string { return text(own.Drained(ctx)) })
+	default:
+		s.actOn(step, streams[s.random.IntN(len(streams))], kind)
+	}
+}
+
+// ask opens or accepts a stream.
+func (s *schedule) ask(step, side int, opens bool) {
+	s.mu.Lock()
+	isAsking := s.isAsking[side]
+	s.isAsking[side] = true
+	s.mu.Unlock()
+	if isAsking {
+		return
+	}
+	own := s.sessions[side]
+	s.call(step, func(ctx context.Context) string {
+		var stream *Stream
+		var err error
+		if opens {
+			stream, err = own.Open(ctx, 0, nil)
+		} else {
+			stream, err = own.Accept(ctx)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.isAsking[side] = false
+		if err == nil {
+			s.streams = append(s.streams, stream)
+		}
+		return text(err)
+	})
+}
+
+// actOn uses a stream.
+func (s *schedule) actOn(step int, stream *Stream, kind int) {
+	switch {
+	case kind < 10:
+		length := []int{0, 10, 1000, 3000, 9000}[s.random.IntN(5)]
+		s.call(step, func(ctx context.Context) string {
+			return text(stream.Send(ctx, payload(length, step)))
+		})
+	case kind < 14:
+		s.call(step, func(ctx context.Context) string {
+			m, err := stream.Recv(ctx)
+			defer m.Release()
+			return fmt.Sprint(len(m.Bytes), text(err))
+		})
+	case kind < 15:
+		s.call(step, func(context.Context) string {
+			b := make([]byte, 500)
+			n, err := stream.Read(b)
+			return fmt.Sprint(n, text(err))
+		})
+	case kind < 17:
+		offset := stepTime*time.Duration(s.random.IntN(4)-1) + stepTime/2
+		_ = stream.SetDeadline(time.Now().Add(offset))
+	case kind < 18:
+		_ = stream.SetDeadline(time.Time{})
+	default:
+		s.endOf(stream)
+	}
+}
+
+// endOf ends a stream in one of the ways that there are.
+func (s *schedule) endOf(stream *Stream) {
+	switch s.random.IntN(4) {
+	case 0:
+		stream.CloseWrite()
+	case 1:
+		stream.Reset(7)
+	case 2:
+		stream.Stop(8)
+	default:
+		_ = stream.Close()
+	}
+}
+
+// text names an error, without what differs between runs.
+func text(err error) string {
+	var e *session.Error
+	switch {
+	case err == nil:
+		return "done"
+	case errors.As(err, &e) && e.Number == layout.ErrorGoingAway:
+		// The peer closes with two records. Open may run between them, and otherwise after both.
+		return text(&session.Error{Number: layout.ErrorSessionClosedByThePeer, Code: e.Code})
+	case errors.As(err, &e):
+		return fmt.Sprintf("error %d, code %d", e.Number, e.Code)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "too late" // the earlier of the two limits
+	case errors.Is(err, net.ErrClosed):
+		return "closed"
+	case err == io.EOF:
+		return "end"
+	}
+	return err.Error()
+}
+
+// Under the same schedule, each call returns at the same step and with the same result whether the
+// waiters drive or the supervisor alone.
+func TestWaitersDriveAsTheReferenceDoes(t *testing.T) {
+	seeds := uint64(300)
+	if testing.Short() || raceEnabled {
+		seeds = 60
+	}
+	for seed := range seeds {
+		want := runSchedule(t, startReference, seed)
+		got := runSchedule(t, Start, seed)
+		for step := range want {
+			if got[step] != want[step] {
+				t.Fatalf("seed %d: the waiters note\n%s\nand the reference\n%s", seed, got[step], want[step])
+			}
+		}
+	}
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallshmipc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/shmipc-go"
+	"golang.org/x/sys/unix"
+
+	partywall "partywall.test/go"
+)
+
+// A Session carries streams over one connection.
+type Session struct {
+	carried  sessionCarrier
+	local    net.Addr
+	remote   net.Addr
+	isClient bool
+
+	mu      sync.Mutex
+	streams map[*Stream]struct{} // those with callbacks
+}
+
+// sessionCarrier is a session of partywall, or of shmipc-go.
+type sessionCarrier interface {
+	open() (carrier, error)
+	accept() (carrier, error)
+	Close() error
+	IsHealthy() bool
+	CloseChan() <-chan struct{}
+	GetActiveStreamCount() int
+}
+
+// Server makes a session on a connection that was accepted, with a client of either kind. The
+// address of a Unix listener has permissions; partywall learns who the client is only if the
+// listener was made by [NewListener].
+func Server(conn net.Conn, config *Config) (*Session, error) {
+	return serve(context.Background(), conn, config, nil)
+}
+
+// serve makes a session on a connection. The configurations are those for clients of shmipc-go, and
+// of partywall.
+func serve(
+	ctx context.Context, conn net.Conn, config *Config, own *partywall.Config,
+) (*Session, error) {
+	if config == nil {
+		config = DefaultConfig()
+	}
+	local, remote := conn.LocalAddr(), conn.RemoteAddr()
+	begin, err := peek(conn, config.InitializeTimeout)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if string(begin) == partywall.Preface {
+		session, err := partywall.AcceptSession(ctx, conn, withWindow(own))
+		if err != nil {
+			return nil, err
+		}
+		return &Session{carried: nativeSession{session}, local: local, remote: remote}, nil
+	}
+	if string(begin[4:6]) != shmipcMagic {
+		_ = conn.Close()
+		return nil, fmt.Errorf("partywallshmipc: a connection begins with %q", begin)
+	}
+	if err := admitShmipc(conn, own); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	session, err := serveShmipc(conn, config)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{carried: shmipcSession{session}, local: local, remote: remote}, nil
+}
+
+// serveShmipc makes a session of shmipc-go, which takes conn over. After an error shmipc-go leaves
+// the client connected, so this function ends the connection.
+func serveShmipc(conn net.Conn, config *Config) (*shmipc.Session, error) {
+	socket, ok := conn.(interface{ File() (*os.File, error) })
+	if !ok {
+		_ = conn.Close()
+		return nil, fmt.Errorf("partywallshmipc: %T is no socket", conn)
+	}
+	file, err := socket.File()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	defer file.Close()
+	session, err := shmipc.Server(conn, config)
+	if err != nil {
+		_ = conn.Close()
+		_ = unix.Shutdown(int(file.Fd()), unix.SHUT_RDWR)
+	}
+	return session, err
+}
+
+// dial makes a session with a listener of this package.
+func dial(config *SessionManagerConfig) (*Session, error) {
+	address := "unix:" + config.UnixPath
+	if config.UnixPath == "" {
+		address = config.Network + ":" + config.Address
+	}
+	timeout := 10 * time.Second
+	if config.Config != nil && config.ConnectionWriteTimeout > 0 {
+		timeout = config.ConnectionWriteTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	session, err := partywall.DialSession(ctx, address, withWindow(&config.Partywall))
+	if err != nil {
+		return nil, err
+	}
+	listener, err := partywall.ParseAddr(address)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{
+		carried: nativeSession{session}, local: listener, remote: listener, isClient: true,
+	}, nil
+}
+
+// withWindow returns a configuration with the default window of this package. Programs of shmipc-go
+// do not expect that Flush waits for the peer's application.
+func withWindow(config *partywall.Config) *partywall.Config {
+	var windowed partywall.Config
+	if config != nil {
+		windowed = *config
+	}
+	if windowed.StreamWindow == 0 {
+		windowed.StreamWindow = streamWindow
+	}
+	return &windowed
+}
+
+// OpenStream opens a stream. Only a client of partywall can open one.
+func (s *Session) OpenStream() (*Stream, error) { return s.wrap(s.carried.open()) }
+
+// AcceptStream waits for a stream that the client opens.
+func (s *Session) AcceptStream() (*Stream, error) { return s.wrap(s.carried.accept()) }
+
+func (s *Session) wrap(stream carrier, err error) (*Stream, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{carrier: stream, session: s}, nil
+}
+
+// Close closes the session and its streams. Those with callbacks are closed first: shmipc-go frees
+// the buffers of the others while a goroutine may still read.
+func (s *Session) Close() error {
+	if s.IsClosed() {
+		return s.carried.Close() // the streams have ended by themselves
+	}
+	s.mu.Lock()
+	streams := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	for _, stream := range streams {
+		_ = stream.Close()
+	}
+	return s.carried.Close()
+}
+
+// track notes a stream with callbacks, until forget.
+func (s *Session) track(stream *Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams == nil {
+		s.streams = make(map[*Stream]struct{})
+	}
+	s.streams[stream] = struct{}{}
+}
+
+func (s *Session) forget(stream *Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, stream)
+}
+
+// IsClosed reports whether the session is over.
+func (s *Session) IsClosed() bool {
+	select {
+	case <-s.CloseChan():
+		return true
+	default:
+		return false
+	}
+}
+
+// CloseChan returns a channel that is closed once the session is over.
+func (s *Session) CloseChan() <-chan struct{} { return s.carried.CloseChan() }
+
+// IsHealthy reports whether streams can be opened.
+func (s *Session) IsHealthy() bool { return s.carried.IsHealthy() }
+
+// GetActiveStreamCount returns the number of streams that have not ended.
+func (s *Session) GetActiveStreamCount() int { return s.carried.GetActiveStreamCount() }
+
+// IsClient reports whether this side has connected.
+func (s *Session) IsClient() bool { return s.isClient }
+
+// LocalAddr returns the address of this side of the connection.
+func (s *Session) LocalAddr() net.Addr { return s.local }
+
+// RemoteAddr returns the address of the other side of the connection.
+func (s *Session) RemoteAddr() net.Addr { return s.remote }
+
+// Peer returns the process at the other end, and false for a client of shmipc-go, whose protocol
+// does not say.
+func (s *Session) Peer() (partywall.Peer, bool) {
+	native, ok := s.carried.(nativeSession)
+	if !ok {
+		return partywall.Peer{}, false
+	}
+	return native.Session.Peer(), true
+}
+
+// nativeSession is a session of partywall.
+type nativeSession struct{ *partywall.Session }
+
+func (s nativeSession) open() (carrier, error) {
+	return s.stream(s.OpenStream(context.Background(), nil))
+}
+
+func (s nativeSession) accept() (carrier, error) {
+	return s.stream(s.AcceptStream(context.Background()))
+}
+
+func (s nativeSession) stream(stream *partywall.Stream, err error) (carrier, error) {
+	if err != nil {
+		return nil, ErrSessionShutdown
+	}
+	return newNativeStream(stream), nil
+}
+
+// Close closes the session. To close it again is no error, as with shmipc-go.
+func (s nativeSession) Close() error {
+	_ = s.Session.Close()
+	return nil
+}
+
+func (s nativeSession) IsHealthy() bool            { return s.Err() == nil }
+func (s nativeSession) CloseChan() <-chan struct{} { return s.Done() }
+func (s nativeSession) GetActiveStreamCount() int  { return s.StreamCount() }
+
+// shmipcSession is a session of shmipc-go.
+type shmipcSession struct{ *shmipc.Session }
+
+func (s shmipcSession) open() (carrier, error) {
+	stream, err := s.OpenStream()
+	return stream, err
+}
+
+func (s shmipcSession) accept() (carrier, error) {
+	stream, err := s.AcceptStream()
+	return stream, err
+}
+
+// shmipcMagic is in each header of shmipc-go, after its length.
+const shmipcMagic = "\x77\x58"
+
+// streamWindow bounds the unread bytes of a stream unless the configuration does.
+const streamWindow = 8 << 20

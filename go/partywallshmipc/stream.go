@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywallshmipc
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cloudwego/shmipc-go"
+
+	partywall "partywall.test/go"
+)
+
+// A Stream carries bytes in both directions within a session. One goroutine at a time reads, and
+// one writes.
+type Stream struct {
+	carrier
+	session *Session
+	pool    *streamPool // nil if no SessionManager has opened it
+
+	hasCallbacks atomic.Bool
+	isClosed     atomic.Bool
+	inCallback   sync.Mutex // held while OnData runs, which may use the buffers
+	closing      sync.Once
+}
+
+// carrier is a stream of partywall, or of shmipc-go.
+type carrier interface {
+	net.Conn
+	BufferReader() BufferReader
+	BufferWriter() BufferWriter
+	Flush(endStream bool) error
+	IsOpen() bool
+	ReleaseReadAndReuse()
+	StreamID() uint32
+}
+
+var (
+	_ net.Conn = (*Stream)(nil)
+	_ carrier  = (*nativeStream)(nil)
+	_ carrier  = (*shmipc.Stream)(nil)
+)
+
+// Session returns the session of the stream.
+func (s *Stream) Session() *Session { return s.session }
+
+// SetCallbacks has the functions called by a goroutine of the stream: OnData while bytes are
+// unread, and at the end OnRemoteClose or OnLocalClose. From then on that goroutine alone reads.
+func (s *Stream) SetCallbacks(callbacks StreamCallbacks) error {
+	if s.hasCallbacks.Swap(true) {
+		return ErrStreamCallbackHadExisted
+	}
+	s.session.track(s)
+	go s.call(callbacks)
+	return nil
+}
+
+// call calls the functions until the stream ends. OnData is called again for bytes that it leaves
+// unread if it has read some; otherwise once more bytes have come.
+func (s *Stream) call(callbacks StreamCallbacks) {
+	defer s.session.forget(s)
+	reader := s.BufferReader()
+	wanted := 1
+	for !s.isClosed.Load() {
+		if _, err := reader.Peek(wanted); err == ErrTimeout {
+			_ = s.SetReadDeadline(time.Time{}) // it was one for the reads of OnData
+			continue
+		} else if err != nil {
+			break
+		}
+		before := reader.Len()
+		s.inCallback.Lock()
+		if !s.isClosed.Load() {
+			callbacks.OnData(reader)
+		}
+		s.inCallback.Unlock()
+		if s.isClosed.Load() {
+			_ = s.finish()
+			break
+		}
+		reader = s.BufferReader() // ReleaseReadAndReuse of shmipc-go exchanges it
+		wanted = 1
+		if left := reader.Len(); left >= before {
+			wanted = left + 1
+		}
+	}
+	if s.isClosed.Load() {
+		callbacks.OnLocalClose()
+	} else {
+		callbacks.OnRemoteClose()
+	}
+}
+
+// Close closes the stream. The peer receives what was flushed. While OnData runs, the stream is
+// closed as soon as it returns.
+func (s *Stream) Close() error {
+	if s.isClosed.Swap(true) || !s.inCallback.TryLock() {
+		return nil
+	}
+	defer s.inCallback.Unlock()
+	return s.finish()
+}
+
+// finish closes the carrier, once.
+func (s *Stream) finish() error {
+	var err error
+	s.closing.Do(func() { err = s.carrier.Close() })
+	return err
+}
+
+// nativeStream is a stream of partywall with its buffers.
+type nativeStream struct {
+	*partywall.Stream
+	in       reader
+	out      writer
+	isClosed atomic.Bool
+}
+
+func newNativeStream(stream *partywall.Stream) *nativeStream {
+	return &nativeStream{Stream: stream, in: reader{stream: stream}, out: writer{stream: stream}}
+}
+
+func (s *nativeStream) BufferReader() BufferReader { return &s.in }
+
+func (s *nativeStream) BufferWriter() BufferWriter { return &s.out }
+
+// Flush sends the buffer. As in shmipc-go v0.2.0, the peer does not learn of endStream.
+func (s *nativeStream) Flush(bool) error {
+	if s.out.Len() == 0 {
+		return nil
+	}
+	return s.out.flush()
+}
+
+// Read reads bytes.
+func (s *nativeStream) Read(b []byte) (int, error) { return s.in.readInto(b) }
+
+// Write sends the buffer, and b.
+func (s *nativeStream) Write(b []byte) (int, error) {
+	if err := s.Flush(false); err != nil {
+		return 0, err
+	}
+	n, err := s.Stream.Write(b)
+	return n, shmipcError(err)
+}
+
+// IsOpen reports whether the stream can still be used, as far as this side has noticed.
+func (s *nativeStream) IsOpen() bool {
+	select {
+	case <-s.Stream.Session().Done():
+		return false
+	default:
+		return !s.isClosed.Load() && !s.in.isOver.Load()
+	}
+}
+
+// ReleaseReadAndReuse is ReleasePreviousRead of the reader.
+func (s *nativeStream) ReleaseReadAndReuse() { s.in.ReleasePreviousRead() }
+
+func (s *nativeStream) StreamID() uint32 { return s.Number() }
+
+// Close closes the stream.
+func (s *nativeStream) Close() error {
+	s.isClosed.Store(true)
+	return shmipcError(s.Stream.Close())
+}
+
+// A streamPool keeps streams of a session for their next use.
+type streamPool struct {
+	max int
+
+	mu      sync.Mutex
+	session *Session
+	streams []*Stream
+}
+
+// get returns a stream that is open, or opens one.
+func (p *streamPool) get() (*Stream, error) {
+	p.mu.Lock()
+	session := p.session
+	for len(p.streams) > 0 {
+		last := len(p.streams) - 1
+		stream := p.streams[last]
+		p.streams[last] = nil
+		p.streams = p.streams[:last]
+		if stream.session == session && stream.IsOpen() {
+			p.mu.Unlock()
+			return stream, nil
+		}
+		_ = stream.Close()
+	}
+	p.mu.Unlock()
+	stream, err := session.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	stream.pool = p
+	return stream, nil
+}
+
+// put keeps a stream that is as if it were new, and closes any other.
+func (p *streamPool) put(stream *Stream) {
+	stream.ReleaseReadAndReuse()
+	isNew := stream.IsOpen() && !stream.hasCallbacks.Load() && stream.BufferReader().Len() == 0 &&
+		stream.BufferWriter().Len() == 0
+	p.mu.Lock()
+	isKept := isNew && stream.session == p.session && len(p.streams) < p.max &&
+		stream.SetDeadline(time.Time{}) == nil
+	if isKept {
+		p.streams = append(p.streams, stream)
+	}
+	p.mu.Unlock()
+	if !isKept {
+		_ = stream.Close()
+	}
+}
+
+// replace takes a new session, and closes the one before.
+func (p *streamPool) replace(session *Session) {
+	p.mu.Lock()
+	before := p.session
+	p.session, p.streams = session, nil
+	p.mu.Unlock()
+	if before != nil {
+		_ = before.Close()
+	}
+}
+
+// current returns the session.
+func (p *streamPool) current() *Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.session
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+// The program greeter is a server or a client, as in the examples of shmipc-go. The tests compile
+// it with the import below, and with that of partywallshmipc in its place.
+//
+//	greeter server SOCKET
+//	greeter client SOCKET memfd|file GREETINGS
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cloudwego/shmipc-go"
+)
+
+const (
+	greeting = "client says hello, number %07d"
+	answer   = "server says hello, number %07d"
+)
+
+func main() {
+	var err error
+	if os.Args[1] == "server" {
+		err = serve(os.Args[2])
+	} else {
+		err = greet(os.Args[2], os.Args[3] == "memfd", os.Args[4])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type listenCallback struct{}
+
+func (listenCallback) OnNewStream(s *shmipc.Stream) {
+	if err := s.SetCallbacks(&streamCallbacks{s}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+func (listenCallback) OnShutdown(string) {}
+
+type streamCallbacks struct{ stream *shmipc.Stream }
+
+func (c *streamCallbacks) OnData(reader shmipc.BufferReader) {
+	b, err := reader.ReadBytes(len(fmt.Sprintf(greeting, 0)))
+	if err != nil {
+		return
+	}
+	number, err := strconv.Atoi(string(b[len(b)-7:]))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	reader.ReleasePreviousRead()
+	if err := c.stream.BufferWriter().WriteString(fmt.Sprintf(answer, number)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if err := c.stream.Flush(false); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+func (c *streamCallbacks) OnLocalClose() {}
+
+func (c *streamCallbacks) OnRemoteClose() {
+	if err := c.stream.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// serve serves until its input ends.
+func serve(path string) error {
+	listener, err := shmipc.NewListener(listenCallback{},
+		shmipc.NewDefaultListenerConfig(path, "unix"))
+	if err != nil {
+		return err
+	}
+	fmt.Println("listens")
+	go func() {
+		for input := bufio.NewScanner(os.Stdin); input.Scan(); {
+		}
+		listener.Close()
+	}()
+	return listener.Run()
+}
+
+// greet sends greetings, and compares the answers.
+func greet(path string, isMemfd bool, text string) error {
+	count, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	config := shmipc.DefaultSessionManagerConfig()
+	config.Network, config.Address = "unix", path
+	config.ShareMemoryPathPrefix = "/dev/shm/partywall_test_" + strings.ReplaceAll(path, "/", "_")
+	if isMemfd {
+		config.MemMapType = shmipc.MemMapTypeMemFd
+	}
+	manager, err := shmipc.NewSessionManager(config)
+	if err != nil {
+		return err
+	}
+	defer manager.Close()
+	for i := range count {
+		stream, err := manager.GetStream()
+		if err != nil {
+			return err
+		}
+		if err := stream.BufferWriter().WriteString(fmt.Sprintf(greeting, i)); err != nil {
+			return err
+		}
+		if err := stream.Flush(true); err != nil {
+			return err
+		}
+		want := fmt.Sprintf(answer, i)
+		got, err := stream.BufferReader().ReadBytes(len(want))
+		if err != nil {
+			return err
+		}
+		if string(got) != want {
+			return fmt.Errorf("the server answers %q, not %q", got, want)
+		}
+		stream.BufferReader().ReleasePreviousRead()
+		manager.PutBack(stream)
+	}
+	fmt.Println("greeted", count)
+	return nil
+}
