@@ -51,6 +51,7 @@ type Handshake struct {
 	buffer   [layout.FrameBytesMax]byte
 
 	isTouched      atomic.Bool
+	beforeRun      func() // called once the handshake is done, before the connection is made; may be nil
 	hasKernelPidfd bool
 	passesPidfd    bool
 }
@@ -269,6 +270,9 @@ func (h *Handshake) sendMessage(flight handshake.Flight) error {
 
 // establish makes the sender and the receiver of the transport on which both sides have agreed.
 func (h *Handshake) establish(outcome *handshake.Outcome) (*Connection, error) {
+	if h.beforeRun != nil {
+		h.beforeRun()
+	}
 	if err := h.conn.SetDeadline(time.Time{}); err != nil {
 		return nil, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
 	}
