@@ -260,8 +260,8 @@ func (b *borrowed) Release(uint64) { (*wire.Message)(b).Release() }
 
 // A pooled is the memory of a message that was copied from a record, as [session.Owner].
 //
-// Its capacity is that of its class, a power of two, so that an unread message holds less than twice
-// its own size, which is what its credit bounds (SPEC 11.4).
+// Its capacity is that of its class, a power of two. So an unread message holds less than twice its
+// own size, which is what its credit bounds (SPEC 11.4).
 type pooled struct {
 	bytes []byte
 	class int // index of its pool, or -1 if its memory is not used again

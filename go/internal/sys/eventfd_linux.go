@@ -57,9 +57,9 @@ func (e *Eventfd) notify() error {
 	})
 }
 
-// NotifyEdge wakes a waiter in this process that reacts to edges and never reads the eventfd. A peer
-// that holds the eventfd can fill its count, and then a further notification makes no edge. So the
-// count is taken first then. An error means that the descriptor is no eventfd.
+// NotifyEdge wakes a waiter in this process that reacts to edges and never reads the eventfd. A
+// peer that holds the eventfd can fill its count, and then a further notification makes no edge. So
+// the count is taken first then. An error means that the descriptor is no eventfd.
 func NotifyEdge(descriptor int) error {
 	e := Eventfd{descriptor: descriptor}
 	for {

@@ -50,8 +50,8 @@ func (d *doorbell) wait(look func(uintptr) bool) error {
 // anyway.
 func (d *doorbell) wake() {
 	if d.isWaiting.Load() {
-		// The error is ignored: a closed doorbell has no waiter. A write to the file would wait while
-		// the count is full, which a trusted peer can bring about.
+		// The error is ignored: a closed doorbell has no waiter. A write to the file would wait
+		// while the count is full, which a trusted peer can bring about.
 		_ = d.raw.Control(notifyEdge)
 	}
 }

@@ -5,6 +5,7 @@ package wire
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,8 +37,8 @@ func TestDoorbellWhoseCountIsFullWakes(t *testing.T) {
 	if _, err := unix.Write(d.descriptor, highest[:]); err != nil {
 		t.Fatal(err)
 	}
-	for looks.Load() < 2 && !d.isWaiting.Load() {
-		time.Sleep(time.Millisecond)
+	for looks.Load() == 0 {
+		runtime.Gosched()
 	}
 	isOver.Store(true)
 	d.wake()

@@ -51,9 +51,11 @@ type Handshake struct {
 	buffer   [layout.FrameBytesMax]byte
 
 	isTouched      atomic.Bool
-	beforeRun      func() // called once the handshake is done, before the connection is made; may be nil
 	hasKernelPidfd bool
 	passesPidfd    bool
+
+	// beforeRun is called once the handshake is done, before the connection is made; it may be nil.
+	beforeRun func()
 }
 
 // NewHandshake prepares the handshake on conn, which it takes over. On the socket of a connector,

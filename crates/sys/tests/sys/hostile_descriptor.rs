@@ -159,5 +159,5 @@ fn end_of_a_pair_is_a_connected_unix_stream() {
     let (near, far) = Socket::pair().unwrap();
     drop(far);
     let near = near.as_fd().try_clone_to_owned().unwrap();
-    assert!(Socket::adopt_pair(near).is_ok(), "a pair whose other end has closed is still one");
+    assert!(Socket::adopt_pair(near).is_ok(), "a pair whose peer has closed is still one");
 }
