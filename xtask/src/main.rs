@@ -11,7 +11,8 @@
 //! ```
 //!
 //! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
-//! the tree and the toolchain. It installs and downloads no tools.
+//! the tree and the toolchain. It installs and downloads no tools, except those that build and test
+//! the Python package: pip puts them below `target/`.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ mod torture;
 mod tree;
 mod vectors;
 
+use command::Step;
 use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let outcome = match name {
         "test" => stages::main(rest),
         "tidy" => tidy::main(rest),
+        "package" => package(rest),
         "path" => path::main(rest),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
@@ -62,6 +65,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Makes the wheel of the Python package, for machines without cargo.
+fn package(arguments: &[String]) -> Result<(), String> {
+    if arguments != ["python"] {
+        return Err("`package` takes one argument: python".into());
+    }
+    let built = std::path::absolute("target/python")
+        .map_err(|error| format!("no current directory: {error}"))?;
+    Step::new("python3")
+        .args("-m pip wheel --no-deps --wheel-dir target/wheels ./bindings/python")
+        .variable("CARGO_TARGET_DIR", &built.to_string_lossy())
+        .run()?;
+    println!("the wheel is in target/wheels");
+    Ok(())
 }
 
 /// The directory above this crate, according to cargo's environment variable; without the variable,
@@ -89,6 +107,7 @@ cargo xtask COMMAND
                                   --vocabulary prints each use of a retired word, and counts them
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
+  package python                  make the wheel of the Python package in target/wheels
   gen [--check]                   regenerate spec/vectors; --check only compares
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
   torture [--kills N] [--minutes M] [--seed S]
