@@ -476,7 +476,9 @@ const PLAIN: Bounds =
 
 /// An exploration of all states within the bounds. It searches for a state for which the function
 /// returns true or, without a function, for a broken rule.
-struct Explored(Bounds, Option<fn(&World) -> bool>);
+struct Explored(Bounds, Option<Sought>);
+
+type Sought = fn(&World) -> bool;
 
 const HOLDS: &str = "no rule is broken, and nobody waits for ever";
 const REACHED: &str = "reached";
@@ -526,7 +528,7 @@ fn explore(bounds: Bounds) -> (usize, Option<Option<Broken>>) {
     (checker.unique_state_count(), broken)
 }
 
-fn reaches(bounds: Bounds, sought: fn(&World) -> bool) -> bool {
+fn reaches(bounds: Bounds, sought: Sought) -> bool {
     let checker = Explored(bounds, Some(sought)).checker();
     checker.finish_when(HasDiscoveries::Any).spawn_bfs().join().discovery(REACHED).is_some()
 }
@@ -550,9 +552,12 @@ fn every_order_of_events_keeps_the_rules() {
     }
 }
 
+/// Whether a world is in a state that the model must reach.
+type Reached = fn(&World) -> bool;
+
 #[test]
 fn exploration_reaches_each_kind_of_end() {
-    let ends: [(Bounds, fn(&World) -> bool); 6] = [
+    let ends: [(Bounds, Reached); 6] = [
         (PLAIN, |world| world.sides.iter().all(|side| side.receives == Place::Ring)),
         (PLAIN, |world| world.sides.iter().all(|side| side.moving == Moving::Stays)),
         (PLAIN, |world| world.sides[CONNECTOR].stage == Stage::Refused),
