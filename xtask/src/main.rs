@@ -7,11 +7,13 @@
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
+//!     ├──▶ install
 //!     └──▶ torture (faults)
 //! ```
 //!
 //! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
-//! the tree and the toolchain. It installs and downloads no tools.
+//! the tree and the toolchain. It installs and downloads no tools; `install`
+//! installs the project's own C library.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -20,6 +22,7 @@ mod command;
 mod executables;
 mod faults;
 mod fuzz;
+mod install;
 mod path;
 mod stages;
 mod tidy;
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         "path" => path::main(rest),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
+        "install" => install::main(rest),
         "torture" => torture::main(rest),
         "help" | "--help" | "-h" => {
             println!("{}", help());
@@ -90,6 +94,8 @@ cargo xtask COMMAND
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   gen [--check]                   regenerate spec/vectors; --check only compares
+  install [--prefix P] [--destdir D]
+                                  build the C library; header, pkg-config and CMake files; default /usr/local
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
   torture [--kills N] [--minutes M] [--seed S]
                                   kill the ends of links (default {} times)
@@ -110,9 +116,10 @@ mod tests {
     #[test]
     fn help_names_every_command_and_stage() {
         let help = help();
-        for word in
-            ["test", "tidy", "path", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
-        {
+        for word in [
+            "test", "tidy", "path", "gen", "fuzz", "install", "torture", "loom", "shuttle",
+            "faults", "miri",
+        ] {
             assert!(help.contains(word), "help does not mention {word}");
         }
     }

@@ -4,7 +4,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Whether a program is built with the address, leak and undefined behaviour sanitizers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,14 +13,14 @@ pub enum Sanitizers {
     On,
 }
 
-/// A C program of `bindings/c/tests`, built in a directory of its own.
+/// A C program of `bindings/c`, built in a directory of its own.
 pub struct Program {
     path: PathBuf,
     directory: tempfile::TempDir,
 }
 
 impl Program {
-    /// Builds the program from one source file.
+    /// Builds the program from one source file, whose path begins in `bindings/c`.
     ///
     /// # Panics
     /// The compiler is missing, or reports a warning.
@@ -32,7 +32,7 @@ impl Program {
         if sanitizers == Sanitizers::On {
             command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
-        command.arg(bindings().join("tests").join(source)).arg(library()).args(LIBRARIES);
+        command.arg(bindings().join(source)).arg(library()).args(LIBRARIES);
         run(command.arg("-o").arg(&path));
         Self { path, directory }
     }
@@ -45,6 +45,43 @@ impl Program {
         let scratch = self.directory.path().join("scratch");
         fs::create_dir_all(&scratch).expect("a directory");
         run(Command::new(&self.path).arg(scratch).args(arguments));
+    }
+
+    /// Starts the program with exactly these arguments. The result kills it when it is dropped.
+    ///
+    /// # Panics
+    /// The program cannot be started.
+    pub fn start(&self, arguments: &[&str], input: Stdio, output: Stdio) -> Running {
+        let mut command = Command::new(&self.path);
+        let child = command.args(arguments).stdin(input).stdout(output).spawn();
+        Running(child.expect("a program that starts"))
+    }
+
+    /// Returns the directory that is deleted with the program.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// A program that runs.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Waits for the end of the program, whose status has to be 0.
+    ///
+    /// # Panics
+    /// The program fails.
+    pub fn succeed(mut self) {
+        let status = self.0.wait().expect("a status");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A program that has ended already cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
