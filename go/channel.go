@@ -188,7 +188,7 @@ func (c *Channel) Reserve(n int) (*Reservation, error) {
 	if err != nil {
 		return nil, wrap("reserve", err)
 	}
-	return &Reservation{channel: c, memory: memory}, nil
+	return &Reservation{reserved: channelReserved{c, memory}}, nil
 }
 
 // commit sends the first n bytes of the memory of a reservation as one message.
@@ -252,11 +252,11 @@ func (c *Channel) recvMessage(waits bool) (*Message, error) {
 		message := wire.NewMessage(c.assembly)
 		c.assembly = nil
 		c.done()
-		return &Message{message}, nil
+		return received(message), nil
 	}
 	message := c.receiver.Take()
 	c.done()
-	return &Message{message}, nil
+	return received(message), nil
 }
 
 // size returns the size in bytes of the current message, the one that was received and not taken.

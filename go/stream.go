@@ -23,7 +23,10 @@ type Stream struct {
 	isOnly  bool // the session is of no use without the stream
 }
 
-var _ net.Conn = (*Stream)(nil)
+var (
+	_ net.Conn    = (*Stream)(nil)
+	_ io.WriterTo = (*Stream)(nil)
+)
 
 // Session returns the session of the stream.
 func (s *Stream) Session() *Session { return s.session }
@@ -54,7 +57,7 @@ func (s *Stream) RecvMessage() (*Message, error) {
 	if err != nil {
 		return nil, wrap("recv", err)
 	}
-	return &Message{message.Wire()}, nil
+	return received(message.Wire()), nil
 }
 
 // Read reads bytes. The error is [io.EOF] once the peer has ended its direction and all was read; a
@@ -69,6 +72,51 @@ func (s *Stream) Read(b []byte) (int, error) {
 func (s *Stream) Write(b []byte) (int, error) {
 	n, err := s.stream.Write(b)
 	return n, s.opError("write", err)
+}
+
+// Peek returns the next n bytes and leaves them unread, waiting until they have come; with an error
+// there are fewer. They may lie in the peer's memory, and are valid until the next call that reads,
+// or Close.
+func (s *Stream) Peek(n int) ([]byte, error) {
+	b, err := s.stream.Peek(n)
+	return b, s.opError("read", err)
+}
+
+// Buffered returns how many bytes Peek returns without looking for more.
+func (s *Stream) Buffered() int { return s.stream.Buffered() }
+
+// Discard skips the next n bytes, waiting until they have come. It returns how many it has skipped,
+// which are fewer only with an error.
+func (s *Stream) Discard(n int) (int, error) {
+	skipped, err := s.stream.Discard(n)
+	return skipped, s.opError("read", err)
+}
+
+// WriteTo writes all bytes to w until the peer has ended its direction, and copies none itself. So
+// [io.Copy] from a stream needs no buffer. Bytes that w does not take stay unread.
+func (s *Stream) WriteTo(w io.Writer) (int64, error) {
+	n, errOfStream, errOfWriter := s.stream.Forward(w)
+	if errOfWriter != nil {
+		return n, errOfWriter
+	}
+	return n, s.opError("read", errOfStream)
+}
+
+// WriteBuffers writes the bytes of all buffers, and leaves the buffers as they are. Short ones
+// share a message, which [net.Buffers] cannot do with a stream.
+func (s *Stream) WriteBuffers(buffers ...[]byte) (int64, error) {
+	n, err := s.stream.WriteBuffers(buffers)
+	return n, s.opError("write", err)
+}
+
+// Reserve returns memory for a message of n bytes, without waiting. The message is one for
+// RecvMessage of the peer; to a Read of the peer its bytes are the next ones.
+func (s *Stream) Reserve(n int) (*Reservation, error) {
+	r, err := s.stream.Reserve(n)
+	if err != nil {
+		return nil, wrap("reserve", err)
+	}
+	return &Reservation{reserved: streamReserved{r}}, nil
 }
 
 // opError returns the error of an operation of [net.Conn].

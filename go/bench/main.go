@@ -39,7 +39,7 @@ const (
 )
 
 // transports are measured in turn; the last one is what the others are compared with.
-var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "stream-park", "uds"}
+var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "stream-park", "stream-view", "uds"}
 
 func main() {
 	if what := os.Getenv(echoVariable); what != "" {
@@ -157,6 +157,35 @@ func (p plain) Send(b []byte) error {
 
 func (p plain) Recv(b []byte) (int, error) { return io.ReadFull(p.Conn, b) }
 
+// views carries messages that are written where the peer reads them, and read where they lie.
+type views struct{ *partywall.Stream }
+
+func (v views) Send(b []byte) error {
+	r, err := v.Reserve(len(b))
+	if err != nil {
+		return err
+	}
+	copy(r.Bytes(), b)
+	return r.Commit(len(b))
+}
+
+func (v views) Recv([]byte) (int, error) {
+	m, err := v.RecvMessage()
+	if err != nil {
+		return 0, err
+	}
+	defer m.Release()
+	return m.Len(), nil
+}
+
+// ofStream returns how a transport uses a stream.
+func ofStream(transport string, conn net.Conn) pipe {
+	if stream, isStream := conn.(*partywall.Stream); isStream && transport == "stream-view" {
+		return views{stream}
+	}
+	return plain{conn}
+}
+
 // config returns the configuration of a transport.
 func config(transport string) *partywall.Config {
 	switch transport {
@@ -216,7 +245,7 @@ func listen(transport, path string) (func() (pipe, error), func(), error) {
 		}
 		accept := func() (pipe, error) {
 			conn, err := listener.Accept()
-			return plain{conn}, err
+			return ofStream(transport, conn), err
 		}
 		return accept, func() { _ = listener.Close() }, nil
 	}
@@ -304,7 +333,7 @@ func dial(transport, path string) (pipe, error) {
 	}
 	if strings.HasPrefix(transport, "stream") {
 		conn, err := partywall.Dial(context.Background(), "unix:"+path, config(transport))
-		return plain{conn}, err
+		return ofStream(transport, conn), err
 	}
 	return partywall.DialChannel(context.Background(), "unix:"+path, config(transport))
 }

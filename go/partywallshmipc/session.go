@@ -39,9 +39,9 @@ type sessionCarrier interface {
 	GetActiveStreamCount() int
 }
 
-// Server makes a session on a connection that was accepted, with a client of either kind. The
-// address of a Unix listener has permissions; partywall learns who the client is only if the
-// listener was made by [NewListener].
+// Server makes a session on a connection that was accepted, with a client of either kind. A Unix
+// listener has partywall.PassCredentials as Control of its net.ListenConfig: otherwise partywall
+// does not learn who its client is, and trusts it less, which takes longer.
 func Server(conn net.Conn, config *Config) (*Session, error) {
 	return serve(context.Background(), conn, config, nil)
 }

@@ -402,15 +402,36 @@ fn go(_: &[&str]) -> Result<Done, String> {
         // `spec/` are outside the module.
         go_command("test -count=1 ./...").variable("PARTYWALL_PROGRAM", &program.to_string_lossy()),
     ])?;
-    if Step::new("staticcheck").args("-version").works() {
-        passed(&[Step::new("staticcheck").args("./...").directory(GO_MODULE)])?;
-    }
+    staticcheck()?;
     // The race detector is the only part that needs a C compiler.
     if !Step::new("cc").args("--version").works() {
         println!("skipped in this stage: no C compiler, so no race detector");
         return Ok(Done::Passed);
     }
     passed(&[go_command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
+}
+
+/// Builds staticcheck in the version that its module pins, and checks the first Go module. Where it
+/// cannot be downloaded, or needs a newer Go, only this part is left out.
+fn staticcheck() -> Result<Done, String> {
+    let command = |arguments| go_command(arguments).directory(tidy::go::STATICCHECK);
+    let download = command("mod download");
+    let output = download.capture()?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        if !is_obtainable_elsewhere(&text) {
+            return Err(format!("{text}\nrepeat it with:\n    {download}"));
+        }
+        println!("skipped in this stage: staticcheck: {text}");
+        return Ok(Done::Passed);
+    }
+    let program = std::path::absolute("target/staticcheck");
+    let program = program.map_err(|error| format!("no current directory: {error}"))?;
+    let program = program.to_string_lossy();
+    passed(&[
+        command("build -o").arg(&program).arg("honnef.co/go/tools/cmd/staticcheck"),
+        Step::new(&program).args("./...").directory(GO_MODULE),
+    ])
 }
 
 /// Checks and tests each Go module that is nested in the first. The stage `go` formats them, too.
@@ -421,7 +442,8 @@ fn go_frameworks(_: &[&str]) -> Result<Done, String> {
         return skipped("no Go; https://go.dev/dl has it");
     }
     let mut left_out = Vec::new();
-    for module in tidy::go::MODULES.iter().filter(|module| module.directory != GO_MODULE) {
+    let elsewhere = [GO_MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
+    for module in tidy::go::MODULES.iter().filter(|m| !elsewhere.contains(&m.directory)) {
         let command = |arguments| go_command(arguments).directory(module.directory);
         let download = command("mod download");
         let output = download.capture()?;
@@ -458,6 +480,55 @@ const GO_MODULE: &str = "go";
 fn go_command(arguments: &str) -> Step {
     Step::new("go").args(arguments).directory(GO_MODULE).variable("CGO_ENABLED", "0")
 }
+
+/// Builds the Python package, and runs its tests and the type checker. The tools of the tests are
+/// installed below `target/`; without them the stage is skipped.
+fn python(_: &[&str]) -> Result<Done, String> {
+    let version = "import sys; sys.exit(sys.version_info < (3, 11))";
+    if !Step::new("python3").arg("-c").arg(version).works() {
+        return skipped("no Python 3.11 or later; https://www.python.org/downloads has it");
+    }
+    if !Step::new(PYTHON).args("-m pytest --version").works() {
+        let tools = "-m pip install --quiet pytest numpy mypy";
+        let made = Step::new("python3").args("-m venv").arg(PYTHON_TOOLS).works();
+        if !made || !Step::new(PYTHON).args(tools).works() {
+            return skipped("pytest, numpy and mypy could not be installed");
+        }
+    }
+    let manifest = "--manifest-path bindings/python/Cargo.toml";
+    let build = "build --release --locked --target-dir target/python";
+    passed(&[
+        Step::cargo("fmt --check").args(manifest),
+        Step::cargo("clippy --release --locked --target-dir target/python")
+            .args(manifest)
+            .args("-- -D warnings"),
+        Step::cargo(build).args(manifest),
+    ])?;
+    let library = "bindings/python/partywall/_native.abi3.so";
+    std::fs::copy("target/python/release/libpartywall_python.so", library)
+        .map_err(|error| format!("cannot copy the native module to {library}: {error}"))?;
+    let interpreter = std::path::absolute(PYTHON)
+        .map_err(|error| format!("no current directory: {error}"))?
+        .to_string_lossy()
+        .into_owned();
+    let command = |arguments: &str| {
+        Step::new(&interpreter)
+            .args(arguments)
+            .directory("bindings/python")
+            .variable("PYTHONDONTWRITEBYTECODE", "1")
+            .variable("PYTHONPATH", ".")
+    };
+    passed(&[
+        command("-m pytest -q -p no:cacheprovider"),
+        command("-m mypy --strict --no-incremental partywall tests"),
+        command("-m mypy.stubtest partywall --allowlist tests/stubtest.allow")
+            .args("--ignore-unused-allowlist --ignore-disjoint-bases"),
+    ])
+}
+
+/// The directory of the tools with which the Python package is tested, and its interpreter.
+const PYTHON_TOOLS: &str = "target/python/tools";
+const PYTHON: &str = "target/python/tools/bin/python3";
 
 /// Checks that the fuzz targets still compile. The inputs that the targets found earlier are
 /// replayed by `cargo test`.
@@ -537,7 +608,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 18] = [
+const STAGES: [Stage; 19] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -550,6 +621,7 @@ const STAGES: [Stage; 18] = [
     Stage { name: "volo", quick: false, run: volo },
     Stage { name: "go", quick: false, run: go },
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
+    Stage { name: "python", quick: false, run: python },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },

@@ -103,7 +103,7 @@ int32_t partywall_error_free(partywall_error *error);
  * Keys of partywall_config_set, with their defaults:
  *
  *   transport                 PARTYWALL_TRANSPORT_AUTO
- *   begin                     PARTYWALL_BEGIN_SHARED_MEMORY
+ *   begin                     PARTYWALL_BEGIN_SOCKET
  *   back_pressure             PARTYWALL_BACK_PRESSURE_BLOCK
  *   trust                     PARTYWALL_TRUST_AUTO
  *   wait                      PARTYWALL_WAIT_ADAPTIVE

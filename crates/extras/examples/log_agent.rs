@@ -10,7 +10,7 @@
 //! `cargo run -p partywall-extras --example log_agent` runs both processes and ends by itself. The
 //! application never waits for the agent: a record without room is dropped and counted.
 
-use partywall::{Channel, Config, Listener, TrySendError, Wait};
+use partywall::{Begin, Channel, Config, Listener, TrySendError, Wait};
 use partywall_extras::lossy::{LossyReceiver, LossySender, OnFull};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -120,8 +120,10 @@ fn count(
 
 /// Collects lines in this thread and counters in another, until the application closes both.
 fn agent(address: &str) -> Result<(), Failure> {
-    let mut lines = LossyReceiver::new(partywall::connect(address)?.split().1);
-    let (_sender, mut counters) = partywall::connect(address)?.split();
+    // The application never receives, and such a connection would stay on the socket.
+    let config = Config::default().begin(Begin::SharedMemory);
+    let mut lines = LossyReceiver::new(partywall::connect_with(address, &config)?.split().1);
+    let (_sender, mut counters) = partywall::connect_with(address, &config)?.split();
     lines.set_wait(Wait::Poll(POLL_EVERY));
     counters.set_wait(Wait::Poll(POLL_EVERY));
 

@@ -84,7 +84,7 @@ impl Kind {
 
     /// The configuration that both ends use for a transport of this kind.
     pub fn config(self) -> Config {
-        let config = Config::default();
+        let config = Config::default().begin(Begin::SharedMemory);
         match self {
             Self::SharedMemory => {
                 config.transport(TransportPolicy::SharedMemory).trust(TrustPolicy::Trusted)

@@ -7,6 +7,7 @@ import (
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
+	"partywall.test/go/internal/wire"
 )
 
 // A Conn is a connection after its handshake, in which both sides agreed on a session.
@@ -20,6 +21,13 @@ type Conn interface {
 	// message is complete. If not, there is no room now, and the caller repeats the call later.
 	// After an error the connection has ended.
 	WriteMessage(m *Outgoing) (bool, error)
+
+	// Reserve returns memory for a message of n bytes, without waiting: memory that the peer reads
+	// if there is any now, and private memory otherwise.
+	Reserve(n int) (*wire.Reservation, error)
+
+	// Free frees a reservation that was not sent. It may follow Close.
+	Free(r *wire.Reservation)
 
 	// Room returns a wait until there may be more room than the last write found, which failed.
 	// The error of the wait says why there will be none.
@@ -47,7 +55,8 @@ type Conn interface {
 	// Interrupt makes ReadRecord and the waits for room return with an error, now and later.
 	Interrupt()
 
-	// Close gives up the connection. No call is under way, and only Wake may follow.
+	// Close gives up the connection. No call is under way, and only Wake and Free may
+	// follow.
 	Close()
 }
 
@@ -58,6 +67,10 @@ var errWoken = errors.New("woken")
 type Outgoing struct {
 	Stream  uint32
 	Payload []byte
+
+	// Reserved is the reservation in which the payload lies, or nil. The connection clears it when
+	// the message is written, and owns the memory then.
+	Reserved *wire.Reservation
 
 	// Credit is the credit that a BLOB of the stream may carry, if HasCredit is set. The connection
 	// clears HasCredit when a record has carried it.

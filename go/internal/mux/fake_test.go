@@ -15,6 +15,7 @@ import (
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
+	"partywall.test/go/internal/wire"
 )
 
 // A fakeConn is one side of a [Conn] without shared memory or sockets, for tests. A queue of
@@ -125,6 +126,12 @@ func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
 	}
 	return true, nil
 }
+
+func (w *fakeConn) Reserve(n int) (*wire.Reservation, error) {
+	return &wire.Reservation{Bytes: make([]byte, n)}, nil
+}
+
+func (w *fakeConn) Free(*wire.Reservation) {}
 
 func (w *fakeConn) Unwritten() func() error { return nil }
 

@@ -33,6 +33,7 @@ type Stream struct {
 
 	isClosed atomic.Bool     // set under the lock of the session
 	rest     session.Message // what Read has not read of a message; the receiving turn guards it
+	gathered []byte          // memory for short buffers; the sending turn guards it
 }
 
 // A turn is the right to send, or to receive, on a stream; one goroutine at a time has it.
@@ -146,9 +147,15 @@ func (s *Stream) Send(ctx context.Context, payload []byte) error {
 
 // send sends one message. The caller has the sending turn.
 func (s *Stream) send(l limit, payload []byte) error {
+	return s.sendOutgoing(l, Outgoing{Stream: s.state.Number(), Payload: payload})
+}
+
+// sendOutgoing sends one message, and frees its reservation if it has one that was not sent. The
+// caller has the sending turn.
+func (s *Stream) sendOutgoing(l limit, m Outgoing) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
-	s.outgoing = Outgoing{Stream: s.state.Number(), Payload: payload}
+	s.outgoing = m
 	s.isSending = true
 	defer s.forget()
 	for {
@@ -208,7 +215,20 @@ func (s *Stream) trySend(m *Outgoing) (bool, <-chan struct{}, error) {
 }
 
 // forget forgets the message under way. The lock is held.
-func (s *Stream) forget() { s.outgoing, s.isSending = Outgoing{}, false }
+func (s *Stream) forget() {
+	if s.outgoing.Reserved != nil {
+		s.session.conn.Free(s.outgoing.Reserved)
+	}
+	s.outgoing, s.isSending = Outgoing{}, false
+}
+
+// sendErr returns the reason why this side can send no more. The lock is held.
+func (s *Stream) sendErr() error {
+	if s.isClosed.Load() {
+		return net.ErrClosed
+	}
+	return s.state.SendErr()
+}
 
 // wakeSenders wakes whoever waits to send, or for the end of sending. The lock is held.
 func (s *Stream) wakeSenders() {
@@ -233,19 +253,13 @@ func (s *Stream) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	defer s.receiving.give()
-	for len(s.rest.Bytes) == 0 && len(b) > 0 || s.isClosed.Load() {
-		s.release()
-		m, err := s.next(l)
-		if err != nil {
+	if len(b) > 0 || s.isClosed.Load() {
+		if err := s.refill(l); err != nil {
 			return 0, err
 		}
-		s.rest = m
 	}
 	n := copy(b, s.rest.Bytes)
-	s.rest.Bytes = s.rest.Bytes[n:]
-	if len(s.rest.Bytes) == 0 || s.isClosed.Load() {
-		s.release()
-	}
+	s.skip(n)
 	return n, nil
 }
 
@@ -284,10 +298,7 @@ func (s *Stream) checkWrite(written int) error {
 	}
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
-	if s.isClosed.Load() {
-		return net.ErrClosed
-	}
-	return s.state.SendErr()
+	return s.sendErr()
 }
 
 // CloseWrite ends this side's sending in good order: the peer receives all complete messages, then

@@ -108,6 +108,9 @@ func (c *wireConn) commit(err error) (bool, error) {
 func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	isLong := len(m.Payload) > int(c.sender.RecordMax())
 	isBlock := c.sender.CarriesCredit(len(m.Payload))
+	if m.Reserved != nil && m.Reserved.IsShared() {
+		return c.writeReserved(m)
+	}
 	if !m.HasBegun && (isBlock || !isLong) {
 		credit := wire.Credit{IsThere: m.HasCredit && isBlock, Credited: m.Credit}
 		err := c.sender.TryMessage(m.Stream, m.Payload, credit)
@@ -120,6 +123,27 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	}
 	return c.writeFragments(m)
 }
+
+// writeReserved writes a message that lies where the peer reads it.
+func (c *wireConn) writeReserved(m *Outgoing) (bool, error) {
+	err := c.sender.TryReserved(m.Reserved, m.Stream, uint64(len(m.Payload)))
+	if err == nil {
+		m.Reserved, m.HasBegun = nil, true
+	}
+	return c.commit(err)
+}
+
+// Reserve implements [Conn].
+func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
+	r, err := c.sender.Reserve(uint64(n))
+	if err == nil || !isLackOfMemory(err) {
+		return r, err
+	}
+	return &wire.Reservation{Bytes: make([]byte, n)}, nil
+}
+
+// Free implements [Conn].
+func (c *wireConn) Free(r *wire.Reservation) { c.sender.Free(r) }
 
 // isLackOfMemory reports whether a message found no memory outside of the ring, now or ever. It may
 // have found no room in the ring, too.

@@ -29,11 +29,9 @@ type record struct {
 // results.
 type ringModel struct {
 	*pair
-	random    *rand.Rand
-	open      []record // of the batch that is not published
-	queue     []record // published and not consumed
-	published uint64   // records, in all
-	consumed  uint64
+	random *rand.Rand
+	open   []record // of the batch that is not published
+	queue  []record // published and not consumed
 }
 
 func TestRingAgreesWithQueue(t *testing.T) {

@@ -2,7 +2,10 @@
 
 package session
 
-import "partywall.test/go/internal/layout"
+import (
+	"partywall.test/go/internal/fault"
+	"partywall.test/go/internal/layout"
+)
 
 // A lifecycle is the state of both directions of a stream as one side sees them. It also holds the
 // records about the directions that this side has not written yet (SPEC 11.3, 11.5).
@@ -82,7 +85,9 @@ func (l *lifecycle) receiveReset(r layout.Reset) {
 	}
 	// The peer has stopped receiving, so it drops pending records about this side's sending
 	// direction.
-	l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
+	if !fault.Is("ends_after_stop") {
+		l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
+	}
 }
 
 // endReceiving applies the end of the peer's sending. A pending RESET {receiving}, which asks the

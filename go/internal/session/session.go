@@ -7,6 +7,7 @@ import (
 	"maps"
 	"unicode/utf8"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 )
 
@@ -231,7 +232,9 @@ func (s *Session) Receive(h layout.Header, payload []byte, m Message) (Event, er
 	if h.Kind == layout.KindEnd {
 		stream.life.receiveEnd()
 		delete(s.streams, h.Stream)
-		s.numbers.free(h.Stream)
+		if !fault.Is("number_kept") {
+			s.numbers.free(h.Stream)
+		}
 		return Event{stream, Freed | Readable | Writable}, nil
 	}
 	change := stream.receive(h.Kind, payload, m)
@@ -262,7 +265,7 @@ func (s *Session) receiveOwn(kind layout.Kind, payload []byte) Event {
 			s.outbox.answer, s.outbox.mustAnswer = ping.Token, true
 			return Event{}
 		}
-		if ping.Token <= s.asked {
+		if ping.Token <= s.asked || fault.Is("answer_believed") {
 			s.answered = max(s.answered, ping.Token)
 		}
 		return Event{Change: Answered}
@@ -303,7 +306,7 @@ func (s *Session) receiveOpen(number uint32, payload []byte) Event {
 	stream := newStream(s, number, false, open)
 	stream.wire = s.check.Stream(number)
 	s.streams[number] = stream
-	if s.hasGoneAway {
+	if s.hasGoneAway && !fault.Is("open_after_go_away") {
 		stream.isSeen = true
 		stream.life.reset(layout.ResetRefused)
 		stream.life.stop(layout.ResetRefused)
@@ -327,7 +330,7 @@ func cut(text string, max int) string {
 	if len(text) <= max {
 		return text
 	}
-	for max > 0 && !utf8.RuneStart(text[max]) {
+	for max > 0 && !fault.Is("character_cut") && !utf8.RuneStart(text[max]) {
 		max--
 	}
 	return text[:max]

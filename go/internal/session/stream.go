@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 )
 
@@ -37,7 +38,7 @@ type Stream struct {
 
 // newStream returns a stream with the content and metadata of its OPEN.
 func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stream {
-	return &Stream{
+	stream := &Stream{
 		session:  s,
 		number:   number,
 		content:  open.Content,
@@ -45,6 +46,10 @@ func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stre
 		life:     lifecycle{isOpener: isOpener},
 		isSeen:   isOpener,
 	}
+	if fault.Is("metadata_shared") {
+		stream.metadata = open.Metadata
+	}
+	return stream
 }
 
 // Number returns the number of the stream, which streams that have ended may have had before.
@@ -95,6 +100,9 @@ func (s *Stream) SendErr() error {
 	}
 	return nil
 }
+
+// MessageMax returns the longest message that the peer receives, in bytes.
+func (s *Stream) MessageMax() uint64 { return s.session.config.PeerMessageMax }
 
 // MayBegin returns nil if this side may begin a message of length bytes. Otherwise the error is
 // that of [Stream.SendErr], an [Error] if the message is too long to be ever sent, or
@@ -149,7 +157,9 @@ func (s *Stream) Reset(code uint32) {
 // Stop ends this side's receiving, drops the unread messages, and sends the code to the peer.
 func (s *Stream) Stop(code uint32) {
 	s.life.stop(code)
-	s.queue.drop()
+	if !fault.Is("unread_kept") {
+		s.queue.drop()
+	}
 	s.parts = nil
 	s.session.outbox.list(s)
 }
@@ -170,7 +180,7 @@ func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 		return s.receiveMessage(m)
 	case layout.KindBlob:
 		change := s.receiveMessage(m)
-		if blob, _ := layout.ParseBlob(payload); blob.HasCredit {
+		if blob, _ := layout.ParseBlob(payload); blob.HasCredit && !fault.Is("blob_credit_unseen") {
 			change |= Writable
 		}
 		return change
@@ -178,7 +188,9 @@ func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 		return Writable
 	case layout.KindCloseWrite:
 		s.life.receiveFinish()
-		s.parts = nil
+		if !fault.Is("parts_kept") {
+			s.parts = nil
+		}
 		return Readable
 	case layout.KindReset:
 		reset, _ := layout.ParseReset(payload)
@@ -260,7 +272,7 @@ func (s *Stream) requestCredit() {
 
 // isCreditDue reports whether messages worth half the window were taken since the last credit.
 func (s *Stream) isCreditDue() bool {
-	if s.wire == nil {
+	if s.wire == nil || fault.Is("credit_kept") {
 		return false
 	}
 	_, credited := s.wire.Charged()
@@ -277,7 +289,7 @@ func (s *Stream) pending() pendingRecord {
 	switch {
 	case canCredit && (next.kind == 0 || next.kind == layout.KindCloseWrite):
 		return pendingRecord{kind: layout.KindCredit}
-	case next.kind == layout.KindEnd && !(s.isSeen && s.queue.isEmpty()):
+	case next.kind == layout.KindEnd && !(s.isSeen && s.queue.isEmpty()) && !fault.Is("early_end"):
 		return pendingRecord{} // what ended streams have unread would have no bound
 	}
 	return next

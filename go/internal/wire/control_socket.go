@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/sys"
 )
@@ -82,7 +83,7 @@ func (c *controlSocket) watch() error {
 // does not say which of them it means (SPEC 6.6).
 func (c *controlSocket) read(fd int) error {
 	isAny, err := c.readLocked(fd)
-	if isAny {
+	if isAny && !fault.Is("doorbell_taken") {
 		c.notified()
 	}
 	return err
@@ -117,6 +118,9 @@ func (c *controlSocket) take(b []byte) error {
 			return err
 		}
 		if !isWhole {
+			if fault.Is("pieces_lost") {
+				c.frame = nil
+			}
 			break
 		}
 		c.frame = c.frame[f.Length:]

@@ -59,6 +59,9 @@ type Credit struct {
 	Credited uint64
 }
 
+// IsShared reports whether the memory is the one that the peer reads.
+func (r *Reservation) IsShared() bool { return r.memory != nil }
+
 // A Reservation is memory for a message, which the caller writes before it is sent.
 type Reservation struct {
 	// Bytes is the memory, with the length that was reserved. It may hold old bytes of this

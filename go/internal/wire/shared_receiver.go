@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/mem"
 	"partywall.test/go/internal/ring"
@@ -77,7 +78,8 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 		budget:   wait.NewBudget(s.SpinBudget),
 	}
 	r.poll = func() bool {
-		return r.consumer.IsReady() || r.isWoken.Load() || r.memory.isOver()
+		isWoken := r.isWoken.Load() && !fault.Is("early_wake_lost")
+		return r.consumer.IsReady() || isWoken || r.memory.isOver()
 	}
 	r.look = func(uintptr) bool {
 		r.sleeper.Arm(false)
@@ -126,7 +128,7 @@ func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 		r.scratch = append(r.scratch[:0], payload...)
 		payload = r.scratch
 	}
-	if err := r.checker.Receive(header, payload); err != nil {
+	if err := r.checker.Receive(header, payload); err != nil && !fault.Is("unchecked_ring") {
 		return Record{}, false, fmt.Errorf("record at position %d: %w", header.Position, err)
 	}
 	record := Record{Kind: header.Kind, Stream: header.Stream, Len: int(header.Len)}
@@ -294,7 +296,8 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	r.storeCounts()
 	err := r.memory.records.wait(r.look)
 	r.sleeper.Disarm()
-	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) &&
+		!fault.Is("interrupt_kept") {
 		// Wake interrupts the sleep by a deadline in the past, perhaps that of an earlier call.
 		err = r.memory.records.setDeadline(time.Time{})
 	}
@@ -312,7 +315,9 @@ func (r *sharedReceiver) takeWake() {
 // Wake makes Wait return. It makes no system call.
 func (r *sharedReceiver) Wake() {
 	r.isWoken.Store(true)
-	r.memory.records.interrupt()
+	if !fault.Is("sleep_uninterrupted") {
+		r.memory.records.interrupt()
+	}
 }
 
 // storeCounts publishes the counters of sleeps and of polls that succeeded.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/ring"
 	"partywall.test/go/internal/wait"
@@ -362,7 +363,7 @@ func (p *sharedSender) failure(err error) error {
 	switch {
 	case errors.Is(err, ring.ErrFull):
 		return ErrFull
-	case errors.As(err, &violation):
+	case errors.As(err, &violation) && !fault.Is("violation_survived"):
 		return p.memory.fail(err)
 	}
 	return err

@@ -27,7 +27,7 @@ pub struct Module {
 
 /// The Go modules. A module with heavy requirements is nested in the first, so that programs that
 /// do not import it download none of them. A new row or requirement needs a page in docs/decisions.
-pub const MODULES: [Module; 6] = [
+pub const MODULES: [Module; 7] = [
     Module { directory: "go", requires: &["golang.org/x/net", "golang.org/x/sys"] },
     Module {
         directory: "go/partywallgrpc",
@@ -49,6 +49,8 @@ pub const MODULES: [Module; 6] = [
         directory: "go/partywallshmipc",
         requires: &["github.com/cloudwego/shmipc-go", "golang.org/x/sys", "partywall.test/go"],
     },
+    // No code: go.mod pins the tool, with what it needs. The stage `go` builds it.
+    Module { directory: STATICCHECK, requires: &[] },
     Module {
         directory: "go/examples",
         requires: &[
@@ -58,6 +60,9 @@ pub const MODULES: [Module; 6] = [
         ],
     },
 ];
+
+/// The directory of the module that pins staticcheck.
+pub const STATICCHECK: &str = "go/staticcheck";
 
 /// Reports lines of the Go modules that break a rule.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {

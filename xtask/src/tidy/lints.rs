@@ -51,7 +51,7 @@ fn check_unsafe(path: &str, source: &Source, findings: &mut Vec<Finding>) {
 fn is_crate_root(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     match parts[..] {
-        ["crates", _, "src", file] | ["xtask", "src", file] => {
+        ["crates" | "bindings", _, "src", file] | ["xtask", "src", file] => {
             file == "lib.rs" || file == "main.rs"
         }
         _ => false,
@@ -91,12 +91,16 @@ pub(super) const FUNCTION_LINES_MAX: usize = 70;
 
 /// Files that may have unsafe code: the one file of the crate `ring` that accesses shared memory,
 /// and the files with system calls.
-const UNSAFE_FILES: [&str; 7] = [
+const UNSAFE_FILES: [&str; 10] = [
     "crates/ring/src/mem.rs",
     "crates/sys/src/",
     "crates/sys/tests/",
     // This file forks processes, which needs unsafe code.
     "crates/testkit/src/fork.rs",
+    // The buffer protocol of Python passes pointers.
+    "bindings/python/src/buffer.rs",
+    "bindings/python/src/message.rs",
+    "bindings/python/src/reservation.rs",
     // C programs call the library by pointers and exported names: these files follow the pointers,
     // define the names, and keep the objects behind handles.
     "crates/capi/src/argument.rs",

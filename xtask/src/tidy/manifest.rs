@@ -398,6 +398,12 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &[],
     },
+    Row {
+        directory: "bindings/python",
+        normal: &["partywall", "pyo3", "rustix"],
+        loom_only: &[],
+        dev: &[],
+    },
 ];
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::builder::{EnumValueParser, TypedValueParser};
-use partywall::{Config, TransportPolicy, Wait};
+use partywall::{Begin, Config, TransportPolicy, Wait};
 use partywall_bench::former_names::{FormerNames, Place, present_name};
 
 use crate::command::advice::InFlags;
@@ -16,6 +16,10 @@ pub struct ChannelOptions {
     /// The transport: shared memory if available, shared memory only, or the socket only
     #[arg(long, default_value = "auto", value_parser = transport_parser())]
     pub transport: TransportName,
+    /// What carries the first messages, if memory can be shared; the connecting side decides.
+    /// Without this flag, `echo run` and `proxy` begin with memory, and `connect` on the socket
+    #[arg(long, value_name = "FIRST")]
+    pub begin: Option<BeginName>,
     /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1
     /// ms between polls)
     #[arg(long, value_name = "WAIT", default_value = "adaptive", value_parser = parse_wait)]
@@ -50,16 +54,41 @@ pub enum TransportName {
     Socket,
 }
 
+/// What carries the first messages of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum BeginName {
+    /// Shared memory, which takes longer to open
+    Memory,
+    /// The socket, until sharing memory pays
+    Socket,
+}
+
 impl ChannelOptions {
-    /// The configuration of the library that these flags stand for.
+    /// The configuration of the library that these flags stand for, for a connection that may be
+    /// short.
     pub fn config(&self) -> Config {
+        self.config_that_begins(BeginName::Socket)
+    }
+
+    /// The configuration of the library that these flags stand for, for a connection that carries
+    /// many messages.
+    pub fn config_for_long(&self) -> Config {
+        self.config_that_begins(BeginName::Memory)
+    }
+
+    fn config_that_begins(&self, otherwise: BeginName) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,
             TransportName::Shm => TransportPolicy::SharedMemory,
             TransportName::Socket => TransportPolicy::Socket,
         };
+        let begin = match self.begin.unwrap_or(otherwise) {
+            BeginName::Memory => Begin::SharedMemory,
+            BeginName::Socket => Begin::Socket,
+        };
         Config::default()
             .transport(policy)
+            .begin(begin)
             .wait(self.wait)
             .memory_max(self.memory)
             .handshake_timeout(self.handshake_timeout)

@@ -12,7 +12,7 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use partywall::{AcceptError, Channel, Closed, FallbackReason, Listener, Transport};
+use partywall::{AcceptError, Begin, Channel, Closed, Config, FallbackReason, Listener, Transport};
 use partywall_sys::limits;
 use partywall_sys::process::{Process, mappings, open_descriptors};
 
@@ -133,8 +133,10 @@ fn maps(cost: Held) -> Finding {
 fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     let address = format!("unix:{}", directory.join("doctor.sock").display());
     let mut listener = Listener::bind(&address).map_err(|error| error.to_string())?;
+    // What is checked is whether memory can be shared, and what a channel over it costs.
+    let config = Config::default().begin(Begin::SharedMemory);
     thread::scope(|scope| {
-        let client = scope.spawn(|| partywall::connect(&address));
+        let client = scope.spawn(|| partywall::connect_with(&address, &config));
         let server = accept(&mut listener, || client.is_finished());
         let client = client.join().map_err(|_| "connecting panicked".to_owned())?;
         let client = client.map_err(|error| error.to_string())?;

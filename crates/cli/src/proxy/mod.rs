@@ -209,11 +209,11 @@ fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
 
 /// The configuration of the session. A connection whose program does not read must not block other
 /// connections. So, if the blocks of such a connection occupy all memory, further messages overflow
-/// into the ring.
+/// into the ring. The session lives as long as the proxies, so memory is shared from the start.
 fn config(arguments: &Arguments) -> Config {
     arguments
         .channel
-        .config()
+        .config_for_long()
         .back_pressure(BackPressure::Overflow)
         .inline_max(chunk::SHORT_BYTES)
         .stream_window(arguments.window)

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
 use std::time::Instant;
 
-use partywall::Listener;
+use partywall::{Begin, Channel, Config, Listener};
 use partywall_sys::OwnMap;
 use partywall_sys::signal::{Signal, kill, stop};
 use partywall_testkit::fork::{_exit, fork};
@@ -50,8 +50,9 @@ impl Joined {
         let directory = tempfile::tempdir().unwrap();
         let address = format!("unix:{}/inspected.sock", directory.path().display());
         let listening = Listening::start(&[&address], Stdio::null());
-        let mut connecting =
-            Running::start(partywall(&["connect", &address]).stdin(Stdio::piped()));
+        let mut connecting = Running::start(
+            partywall(&["connect", &address, "--begin", "memory"]).stdin(Stdio::piped()),
+        );
         let input = connecting.0.stdin.take().unwrap();
         let joined = Self { listening, connecting, _input: input, address, _directory: directory };
         for pid in joined.pids() {
@@ -114,13 +115,21 @@ fn stopped_process_is_inspected() {
     assert!(printed.contains("asleep until records come"), "{printed}");
 }
 
+/// Makes both ends of a channel over shared memory in this process: the accepting end, then the
+/// connecting end.
+fn pair(address: String) -> (Channel, Channel) {
+    let mut listener = Listener::bind(&*address).unwrap();
+    let config = Config::default().begin(Begin::SharedMemory);
+    let connecting =
+        std::thread::spawn(move || partywall::connect_with(&*address, &config).unwrap());
+    (listener.accept().unwrap(), connecting.join().unwrap())
+}
+
 #[test]
 fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/mixed.sock", directory.path().display());
-    let mut listener = Listener::bind(&*address).unwrap();
-    let connecting = std::thread::spawn(move || partywall::connect(&*address).unwrap());
-    let (accepted, connected) = (listener.accept().unwrap(), connecting.join().unwrap());
+    let (accepted, connected) = pair(address);
     let hostile = spec("hostile/identity-version.bin");
     let mut damaged = OwnMap::create("partywall-region", 64 << 10).unwrap();
     damaged.as_mut_slice()[..8192].copy_from_slice(&fs::read(hostile).unwrap());
@@ -144,9 +153,7 @@ fn memory_named_like_a_region_is_reported_and_the_rest_is_printed() {
 fn forked_child_lists_the_connections_of_its_parent_as_inherited() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/forked.sock", directory.path().display());
-    let mut listener = Listener::bind(&*address).unwrap();
-    let connecting = std::thread::spawn(move || partywall::connect(&*address).unwrap());
-    let (accepted, connected) = (listener.accept().unwrap(), connecting.join().unwrap());
+    let (accepted, connected) = pair(address);
     let child = fork();
     assert!(child >= 0);
     if child == 0 {

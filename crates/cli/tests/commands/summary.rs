@@ -17,9 +17,12 @@ fn summaries(bytes: usize) -> [String; 2] {
     let mut listen = Listening::start(&[&address, "--stats"], Stdio::null());
     let mut command = partywall(&["connect", &listen.address, "--stats"]);
     let mut connect = Running::start(command.stdin(Stdio::piped()));
-    connect.0.stdin.take().unwrap().write_all(&vec![7; bytes]).unwrap();
+    let mut input = connect.0.stdin.take().unwrap();
+    // A socket, on which the channel begins, holds less than all bytes that are written here.
+    let writing = std::thread::spawn(move || input.write_all(&vec![7; bytes]).unwrap());
     let mut received = Vec::new();
     listen.stdout().read_to_end(&mut received).unwrap();
+    writing.join().unwrap();
     assert_eq!(received.len(), bytes);
     let sender = connect.finish();
     let mut receiver = String::new();

@@ -3,7 +3,7 @@
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, Session, Stream, connect_with};
-use partywall::{Config, StreamRecvError, TransportPolicy, TrustPolicy};
+use partywall::{Begin, Config, StreamRecvError, TransportPolicy, TrustPolicy};
 use partywall_extras::calls::{
     CallError, CallViolation, CallsConfig, Client, Failure, Lost, Request, ServeError, Server,
     VIOLATION,
@@ -37,7 +37,7 @@ async fn pair_with(config: &Config) -> Pair {
 }
 
 async fn pair() -> Pair {
-    pair_with(&Config::default()).await
+    pair_with(&Config::default().begin(Begin::SharedMemory)).await
 }
 
 async fn soon<F: Future>(future: F) -> F::Output {
@@ -78,6 +78,7 @@ fn serve_for_ever(
 async fn calls_of_every_size_are_answered() {
     for (name, config) in [
         ("shm", Config::default().transport(TransportPolicy::SharedMemory)),
+        ("default", Config::default()),
         ("untrusted", Config::default().trust(TrustPolicy::Untrusted)),
         ("socket", Config::default().transport(TransportPolicy::Socket)),
     ] {

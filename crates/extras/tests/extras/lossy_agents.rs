@@ -3,7 +3,7 @@
 //! of records stay consistent.
 
 use partywall::{
-    Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
+    Begin, Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
 };
 use partywall_extras::lossy::{
     DropReason, LossyConfig, LossyReceiver, LossyRecvError, LossySender, OnFull, SendOutcome,
@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
-    Config::default().ring_bytes(4096).inline_max(512)
+    // A full ring is what makes a sender lose records.
+    Config::default().begin(Begin::SharedMemory).ring_bytes(4096).inline_max(512)
 }
 
 /// The role of the second process, which a test starts: an agent that receives log records, or an

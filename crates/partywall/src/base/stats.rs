@@ -31,8 +31,11 @@ pub struct SenderStats {
     /// ```
     /// # let directory = tempfile::tempdir()?;
     /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # use partywall::{Begin, Config};
+    /// # let config = Config::default().begin(Begin::SharedMemory);
     /// # let mut listener = partywall::Listener::bind(&address)?;
-    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let connect = move || partywall::connect_with(&address, &config).unwrap();
+    /// # let client = std::thread::spawn(connect);
     /// # let mut server = listener.accept()?;
     /// # let mut channel = client.join().unwrap();
     /// channel.send(&[0; 100_000])?;

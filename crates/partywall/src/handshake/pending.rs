@@ -990,7 +990,7 @@ mod tests {
     fn pair(acceptor: &Config) -> (Pending, Pending) {
         let address: Address = "unix:@pending".parse().unwrap();
         let (ours, theirs) = Socket::pair().unwrap();
-        let config = Config::default();
+        let config = Config::default().begin(Begin::SharedMemory);
         let geometry = config.geometry().unwrap();
         let connector =
             Pending::connecting(theirs, &address, &config, geometry, SERVICE_CHANNEL, None);

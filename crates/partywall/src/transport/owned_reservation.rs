@@ -31,8 +31,10 @@ use std::sync::Arc;
 /// ```
 /// # let directory = tempfile::tempdir()?;
 /// # let address = format!("unix:{}/app.sock", directory.path().display());
+/// # use partywall::{Begin, Config};
+/// # let config = Config::default().begin(Begin::SharedMemory);
 /// # let mut listener = partywall::Listener::bind(&address)?;
-/// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+/// # let client = std::thread::spawn(move || partywall::connect_with(&address, &config).unwrap());
 /// # let mut peer = listener.accept()?;
 /// # let mut channel = client.join().unwrap();
 /// let mut frame = channel.sender().reserve_owned(1 << 20, None)?;

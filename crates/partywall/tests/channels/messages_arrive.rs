@@ -3,8 +3,8 @@
 //! transport.
 
 use partywall::{
-    BackPressure, Channel, Config, Listener, RecvError, SendError, Transport, TransportPolicy,
-    TrustPolicy, Wait,
+    BackPressure, Begin, Channel, Config, Listener, RecvError, SendError, Transport,
+    TransportPolicy, TrustPolicy, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn pair(address: &str, config: &Config) -> (Channel, Channel) {
 fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let directory = tempfile::tempdir().unwrap();
     let path = format!("unix:{}/arrive.sock", directory.path().display());
-    let config = Config::default();
+    let config = Config::default().begin(Begin::SharedMemory);
     let kinds = [
         ("shm", &path[..], config.clone().transport(TransportPolicy::SharedMemory)),
         ("untrusted", &path, config.clone().trust(TrustPolicy::Untrusted)),
@@ -146,7 +146,7 @@ fn a_deadline_ends_every_wait() {
 fn views_outlive_the_channel_and_drop_anywhere() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/views.sock", directory.path().display());
-    let (mut client, mut server) = pair(&address, &Config::default());
+    let (mut client, mut server) = pair(&address, &Config::default().begin(Begin::SharedMemory));
     let messages: Vec<_> = (0..20)
         .map(|seed| {
             client.send(&payload(200_000, seed)).unwrap();
@@ -169,6 +169,7 @@ fn when_memory_is_exhausted_overflow_keeps_order_and_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/overflow.sock", directory.path().display());
     let config = Config::default()
+        .begin(Begin::SharedMemory)
         .memory_max(1 << 20)
         .message_max(8 << 20)
         .back_pressure(BackPressure::Overflow);

@@ -3,7 +3,7 @@
 //! stays open. The wait ends with `Closed`, for a blocked thread and for an event loop.
 
 use partywall::{
-    Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
+    Begin, Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
 };
 use std::sync::mpsc;
 use std::thread;
@@ -99,10 +99,12 @@ fn a_message_that_was_received_was_sent() {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/brief.sock", directory.path().display());
     let mut listener = partywall::Listener::bind(&address).unwrap();
-    for _ in 0..500 {
+    for round in 0..500 {
+        let begin = if round % 2 == 0 { Begin::SharedMemory } else { Begin::Socket };
+        let config = Config::default().begin(begin);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                let mut channel = partywall::connect(&address).unwrap();
+                let mut channel = partywall::connect_with(&address, &config).unwrap();
                 channel.recv().unwrap().unwrap()
             });
             let mut channel = listener.accept().unwrap();

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
-use partywall::{Channel, Config, ConnectError, HandshakeError, Listener};
+use partywall::{Begin, Channel, Config, ConnectError, HandshakeError, Listener};
 use partywall_layout::hello::{
     Descriptors, Hello, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
     TRANSPORT_SOCKET,
@@ -147,6 +147,11 @@ fn note(codes: &mut BTreeSet<u32>, code: u32, text: &str) {
     codes.insert(code);
 }
 
+/// The configuration of a connecting side that sends HELLO and OFFER together.
+fn memory_first() -> Config {
+    Config::default().begin(Begin::SharedMemory)
+}
+
 fn open_count() -> usize {
     open_descriptors(Process::Own).unwrap().len()
 }
@@ -166,7 +171,7 @@ fn listener_ends_every_attempt_and_keeps_no_descriptor() {
     // that it keeps. A listener that finds nothing to do makes a region in advance, so each count
     // follows a `try_accept` that finds nothing.
     let address = place.address("side");
-    let honest = thread::spawn(move || partywall::connect(address).unwrap());
+    let honest = thread::spawn(move || partywall::connect_with(address, &memory_first()).unwrap());
     drop((listener.accept_deadline(soon()).unwrap(), honest.join().unwrap()));
     assert!(listener.try_accept().is_err());
     let before = open_count();
@@ -207,7 +212,7 @@ fn connector_ends_every_attempt_and_keeps_no_descriptor() {
     for seed in 0..ATTEMPTS {
         let mut random = Random::new(seed);
         let address = place.address("foe");
-        let connecting = thread::spawn(move || partywall::connect(address));
+        let connecting = thread::spawn(move || partywall::connect_with(address, &memory_first()));
         let mut accepted = None;
         until("the connector comes", || {
             accepted = listener.accept().unwrap();

@@ -22,7 +22,7 @@ const RESIDENT_MAX: u64 = 4 << 20;
 
 #[test]
 fn ten_thousand_openings_leave_nothing_behind() {
-    open_often(&Config::default(), 1);
+    open_often(&Config::default().begin(Begin::SharedMemory), 1);
 }
 
 /// Input: connections that move from the socket to shared memory after a few messages.

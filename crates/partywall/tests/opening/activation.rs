@@ -2,7 +2,7 @@
 //! Test of `Listener::activated`, which adopts a listening socket that another process has made,
 //! such as a service manager. A peer connects before the listener adopts the socket.
 
-use partywall::{Config, Listener, Transport, Trust};
+use partywall::{Begin, Config, Listener, Transport, Trust};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_testkit::{Directory, Second, role, second_process, soon};
 use std::os::fd::OwnedFd;
@@ -42,7 +42,8 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
 /// Connects to the service and sends it the id of this process. The service answers "known" if the
 /// kernel reports the same id as that of its peer.
 fn talk(address: &str) {
-    let mut channel = partywall::connect(address).unwrap();
+    let config = Config::default().begin(Begin::SharedMemory);
+    let mut channel = partywall::connect_with(address, &config).unwrap();
     assert_eq!(channel.transport(), Transport::SharedMemory);
     channel.send(&std::process::id().to_le_bytes()).unwrap();
     assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"known");

@@ -78,7 +78,7 @@ fn limited() {
         return;
     }
     let place = Directory::new();
-    let config = Config::default().handshake_timeout(millis(300));
+    let config = Config::default().begin(Begin::SharedMemory).handshake_timeout(millis(300));
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
     // The first opening opens the descriptors that a process keeps. In `try_accept`, a listener
     // without work makes a region in advance, which the count below includes.
@@ -137,7 +137,7 @@ fn full() {
         return;
     }
     let place = Directory::new();
-    let config = Config::default();
+    let config = Config::default().begin(Begin::SharedMemory);
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
     assert!(matches!(listener.try_accept(), Err(AcceptError::TimedOut)));

@@ -4,7 +4,7 @@
 //!
 //! Tests run in one process at the same time, so each finds its regions by their address.
 
-use partywall::{Channel, Closed, Config, Listener, RecvError, SendError, TrustPolicy};
+use partywall::{Begin, Channel, Closed, Config, Listener, RecvError, SendError, TrustPolicy};
 use partywall_layout::hello::{ROLE_ACCEPTOR, ROLE_CONNECTOR, SERVICE_CHANNEL, SERVICE_SESSION};
 use partywall_layout::identity::{
     IDENTITY_BYTES, RegionIdentity, STATE_BROKEN, STATE_CLOSED, STATE_OPEN,
@@ -49,7 +49,7 @@ fn condition(address: &str, owner: u32) -> (u64, u64) {
 
 fn pair(place: &Directory, trust: TrustPolicy) -> (Channel, Channel, String) {
     let address = place.address("identity");
-    let config = Config::default().trust(trust);
+    let config = Config::default().begin(Begin::SharedMemory).trust(trust);
     let mut listener = Listener::bind_with(&address, &config).unwrap();
     let connecting = {
         let address = address.clone();
@@ -87,7 +87,8 @@ fn regions_of_a_session_state_its_service() {
     let mut listener = partywall::blocking::Listener::bind(&address).unwrap();
     let connecting = {
         let address = address.clone();
-        thread::spawn(move || partywall::blocking::connect(&address).unwrap())
+        let config = Config::default().begin(Begin::SharedMemory);
+        thread::spawn(move || partywall::blocking::connect_with(&address, &config).unwrap())
     };
     let accepted = listener.accept().unwrap();
     let connected = connecting.join().unwrap();
@@ -148,7 +149,8 @@ fn killed_peer() {
     if role().is_none() {
         return;
     }
-    let mut channel = partywall::connect(argument("address")).unwrap();
+    let config = Config::default().begin(Begin::SharedMemory);
+    let mut channel = partywall::connect_with(argument("address"), &config).unwrap();
     channel.send(b"here").unwrap();
     let _ = channel.recv();
 }

@@ -14,7 +14,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, gettid};
-use partywall::{Channel, Listener, Transport};
+use partywall::{Begin, Channel, Config, Listener, Transport};
 use partywall_testkit::{Directory, Second, argument, role, second_process, soon, until};
 use std::fs;
 use std::path::Path;
@@ -85,11 +85,17 @@ fn opener() {
         raise(Signal::SIGSTOP).unwrap();
         let channel = match &mut listener {
             Some(listener) => listener.accept().unwrap(),
-            None => partywall::connect(&address).unwrap(),
+            None => connect(&address),
         };
         raise(Signal::SIGSTOP).unwrap();
         use_once(channel, listener.is_none());
     }
+}
+
+/// Connects, and shares memory in the handshake.
+fn connect(address: &str) -> Channel {
+    let config = Config::default().begin(Begin::SharedMemory);
+    partywall::connect_with(address, &config).unwrap()
 }
 
 /// Sends one message in each direction, then closes the channel.
@@ -136,7 +142,7 @@ fn other_side(address: &str, mut listener: Option<Listener>) {
     for _ in 0..OPENINGS {
         match &mut listener {
             Some(listener) => use_once(listener.accept_deadline(soon()).unwrap(), false),
-            None => use_once(partywall::connect(address).unwrap(), true),
+            None => use_once(connect(address), true),
         }
     }
 }

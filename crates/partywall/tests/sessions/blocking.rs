@@ -4,7 +4,7 @@
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{
-    Config, OpenError, StreamRecvError, StreamSendError, TransportPolicy, Wait, WaitError,
+    Begin, Config, OpenError, StreamRecvError, StreamSendError, TransportPolicy, Wait, WaitError,
 };
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -23,12 +23,13 @@ fn pair(address: &str, config: &Config) -> (Session, Session) {
 fn each(mut test: impl FnMut(&str, Session, Session)) {
     let directory = tempfile::tempdir().unwrap();
     let path = format!("unix:{}/s.sock", directory.path().display());
-    let config = Config::default();
+    let config = Config::default().begin(Begin::SharedMemory);
     let kinds = [
         ("shm", &path[..], config.clone().transport(TransportPolicy::SharedMemory)),
         ("parked", &path, config.clone().wait(Wait::Park)),
         ("timed", &path, config.clone().wait(Wait::Poll(Duration::from_millis(1)))),
         ("unix", &path, config.clone().transport(TransportPolicy::Socket)),
+        ("default", &path, Config::default()),
         ("tcp", "tcp:127.0.0.1:0", config),
     ];
     for (name, address, config) in kinds {

@@ -8,7 +8,8 @@ use crate::support_protocol;
 use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::protocol::Protocol;
 use partywall::{
-    Closed, Config, HandshakeError, OpenError, SessionError, StreamSendError, Transport, WaitError,
+    Begin, Closed, Config, HandshakeError, OpenError, SessionError, StreamSendError, Transport,
+    WaitError,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -24,7 +25,8 @@ fn plain() -> Arc<dyn Protocol> {
 }
 
 fn config() -> Config {
-    Config::default().streams_max(64)
+    // Other protocols ignore where Partywall's own connections begin.
+    Config::default().begin(Begin::SharedMemory).streams_max(64)
 }
 
 /// Opens a session in the test protocol `Plain`.

@@ -4,7 +4,7 @@
 #![cfg(feature = "tokio")]
 
 use partywall::tokio::{Listener, Session, connect_with};
-use partywall::{Config, TransportPolicy, TrustPolicy};
+use partywall::{Begin, Config, TransportPolicy, TrustPolicy};
 
 async fn pair(address: &str, config: &Config) -> (Session, Session) {
     let listener = Listener::bind_with(address, config).unwrap();
@@ -14,11 +14,12 @@ async fn pair(address: &str, config: &Config) -> (Session, Session) {
 }
 
 fn kinds(path: &str) -> Vec<(&'static str, String, Config)> {
-    let config = Config::default();
+    let config = Config::default().begin(Begin::SharedMemory);
     vec![
         ("shm", path.into(), config.clone().transport(TransportPolicy::SharedMemory)),
         ("untrusted", path.into(), config.clone().trust(TrustPolicy::Untrusted)),
         ("unix", path.into(), config.clone().transport(TransportPolicy::Socket)),
+        ("default", path.into(), Config::default()),
         ("tcp", "tcp:127.0.0.1:0".into(), config),
     ]
 }

@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Sessions as asyncio's connections: streams of bytes, transports and servers.
+
+The functions are those of asyncio, with an address instead of host and port::
+
+    async def echo(reader, writer):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    server = await partywall.aio.start_server(echo, "unix:/run/app.sock")
+    reader, writer = await partywall.aio.open_connection("unix:/run/app.sock")
+
+Each connection is a stream of a session of its own. The event loop of asyncio watches one
+descriptor for all of them.
+"""
+
+import asyncio
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+from os import PathLike
+from typing import Any, Self, TypeVar
+
+from ._native import Config, EventListener, EventLoop, EventSession, EventStream, Peer
+
+__all__ = [
+    "Server",
+    "Transport",
+    "create_connection",
+    "create_server",
+    "open_connection",
+    "start_server",
+]
+
+_Address = str | PathLike[str]
+_P = TypeVar("_P", bound=asyncio.BaseProtocol)
+
+_READABLE, _OPENED = 1, 4
+
+_READS_MAX = 16
+"""Most messages that one connection takes before others have their turn."""
+
+_LIMIT = 64 << 10
+"""Bytes that a StreamReader buffers, as in asyncio."""
+
+
+class _Reactor:
+    """The sources of one asyncio loop, by their tags. It keeps no reference to that loop."""
+
+    def __init__(self) -> None:
+        self.native = EventLoop()
+        self.handlers: dict[int, Callable[[int], None]] = {}
+        self._tags = itertools.count(1)
+
+    def new_tag(self) -> int:
+        return next(self._tags)
+
+    def run(self) -> None:
+        """Passes the events of sources on. The descriptor stays readable if there are more."""
+        for tag, kinds in self.native.poll():
+            if handler := self.handlers.get(tag):
+                handler(kinds)
+
+
+_reactors: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reactor]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _reactor_of(loop: asyncio.AbstractEventLoop) -> _Reactor:
+    """Returns the reactor of the running loop, and makes it at the first call."""
+    reactor = _reactors.get(loop)
+    if reactor is None:
+        reactor = _reactors[loop] = _Reactor()
+        loop.add_reader(reactor.native.fileno(), reactor.run)
+    return reactor
+
+
+class Transport(asyncio.Transport):
+    """One stream as a transport of asyncio. ``get_extra_info`` has ``peer`` and ``transport``."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stream: EventStream,
+        tag: int,
+        protocol: asyncio.BaseProtocol,
+        server: "Server | None" = None,
+    ) -> None:
+        super().__init__({"peer": stream.peer, "transport": stream.transport, "peername": ""})
+        self._loop = loop
+        self._reactor = _reactor_of(loop)
+        self._stream = stream
+        self._tag = tag
+        self._server = server
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._is_closing = False
+        self._is_lost = False
+        self._is_paused = False
+        self._has_read_end = False
+        self._has_written_end = False
+        self._has_paused_protocol = False
+        self.set_write_buffer_limits()
+        self.set_protocol(protocol)
+        self._reactor.handlers[tag] = self._handle
+        if server is not None:
+            server._attach(self)
+        loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        if self._is_lost:
+            return
+        self._protocol.connection_made(self)
+        self._receive()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol: Any = protocol
+        self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    @property
+    def peer(self) -> Peer:
+        """The process at the other end."""
+        return self._stream.peer
+
+    def _handle(self, kinds: int) -> None:
+        if kinds & _READABLE:
+            self._receive()
+        if self._unsent and not self._is_lost:
+            self._send_unsent()
+
+    # Receiving
+
+    def is_reading(self) -> bool:
+        return not (self._is_paused or self._is_closing)
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._loop.call_soon(self._receive)
+
+    def _receive(self) -> None:
+        for _ in range(_READS_MAX):
+            if self._is_lost or self._has_read_end:
+                return
+            if not self.is_reading():
+                # The loop would report an unread stream in each turn.
+                self._stream.pause()
+                return
+            try:
+                data = self._stream.try_recv()
+            except OSError as error:
+                self._lose(error)
+                return
+            if data is None:
+                return
+            self._deliver(data)
+        # The loop reports the stream again, unless the first call came before any event.
+        self._loop.call_soon(self._receive)
+
+    def _deliver(self, data: bytes) -> None:
+        try:
+            if not data:
+                self._has_read_end = True
+                if not self._protocol.eof_received():
+                    self.close()
+            elif self._is_buffered:
+                self._deliver_buffered(data)
+            else:
+                self._protocol.data_received(data)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._report(error, "the protocol failed to take data")
+            self._lose(error)
+
+    def _deliver_buffered(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            buffer = memoryview(self._protocol.get_buffer(len(rest)))
+            count = min(len(buffer), len(rest))
+            if not count:
+                raise RuntimeError("get_buffer() returned an empty buffer")
+            buffer[:count] = rest[:count]
+            rest = rest[count:]
+            self._protocol.buffer_updated(count)
+
+    # Sending
+
+    def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
+        if self._has_written_end:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self._is_lost or self._is_closing or not data:
+            return
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._stream.try_send(data, 0)
+            except OSError as error:
+                self._lose(error)
+                return
+        view = memoryview(data).cast("B")
+        if sent == len(view):
+            return
+        # The caller may change its buffer after this call.
+        rest = memoryview(bytes(view[sent:]))
+        self._unsent.append(rest)
+        self._unsent_bytes += len(rest)
+        if self._unsent_bytes > self._high and not self._has_paused_protocol:
+            self._has_paused_protocol = True
+            self._protocol.pause_writing()
+
+    def _send_unsent(self) -> None:
+        try:
+            while self._unsent:
+                first = self._unsent[0]
+                sent = self._stream.try_send(first, 0)
+                self._unsent_bytes -= sent
+                if sent < len(first):
+                    self._unsent[0] = first[sent:]
+                    break
+                self._unsent.popleft()
+        except OSError as error:
+            self._lose(error)
+            return
+        if self._has_paused_protocol and self._unsent_bytes <= self._low:
+            self._has_paused_protocol = False
+            self._protocol.resume_writing()
+        if not self._unsent:
+            self._finish_sending()
+
+    def _finish_sending(self) -> None:
+        """Ends what had to wait until everything was sent."""
+        if self._has_written_end:
+            self._stream.finish()
+        if self._is_closing:
+            self._lose(None)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if self._has_written_end or self._is_closing:
+            return
+        self._has_written_end = True
+        if not self._unsent:
+            self._stream.finish()
+
+    def get_write_buffer_size(self) -> int:
+        return self._unsent_bytes
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = 64 << 10 if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high, self._low = high, low
+
+    # The end
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._is_lost
+
+    def close(self) -> None:
+        if self._is_closing or self._is_lost:
+            return
+        self._is_closing = True
+        if not self._unsent:
+            self._lose(None)
+
+    def abort(self) -> None:
+        if not self._is_lost:
+            self._stream.reset()
+            self._lose(None)
+
+    def _lose(self, error: BaseException | None) -> None:
+        """Drops the stream, and notifies the protocol in the next turn of the loop."""
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._reactor.handlers.pop(self._tag, None)
+        self._stream.close()
+        self._loop.call_soon(self._notify_lost, error)
+
+    def _notify_lost(self, error: BaseException | None) -> None:
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            if self._server is not None:
+                self._server._detach(self)
+
+    def _report(self, error: BaseException, text: str) -> None:
+        self._loop.call_exception_handler(
+            {"message": text, "exception": error, "transport": self, "protocol": self._protocol}
+        )
+
+
+class Server(asyncio.AbstractServer):
+    """A listener whose connections get a protocol each, as ``asyncio.Server``."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: EventListener,
+        tag: int,
+        factory: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        self._loop = loop
+        self._reactor = _reactor_of(loop)
+        self._listener = listener
+        self._tag = tag
+        self._factory = factory
+        self._address = listener.address
+        self._is_serving = True
+        self._transports: set[Transport] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._reactor.handlers[tag] = self._handle
+
+    @property
+    def address(self) -> str:
+        """The address, as text, with the port that the system chose."""
+        return self._address
+
+    def _handle(self, kinds: int) -> None:
+        if not kinds & _OPENED:
+            return
+        tag = self._reactor.new_tag()
+        try:
+            session = self._listener.try_accept(tag)
+        except OSError as error:
+            self._loop.call_exception_handler(
+                {"message": "no session could be accepted", "exception": error}
+            )
+            return
+        if session is not None:
+            self._serve(session, tag)
+
+    def _serve(self, session: EventSession, tag: int) -> None:
+        """Accepts the streams of a session until it is over."""
+
+        def accept(kinds: int = _OPENED) -> None:
+            stream_tag = self._reactor.new_tag()
+            goes_on, stream = session.try_accept(stream_tag)
+            if stream is not None:
+                Transport(self._loop, stream, stream_tag, self._factory(), self)
+            elif not goes_on:
+                self._reactor.handlers.pop(tag, None)
+
+        self._reactor.handlers[tag] = accept
+        accept()
+
+    def _attach(self, transport: Transport) -> None:
+        self._transports.add(transport)
+
+    def _detach(self, transport: Transport) -> None:
+        self._transports.discard(transport)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._is_serving or self._transports:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def is_serving(self) -> bool:
+        return self._is_serving
+
+    async def start_serving(self) -> None:
+        """Does nothing: a server listens from the moment it is made."""
+
+    async def serve_forever(self) -> None:
+        """Waits until the task is cancelled, then closes the server."""
+        try:
+            await self._loop.create_future()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stops listening. Connections go on."""
+        if self._is_serving:
+            self._is_serving = False
+            self._reactor.handlers.pop(self._tag, None)
+            self._listener.close()
+            self._wake()
+
+    async def wait_closed(self) -> None:
+        """Waits until the server is closed and its connections have ended."""
+        if self._is_serving or self._transports:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self.close()
+        await self.wait_closed()
+
+
+async def _open(
+    reactor: _Reactor, loop: asyncio.AbstractEventLoop, address: _Address, config: Config | None
+) -> tuple[EventStream, int]:
+    """Opens a session and its stream. The handshake runs in a thread of the loop's executor."""
+    session_tag, tag = reactor.new_tag(), reactor.new_tag()
+    connect = reactor.native.connect
+    session = await loop.run_in_executor(None, connect, address, session_tag, config)
+    room = asyncio.Event()
+    reactor.handlers[session_tag] = lambda kinds: room.set()
+    try:
+        while (stream := session.try_open(tag)) is None:
+            await room.wait()
+            room.clear()
+    finally:
+        reactor.handlers.pop(session_tag, None)
+    return stream, tag
+
+
+async def create_connection(
+    protocol_factory: Callable[[], _P], address: _Address, config: Config | None = None
+) -> tuple[Transport, _P]:
+    """Connects to the server at ``address``, as ``loop.create_connection`` does."""
+    loop = asyncio.get_running_loop()
+    stream, tag = await _open(_reactor_of(loop), loop, address, config)
+    protocol = protocol_factory()
+    transport = Transport(loop, stream, tag, protocol)
+    try:
+        await asyncio.sleep(0)  # until the protocol has its transport
+    except BaseException:
+        transport.abort()
+        raise
+    return transport, protocol
+
+
+async def create_server(
+    protocol_factory: Callable[[], asyncio.BaseProtocol],
+    address: _Address,
+    config: Config | None = None,
+) -> Server:
+    """Listens at ``address``, as ``loop.create_server`` does."""
+    loop = asyncio.get_running_loop()
+    reactor = _reactor_of(loop)
+    tag = reactor.new_tag()
+    return Server(loop, reactor.native.bind(address, tag, config), tag, protocol_factory)
+
+
+async def open_connection(
+    address: _Address, *, limit: int = _LIMIT, config: Config | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connects, as ``asyncio.open_connection`` does."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=limit, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await create_connection(lambda: protocol, address, config)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+_Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None]
+
+
+async def start_server(
+    client_connected_cb: _Connected,
+    address: _Address,
+    *,
+    limit: int = _LIMIT,
+    config: Config | None = None,
+) -> Server:
+    """Listens, and calls ``client_connected_cb`` for each connection, as ``asyncio`` does."""
+    loop = asyncio.get_running_loop()
+
+    def factory() -> asyncio.BaseProtocol:
+        reader = asyncio.StreamReader(limit=limit, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
+
+    return await create_server(factory, address, config)

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A channel, whose two directions may be used by two threads at a time.
+//!
+//! ```text
+//!   send ─▶ try_send ─▶ Full  ─▶ arm, wait ─▶ try_send     over a socket: then flush
+//!   recv ─▶ try_recv ─▶ Empty ─▶ spin, arm, wait ─▶ try_recv
+//! ```
+//!
+//! The first attempt keeps the GIL: it takes less time than giving the GIL up and taking it again.
+
+use crate::buffer::Payload;
+use crate::config::{Config, address};
+use crate::error;
+use crate::message::Message;
+use crate::peer::{Peer, ReceiverStats, SenderStats};
+use crate::reservation::Reservation;
+use crate::wait::{Deadline, wait_readable};
+use partywall::{
+    BackPressure, Closed, ConnectError, OwnedReservation, Readiness, RecvError, SendError,
+    Transport, TryRecvError, TrySendError, Wait,
+};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One pipe of messages in each direction, to one other process.
+///
+/// One thread may send while another receives. A second thread in the same direction gets
+/// BusyError. A channel is a context manager, and an iterable of received messages.
+#[pyclass(frozen, module = "partywall")]
+pub struct Channel {
+    sender: Mutex<Option<partywall::Sender>>,
+    receiver: Mutex<Option<partywall::Receiver>>,
+    peer: partywall::Peer,
+    transport: Transport,
+    wait: Wait,
+    spin_budget: Duration,
+    policy: BackPressure,
+}
+
+/// Connects to the listener at `address`.
+///
+/// The call waits for the handshake, at most for the `handshake_timeout` of the config.
+#[pyfunction]
+#[pyo3(signature = (address, config = None))]
+pub fn connect(
+    py: Python<'_>,
+    #[pyo3(from_py_with = address)] address: String,
+    config: Option<&Bound<'_, Config>>,
+) -> PyResult<Channel> {
+    let config = config.map_or_else(Config::default, |config| config.get().clone());
+    let channel = connect_interruptibly(py, address, &config)?;
+    Ok(Channel::new(channel.map_err(|error| error::exception(py, &error))?, &config))
+}
+
+/// Connects in a thread of its own, because the handshake retries after EINTR. A signal whose
+/// handler raises ends the wait; the thread then ends by the handshake timeout.
+fn connect_interruptibly(
+    py: Python<'_>,
+    address: String,
+    config: &Config,
+) -> PyResult<Result<partywall::Channel, ConnectError>> {
+    let done = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
+    let (notify, settings) = (Arc::clone(&done), config.inner.clone());
+    let (sender, connected) = mpsc::channel();
+    thread::Builder::new().name("partywall-connect".to_owned()).spawn(move || {
+        // The receiver is gone if a signal ended the wait; the channel is then dropped here.
+        let _ = sender.send(partywall::connect_with(&address, &settings));
+        // An eventfd that nobody has written to takes the number 1.
+        let _ = rustix::io::write(&*notify, &1u64.to_ne_bytes());
+    })?;
+    loop {
+        match connected.try_recv() {
+            Ok(result) => return Ok(result),
+            Err(mpsc::TryRecvError::Empty) => wait_readable(py, done.as_fd(), &Deadline::Never)?,
+            Err(mpsc::TryRecvError::Disconnected) => {
+                return Err(error::numbered(py, 2, "the thread that connects has panicked"));
+            }
+        }
+    }
+}
+
+/// For how long a call under `Wait::Spin` or `Wait::Poll` waits before it looks for signals.
+const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
+
+impl Channel {
+    pub fn new(channel: partywall::Channel, config: &Config) -> Self {
+        let (peer, transport) = (channel.peer().clone(), channel.transport());
+        let (sender, receiver) = channel.split();
+        Self {
+            sender: Mutex::new(Some(sender)),
+            receiver: Mutex::new(Some(receiver)),
+            peer,
+            transport,
+            wait: config.wait,
+            spin_budget: config.spin_budget,
+            policy: config.inner.back_pressure_policy(),
+        }
+    }
+
+    /// Receives the next message, or `None` at the end.
+    fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<partywall::Message>> {
+        let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
+        let receiver = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
+        let mut spins = true;
+        loop {
+            match receiver.try_recv() {
+                Ok(message) => return Ok(message),
+                Err(TryRecvError::Empty) => {}
+                Err(error) => return Err(error::exception(py, &error)),
+            }
+            if matches!(deadline, Deadline::Now) {
+                return Err(error::exception(py, &TryRecvError::Empty));
+            }
+            if deadline.has_passed() {
+                return Err(error::exception(py, &RecvError::TimedOut));
+            }
+            if let Some(slice) = self.spin_slice(spins) {
+                let end = deadline.within(slice);
+                match py.detach(|| receiver.recv_deadline(end)) {
+                    Ok(message) => return Ok(message),
+                    Err(RecvError::TimedOut) => {}
+                    Err(error) => return Err(error::exception(py, &error)),
+                }
+                py.check_signals()?;
+            }
+            spins = false;
+            if matches!(self.wait, Wait::Spin | Wait::Poll(_)) {
+                continue;
+            }
+            match receiver.arm().map_err(|fault| error::exception(py, &fault))? {
+                Readiness::Ready => py.check_signals()?,
+                Readiness::WillNotify => wait_readable(py, receiver.as_fd(), deadline)?,
+            }
+        }
+    }
+
+    /// Returns for how long the next wait is left to the Rust crate, which spins or polls at
+    /// intervals.
+    fn spin_slice(&self, is_first: bool) -> Option<Duration> {
+        match self.wait {
+            Wait::Spin | Wait::Poll(_) => Some(SIGNAL_CHECK_EVERY),
+            Wait::Adaptive if is_first && !self.spin_budget.is_zero() => Some(self.spin_budget),
+            _ => None,
+        }
+    }
+
+    /// Makes attempts with the sender until one finds room.
+    fn attempt<T>(
+        &self,
+        py: Python<'_>,
+        deadline: &Deadline,
+        mut attempt: impl FnMut(&mut partywall::Sender) -> Result<T, TrySendError>,
+    ) -> PyResult<T> {
+        let mut guard = self.sender.try_lock().map_err(|_| error::busy(py))?;
+        let sender = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
+        loop {
+            match attempt(sender) {
+                Ok(value) => {
+                    if !matches!(self.transport, Transport::SharedMemory) {
+                        flush(py, sender, deadline)?;
+                    }
+                    return Ok(value);
+                }
+                Err(TrySendError::Full) => {}
+                Err(error) => return Err(error::exception(py, &error)),
+            }
+            if self.policy == BackPressure::Error || matches!(deadline, Deadline::Now) {
+                return Err(error::exception(py, &TrySendError::Full));
+            }
+            if deadline.has_passed() {
+                return Err(error::exception(py, &SendError::TimedOut));
+            }
+            match sender.arm().map_err(|fault| error::exception(py, &fault))? {
+                Readiness::Ready => py.check_signals()?,
+                Readiness::WillNotify => wait_readable(py, sender.as_fd(), deadline)?,
+            }
+        }
+    }
+
+    /// Sends the message in `reservation`, and returns the reservation if that fails.
+    #[expect(clippy::result_large_err, reason = "the reservation is given back")]
+    pub fn commit(
+        &self,
+        py: Python<'_>,
+        reservation: OwnedReservation,
+        deadline: &Deadline,
+    ) -> Result<(), (Option<OwnedReservation>, PyErr)> {
+        let mut left = Some(reservation);
+        let sent = self.attempt(py, deadline, |sender| {
+            let Some(reservation) = left.take() else { return Ok(()) };
+            sender.try_commit_owned(reservation).map_err(|(back, error)| {
+                left = Some(back);
+                error
+            })
+        });
+        sent.map_err(|error| (left, error))
+    }
+}
+
+/// Waits until the kernel has accepted the bytes of the sent messages. A call without time to wait
+/// leaves them: the next call of the sender writes them.
+fn flush(py: Python<'_>, sender: &mut partywall::Sender, deadline: &Deadline) -> PyResult<()> {
+    loop {
+        match sender.flush(Some(Instant::now())) {
+            Ok(()) | Err(SendError::Closed(Closed::Finished)) => return Ok(()),
+            Err(SendError::TimedOut | SendError::Full) if deadline.has_passed() => return Ok(()),
+            Err(SendError::TimedOut | SendError::Full) => {}
+            Err(error) => return Err(error::exception(py, &error)),
+        }
+        wait_readable(py, sender.as_fd(), deadline)?;
+    }
+}
+
+#[pymethods]
+impl Channel {
+    /// Sends a copy of `payload`, any object with a contiguous buffer. Waits for room at most
+    /// `timeout` seconds: `None` is for ever, and 0 never waits.
+    ///
+    /// Over a socket the call also waits until the kernel has the message.
+    #[pyo3(signature = (payload, timeout = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let payload = Payload::of(payload)?;
+        let bytes = payload.as_slice();
+        if bytes.len() >= DETACHED_COPY_MIN {
+            return self.attempt(py, &deadline, |sender| py.detach(|| sender.try_send(bytes)));
+        }
+        self.attempt(py, &deadline, |sender| sender.try_send(bytes))
+    }
+
+    /// Receives the next message; `None` once the peer has finished. Waits at most `timeout`
+    /// seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
+        Ok(self.receive(py, &Deadline::after(timeout)?)?.map(Message::new))
+    }
+
+    /// Receives the next message as `bytes`, by one copy; `None` once the peer has finished.
+    #[pyo3(signature = (timeout = None))]
+    fn recv_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let message = self.receive(py, &Deadline::after(timeout)?)?;
+        Ok(message.map(|message| PyBytes::new(py, &message)))
+    }
+
+    /// Reserves memory for a message of `length` bytes, which is then written where the peer reads
+    /// it. Waits for memory at most `timeout` seconds.
+    #[pyo3(signature = (length, timeout = None))]
+    fn reserve(
+        slf: &Bound<'_, Self>,
+        length: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Reservation> {
+        let deadline = Deadline::after(timeout)?;
+        let reserve = |sender: &mut partywall::Sender| sender.try_reserve_owned(length);
+        let reservation = slf.get().attempt(slf.py(), &deadline, reserve)?;
+        Ok(Reservation::new(slf.clone().unbind(), reservation))
+    }
+
+    /// Waits until the kernel has all bytes of messages sent over a socket, at most `timeout`
+    /// seconds. Over shared memory there are none.
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let mut guard = self.sender.try_lock().map_err(|_| error::busy(py))?;
+        let sender = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
+        flush(py, sender, &deadline)?;
+        match sender.flush(Some(Instant::now())) {
+            Err(error @ SendError::TimedOut) => Err(error::exception(py, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let sender = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
+        py.detach(|| drop(sender));
+        Ok(())
+    }
+
+    /// Ends both directions. Closing a channel again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.finish(py)?;
+        let receiver = self.receiver.try_lock().map_err(|_| error::busy(py))?.take();
+        py.detach(|| drop(receiver));
+        Ok(())
+    }
+
+    /// The process at the other end.
+    #[getter]
+    fn peer(&self) -> Peer {
+        Peer::from(&self.peer)
+    }
+
+    /// The transport, as text: `shared memory`, or a socket and the reason for it.
+    #[getter]
+    fn transport(&self) -> String {
+        self.transport.to_string()
+    }
+
+    /// Whether the messages travel through shared memory.
+    #[getter]
+    fn is_shared_memory(&self) -> bool {
+        self.transport == Transport::SharedMemory
+    }
+
+    /// Returns the counters of both directions: `(sender, receiver)`.
+    fn stats(&self, py: Python<'_>) -> PyResult<(SenderStats, ReceiverStats)> {
+        let sender = self.sender.try_lock().map_err(|_| error::busy(py))?;
+        let receiver = self.receiver.try_lock().map_err(|_| error::busy(py))?;
+        let sent = sender.as_ref().ok_or_else(|| error::closed_here("channel"))?.stats();
+        let received = receiver.as_ref().ok_or_else(|| error::closed_here("channel"))?.stats();
+        Ok((sent.into(), received.into()))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        self.recv(py, None)
+    }
+}
+
+/// Length in bytes from which a message is copied without the GIL, so that other threads run.
+const DETACHED_COPY_MIN: usize = 64 << 10;

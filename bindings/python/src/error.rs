@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors as Python exceptions. The classes are in `partywall/_errors.py`, because each derives
+//! from an exception of the standard library as well.
+
+use partywall::ErrorCode;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use std::error::Error;
+use std::io;
+
+/// Makes the exception of `error`: its number (SPEC 17), its text with the advice, and the errno of
+/// the system call that failed, if one did.
+pub fn exception(py: Python<'_>, error: &(impl ErrorCode + Error + 'static)) -> PyErr {
+    make(py, error.code(), &error.to_string(), os_error(error))
+}
+
+/// Makes the exception of a number of SPEC 17 for which this crate has no error value.
+pub fn numbered(py: Python<'_>, code: u32, text: &str) -> PyErr {
+    make(py, code, text, None)
+}
+
+/// Makes the exception of a call that another thread is executing on the same object.
+pub fn busy(py: Python<'_>) -> PyErr {
+    numbered(py, 8, "another thread is in this call: give each thread a channel of its own")
+}
+
+/// Makes the exception of a call on an object that this process has closed.
+pub fn closed_here(what: &str) -> PyErr {
+    pyo3::exceptions::PyValueError::new_err(format!("this {what} is closed"))
+}
+
+fn make(py: Python<'_>, code: u32, text: &str, errno: Option<i32>) -> PyErr {
+    static FACTORY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = FACTORY
+        .import(py, "partywall._errors", "_exception")
+        .and_then(|factory| factory.call1((code, text, errno)));
+    match made {
+        Ok(value) => PyErr::from_value(value),
+        Err(error) => error,
+    }
+}
+
+/// Returns the errno of the first system error among `error` and its sources.
+fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(system) = error.downcast_ref::<io::Error>() {
+            return system.raw_os_error();
+        }
+        next = error.source();
+    }
+    None
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A received message as a Python object with the buffer protocol.
+//!
+//! ```text
+//!   recv ─▶ Message ── memoryview, numpy.frombuffer ─▶ views: each keeps the message alive
+//!              └─ release(), or the last reference is gone ─▶ the sender may use the memory again
+//! ```
+#![allow(unsafe_code, reason = "the methods of the buffer protocol receive a pointer")]
+
+use crate::buffer::{self, Payload};
+use crate::error;
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A received message: a read-only buffer of bytes.
+///
+/// `memoryview(message)` and `numpy.frombuffer(message, dtype)` take views without copying. A view
+/// keeps the message alive, and the message keeps its memory, which for a long message is the
+/// sender's. `release()` gives the memory back at once; otherwise that happens when the last
+/// reference is gone. `with` releases at the end of the block.
+#[pyclass(frozen, module = "partywall")]
+pub struct Message {
+    state: Mutex<State>,
+}
+
+struct State {
+    message: Option<partywall::Message>,
+    /// Number of views that exist. The message stays in place until there are none.
+    views: usize,
+}
+
+impl Message {
+    pub fn new(message: partywall::Message) -> Self {
+        Self { state: Mutex::new(State { message: Some(message), views: 0 }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, read: impl FnOnce(&partywall::Message) -> T) -> PyResult<T> {
+        self.state().message.as_ref().map(read).ok_or_else(|| error::closed_here("message"))
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// Whether the bytes lie where the sender wrote them, and were never copied.
+    #[getter]
+    fn is_zero_copy(&self) -> PyResult<bool> {
+        self.with(partywall::Message::is_zero_copy)
+    }
+
+    /// Returns a copy of the bytes.
+    fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.with(|message| PyBytes::new(py, message))
+    }
+
+    /// Gives the memory back to the sender. Raises BufferError while a view exists. Releasing a
+    /// message again does nothing.
+    fn release(&self) -> PyResult<()> {
+        let mut state = self.state();
+        if state.views > 0 {
+            let text = format!("{} views of the message exist: release them first", state.views);
+            return Err(PyBufferError::new_err(text));
+        }
+        state.message = None;
+        Ok(())
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.tobytes(py)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.with(|message| message.len())
+    }
+
+    fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if slf.is(other) {
+            return Ok(true);
+        }
+        // The view of `other` is taken before the lock, because it may run code of its exporter.
+        let Ok(other) = Payload::of(other) else { return Ok(false) };
+        slf.get().with(|message| message.as_slice() == other.as_slice())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.release()
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.state().message {
+            Some(message) => format!("<partywall.Message of {} bytes>", message.len()),
+            None => "<partywall.Message, released>".to_owned(),
+        }
+    }
+
+    /// Exports a read-only view of the bytes.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let mut state = slf.get().state();
+        let Some(message) = &state.message else { return Err(error::closed_here("message")) };
+        let memory = (message.as_slice().as_ptr().cast_mut(), message.len());
+        // SAFETY: CPython passes the place. `views` keeps the message where it is: within this
+        // object, which never moves, or in memory that the message holds.
+        unsafe { buffer::export(slf.as_any(), view, memory, false, flags) }?;
+        state.views += 1;
+        Ok(())
+    }
+
+    /// Ends one view.
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.state().views -= 1;
+    }
+}

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Pairs of channels over each transport."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import partywall
+import pytest
+
+DEADLINE = 30.0
+"""Seconds after which a test fails that waits for an event."""
+
+Pair = tuple[partywall.Channel, partywall.Channel]
+
+
+def make_pair(address: str, transport: str = "auto", **settings: object) -> Pair:
+    """Connects two channels of this process: the connecting one, and the accepted one."""
+    config = partywall.Config(transport=transport, **settings)  # type: ignore[arg-type]
+    connected: list[partywall.Channel] = []
+    with partywall.Listener(address, config) as listener:
+        target = listener.address
+        client = threading.Thread(
+            target=lambda: connected.append(partywall.connect(target, config))
+        )
+        client.start()
+        accepted = listener.accept(DEADLINE)
+        client.join(DEADLINE)
+    return connected[0], accepted
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"unix:{tmp_path}/test.sock"
+
+
+@pytest.fixture(params=["shm", "unix", "tcp"])
+def pair_of(request: pytest.FixtureRequest, address: str) -> Iterator[Callable[..., Pair]]:
+    """Makes a pair with the given settings, over shared memory, a Unix socket and TCP."""
+    made: list[Pair] = []
+
+    def make(**settings: object) -> Pair:
+        where = "tcp:127.0.0.1:0" if request.param == "tcp" else address
+        transport = "socket" if request.param == "unix" else "auto"
+        pair = make_pair(where, transport, **settings)
+        assert pair[0].is_shared_memory == (request.param == "shm")
+        made.append(pair)
+        return pair
+
+    yield make
+    for pair in made:
+        for channel in pair:
+            channel.close()

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""asyncio: streams, transports, servers, and aiohttp over them."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import partywall
+import partywall.aio
+import pytest
+from conftest import DEADLINE
+
+T = TypeVar("T")
+
+TRANSPORTS = ["shm", "unix", "tcp"]
+
+TOTAL = int(os.environ.get("PARTYWALL_TEST_BYTES", 64 << 20))
+"""Bytes of the long transfer."""
+
+
+def run(task: Awaitable[T]) -> T:
+    return asyncio.run(asyncio.wait_for(task, 4 * DEADLINE))
+
+
+def where(tmp_path: Path, transport: str) -> tuple[str, partywall.Config]:
+    """Returns an address, and the config, of a transport."""
+    address = "tcp:127.0.0.1:0" if transport == "tcp" else f"unix:{tmp_path}/aio.sock"
+    return address, partywall.Config(transport="socket" if transport == "unix" else "auto")
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(100_000):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_bytes_and_ends_pass_both_ways(tmp_path: Path, transport: str) -> None:
+    address, config = where(tmp_path, transport)
+
+    async def task() -> None:
+        async with await partywall.aio.start_server(echo, address, config=config) as server:
+            reader, writer = await partywall.aio.open_connection(server.address, config=config)
+            for length in (1, 48, 70_000, 1_000_000):
+                sent = os.urandom(length)
+                writer.write(sent)
+                assert await reader.readexactly(length) == sent
+            assert writer.get_extra_info("peer").label
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+
+    run(task())
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_long_transfer_arrives_equal_under_back_pressure(tmp_path: Path, transport: str) -> None:
+    address, config = where(tmp_path, transport)
+    block = os.urandom(1 << 20)
+
+    async def sink(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        digest, count = hashlib.blake2b(), 0
+        while data := await reader.read(1 << 20):
+            digest.update(data)
+            count += len(data)
+        writer.write(count.to_bytes(8, "little") + digest.digest())
+        writer.close()
+
+    async def task() -> None:
+        async with await partywall.aio.start_server(sink, address, config=config) as server:
+            reader, writer = await partywall.aio.open_connection(server.address, config=config)
+            digest = hashlib.blake2b()
+            for _ in range(TOTAL // len(block)):
+                digest.update(block)
+                writer.write(block)
+                await writer.drain()
+            writer.write_eof()
+            assert await reader.read() == TOTAL.to_bytes(8, "little") + digest.digest()
+            writer.close()
+
+    run(task())
+
+
+def test_paused_reader_holds_the_writer_without_turns_of_the_loop(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "shm")
+
+    async def task() -> None:
+        accepted: asyncio.Future[partywall.aio.Transport] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+        class Paused(asyncio.Protocol):
+            received = 0
+
+            def connection_made(self, transport: Any) -> None:
+                transport.pause_reading()
+                accepted.set_result(transport)
+
+            def data_received(self, data: bytes) -> None:
+                Paused.received += len(data)
+
+        async with await partywall.aio.create_server(Paused, address, config) as server:
+            _, writer = await partywall.aio.open_connection(server.address, config=config)
+            transport = await accepted
+            writer.write(bytes(4 << 20))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert Paused.received == 0
+            assert writer.transport.get_write_buffer_size() > 0
+            assert partywall.aio._reactor_of(asyncio.get_running_loop()).native.poll() == []
+            transport.resume_reading()
+            await writer.drain()
+            writer.close()
+            while Paused.received < 4 << 20:
+                await asyncio.sleep(0)
+
+    run(task())
+
+
+def test_abort_and_refused_connections_raise(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "shm")
+
+    async def abort(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.transport.abort()
+
+    async def task() -> None:
+        with pytest.raises(FileNotFoundError):
+            await partywall.aio.open_connection(address)
+        async with await partywall.aio.start_server(abort, address, config=config) as server:
+            reader, writer = await partywall.aio.open_connection(server.address)
+            writer.write(b"x")
+            with pytest.raises(ConnectionError):
+                await reader.read()
+            writer.close()
+
+    run(task())
+
+
+def test_many_connections_share_one_loop(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "shm")
+
+    async def one(server: partywall.aio.Server, number: int) -> None:
+        reader, writer = await partywall.aio.open_connection(server.address)
+        for turn in range(20):
+            sent = f"{number} {turn}\n".encode()
+            writer.write(sent)
+            assert await reader.readline() == sent
+        writer.close()
+        await writer.wait_closed()
+
+    async def task() -> None:
+        async with await partywall.aio.start_server(echo, address, config=config) as server:
+            await asyncio.gather(*(one(server, number) for number in range(30)))
+
+    run(task())
+
+
+def test_aiohttp_server_and_client_run_unmodified(tmp_path: Path) -> None:
+    web = pytest.importorskip("aiohttp.web")
+    import aiohttp
+
+    address, config = where(tmp_path, "shm")
+
+    class Connector(aiohttp.BaseConnector):
+        async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> Any:
+            _, protocol = await partywall.aio.create_connection(self._factory, address)
+            return protocol
+
+    async def answer(request: Any) -> Any:
+        return web.Response(body=await request.read())
+
+    async def task() -> None:
+        app = web.Application(client_max_size=8 << 20)
+        app.router.add_post("/", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        server = await partywall.aio.create_server(runner.server, address, config)
+        async with aiohttp.ClientSession(connector=Connector()) as session:
+            for length in (0, 10, 3 << 20):
+                sent = os.urandom(length)
+                async with session.post("http://app/", data=sent) as response:
+                    assert response.status == 200
+                    assert await response.read() == sent
+        server.close()
+        await runner.cleanup()
+
+    run(task())

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"io"
+	"net"
+
+	"partywall.test/go/internal/session"
+)
+
+// Peek returns the next n bytes, and leaves them unread. It waits until they have come. If the
+// error is not nil there are fewer bytes. They may lie in the peer's memory, and are valid until
+// the next call that reads, or Close.
+func (s *Stream) Peek(n int) ([]byte, error) {
+	l := limit{deadline: &s.readDeadline}
+	if err := s.receiving.take(l); err != nil {
+		return nil, err
+	}
+	defer s.receiving.give()
+	if s.isClosed.Load() {
+		s.release()
+		return nil, net.ErrClosed
+	}
+	for len(s.rest.Bytes) < n {
+		m, err := s.next(l)
+		if err != nil {
+			return s.rest.Bytes, err
+		}
+		s.append(m)
+	}
+	return s.rest.Bytes[:n], nil
+}
+
+// append appends a message to what is unread, without a copy if all was read. The caller has the
+// receiving turn.
+func (s *Stream) append(m session.Message) {
+	if len(s.rest.Bytes) == 0 {
+		s.release()
+		s.rest = m
+		return
+	}
+	if len(m.Bytes) > 0 {
+		joined := make([]byte, 0, len(s.rest.Bytes)+len(m.Bytes))
+		joined = append(append(joined, s.rest.Bytes...), m.Bytes...)
+		s.release()
+		s.rest = session.Message{Bytes: joined}
+	}
+	Message{m, s.session}.Release()
+}
+
+// Buffered returns how many bytes Peek returns without looking for another message.
+func (s *Stream) Buffered() int {
+	if s.receiving.take(limit{deadline: &s.readDeadline}) != nil {
+		return 0
+	}
+	defer s.receiving.give()
+	return len(s.rest.Bytes)
+}
+
+// Discard skips the next n bytes, and waits until they have come. It returns how many it has
+// skipped, which are fewer with an error only.
+func (s *Stream) Discard(n int) (int, error) {
+	l := limit{deadline: &s.readDeadline}
+	if err := s.receiving.take(l); err != nil {
+		return 0, err
+	}
+	defer s.receiving.give()
+	skipped := 0
+	for skipped < n || s.isClosed.Load() {
+		if err := s.refill(l); err != nil {
+			return skipped, err
+		}
+		part := min(n-skipped, len(s.rest.Bytes))
+		s.skip(part)
+		skipped += part
+	}
+	return skipped, nil
+}
+
+// refill waits for bytes if all were read. The caller has the receiving turn.
+func (s *Stream) refill(l limit) error {
+	for len(s.rest.Bytes) == 0 || s.isClosed.Load() {
+		s.release()
+		m, err := s.next(l)
+		if err != nil {
+			return err
+		}
+		s.rest = m
+	}
+	return nil
+}
+
+// skip counts n bytes as read, and releases the message after its last one.
+func (s *Stream) skip(n int) {
+	s.rest.Bytes = s.rest.Bytes[n:]
+	if len(s.rest.Bytes) == 0 || s.isClosed.Load() {
+		s.release()
+	}
+}
+
+// Forward writes to w all bytes until the peer's end, which is no error. It writes a message as a
+// whole, from the memory in which it came. Bytes that w does not take stay unread. The second error
+// is that of w.
+func (s *Stream) Forward(w io.Writer) (n int64, err, errOfWriter error) {
+	l := limit{deadline: &s.readDeadline}
+	if err := s.receiving.take(l); err != nil {
+		return 0, err, nil
+	}
+	defer s.receiving.give()
+	var total int64
+	for {
+		if err := s.refill(l); err == io.EOF {
+			return total, nil, nil
+		} else if err != nil {
+			return total, err, nil
+		}
+		n, err := w.Write(s.rest.Bytes)
+		if n < 0 || n > len(s.rest.Bytes) {
+			panic("mux: a writer counts bytes that it was not given")
+		}
+		isShort := n < len(s.rest.Bytes)
+		s.skip(n)
+		total += int64(n)
+		switch {
+		case err != nil:
+			return total, nil, err
+		case isShort:
+			return total, nil, io.ErrShortWrite
+		}
+	}
+}
+
+// WriteBuffers sends the bytes of all buffers, as Write would send their concatenation: short ones
+// share a message. It returns how many bytes were sent.
+func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
+	l := limit{deadline: &s.writeDeadline}
+	if err := s.sending.take(l); err != nil {
+		return 0, err
+	}
+	defer s.sending.give()
+	var written int
+	send := func(b []byte) error {
+		err := s.send(l, b)
+		if err == nil {
+			written += len(b)
+		}
+		return err
+	}
+	s.gathered = s.gathered[:0]
+	for _, b := range buffers {
+		for len(b) > 0 {
+			if len(s.gathered) == 0 && len(b) >= writeBytesMax {
+				if err := send(b[:writeBytesMax]); err != nil {
+					return int64(written), err
+				}
+				b = b[writeBytesMax:]
+				continue
+			}
+			n := min(len(b), writeBytesMax-len(s.gathered))
+			s.gathered = append(s.gathered, b[:n]...)
+			b = b[n:]
+			if len(s.gathered) == writeBytesMax {
+				if err := send(s.gathered); err != nil {
+					return int64(written), err
+				}
+				s.gathered = s.gathered[:0]
+			}
+		}
+	}
+	if len(s.gathered) > 0 {
+		if err := send(s.gathered); err != nil {
+			return int64(written), err
+		}
+	}
+	return int64(written), s.checkWrite(written)
+}

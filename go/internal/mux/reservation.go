@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"context"
+
+	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/session"
+	"partywall.test/go/internal/wire"
+)
+
+// A Reservation is memory for one message of a stream. It ends with Commit or Abort, and one
+// goroutine uses it at a time.
+type Reservation struct {
+	stream *Stream
+	memory *wire.Reservation
+}
+
+// Reserve returns memory for a message of n bytes, without waiting. While there is no memory that
+// the peer could read, it is private memory, whose bytes Commit copies as Send does.
+func (s *Stream) Reserve(n int) (*Reservation, error) {
+	s.session.mu.Lock()
+	defer s.session.mu.Unlock()
+	if err := s.sendErr(); err != nil {
+		return nil, err
+	}
+	if uint64(n) > s.state.MessageMax() {
+		return nil, &session.Error{Number: layout.ErrorMessageTooLong}
+	}
+	memory, err := s.session.conn.Reserve(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{s, memory}, nil
+}
+
+// Bytes returns the reserved memory.
+func (r *Reservation) Bytes() []byte { return r.memory.Bytes }
+
+// Commit sends the first n bytes as one message. The errors are those of [Stream.Send]. The
+// reservation has ended after an error, too.
+func (r *Reservation) Commit(ctx context.Context, n int) error {
+	s := r.stream
+	l := limit{ctx: ctx, deadline: &s.writeDeadline}
+	if err := s.sending.take(l); err != nil {
+		r.Abort()
+		return err
+	}
+	defer s.sending.give()
+	return s.sendOutgoing(l, Outgoing{
+		Stream: s.state.Number(), Payload: r.memory.Bytes[:n], Reserved: r.memory,
+	})
+}
+
+// Abort frees the memory without sending a message.
+func (r *Reservation) Abort() {
+	r.stream.session.mu.Lock()
+	defer r.stream.session.mu.Unlock()
+	r.stream.session.conn.Free(r.memory)
+}

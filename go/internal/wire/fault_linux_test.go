@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"testing"
+
+	"partywall.test/go/internal/fault/faulttest"
+)
+
+func TestEachFaultIsNoticed(t *testing.T) { faulttest.Check(t, faults, raceEnabled) }
+
+var faults = []faulttest.Fault{
+	{Name: "unchecked_ring", Rule: "records of a ring are checked (9.3)",
+		Test: "TestRingImagesFromPeer"},
+	{Name: "unchecked_socket", Rule: "records of a socket are checked (9.3)",
+		Test: "TestSocketImagesFromPeer"},
+	{Name: "violation_survived", Rule: "a violation ends the connection (9.3)",
+		Test: "TestWrongWordsOfPeerEndSender"},
+	{Name: "length_believed", Rule: "memory grows with the bytes (8.2)",
+		Test: "TestAnnouncedLengthIsNotBelieved"},
+	{Name: "doorbell_taken", Rule: "a doorbell wakes both sleepers (6.6)",
+		Test: "TestDoorbellReadWithSegmentWakesSleepers"},
+	{Name: "pieces_lost", Rule: "a frame may come in pieces (6.7)",
+		Test: "TestFrameInPiecesIsRead"},
+	{Name: "sleep_uninterrupted", Rule: "Wake interrupts a sleep",
+		Test: "TestWakeEndsOneWait"},
+	{Name: "read_uninterrupted", Rule: "Wake interrupts a read",
+		Test: "TestWakeEndsOneWait"},
+	{Name: "early_wake_lost", Rule: "Wake ends the next Wait",
+		Test: "TestWakeEndsOneWait"},
+	{Name: "interrupt_kept", Rule: "an interrupt ends one sleep",
+		Test: "TestWakeEndsOneWait"},
+}

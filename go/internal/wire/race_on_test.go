@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//go:build race
+
+package wire
+
+// raceEnabled reports that the race detector observes this build.
+const raceEnabled = true

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+
+	"partywall.test/go/internal/layout"
+)
+
+// Wake ends the Wait that is under way, or else the next one, and no other: a later one lasts until
+// a record comes.
+func TestWakeEndsOneWait(t *testing.T) {
+	for name, transports := range map[string]Transports{
+		"shm": TransportSHM, "socket": TransportSocket,
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := readerSettings(TrustEveryone)
+			settings.Transports = transports
+			ends := connectedPair(t, settings)
+			receiver := ends[1].Receiver
+			for range 3 {
+				receiver.Wake()
+				mustWait(t, begunWait(receiver))
+				result := begunWait(receiver)
+				awaitSleep(t, receiver)
+				receiver.Wake()
+				mustWait(t, result)
+			}
+			result := begunWait(receiver)
+			awaitSleep(t, receiver)
+			select {
+			case err := <-result:
+				t.Fatalf("a wait ended without a record: %v", err)
+			default:
+			}
+			if err := ends[0].Sender.TryMessage(0, []byte("x"), Credit{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := ends[0].Sender.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			mustWait(t, result)
+			if _, isThere, err := receiver.Next(); !isThere || err != nil {
+				t.Error(isThere, err)
+			}
+		})
+	}
+}
+
+// wakeTime is how long a call of Wait may take to end.
+const wakeTime = 5 * time.Second
+
+// connectedPair returns both ends of a connection within this process.
+func connectedPair(t *testing.T, s Settings) [2]*Connection {
+	t.Helper()
+	listener, _ := listenForHostile(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), testTime)
+	t.Cleanup(cancel)
+	s.Role = layout.RoleConnector
+	dialed, err := Dial(ctx, listener.Address(), &s, testTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := listener.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, c := range []*Connection{dialed, accepted} {
+			c.Interrupt()
+			c.Close()
+		}
+	})
+	return [2]*Connection{dialed, accepted}
+}
+
+// begunWait calls Wait in a goroutine, and returns a channel of its result.
+func begunWait(r Receiver) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- r.Wait(false) }()
+	return result
+}
+
+func mustWait(t *testing.T, result <-chan error) {
+	t.Helper()
+	select {
+	case err := <-result:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(wakeTime):
+		t.Fatal("a wait did not end")
+	}
+}
+
+// awaitSleep waits until a goroutine sleeps within Wait.
+func awaitSleep(t *testing.T, r Receiver) {
+	t.Helper()
+	isAsleep := func() bool {
+		if shared, isShared := r.(*sharedReceiver); isShared {
+			return shared.memory.records.isWaiting.Load()
+		}
+		return r.(*socketReceiver).isWaiting.Load()
+	}
+	for limit := time.Now().Add(testTime); !isAsleep(); runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatal("no goroutine sleeps")
+		}
+	}
+}

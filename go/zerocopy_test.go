@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"time"
+)
+
+// A message of a stream that is written where the peer reads it, of each size class, and a part of
+// the memory that was reserved.
+func TestReservationOfStreamIsSent(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		for i, size := range []int{0, 1, 1024, 1025, 60_000, 200_000} {
+			r, err := opened.Reserve(size + 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := pattern(i, size)
+			copy(r.Bytes(), want)
+			if err := r.Commit(size); err != nil {
+				t.Fatal(err)
+			}
+			r.Abort() // does nothing any more
+			m, err := answered.RecvMessage()
+			if err != nil || !bytes.Equal(m.Bytes(), want) {
+				t.Fatalf("%d bytes: %d came, %v", size, m.Len(), err)
+			}
+			m.Release()
+		}
+	})
+}
+
+// Reservations that end without a message leave no memory in use, even after the session's end.
+func TestAbortedReservationsOfStreamLeaveNothing(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, _ := streams(t, dialed, accepted)
+		for range 2000 {
+			r, err := opened.Reserve(100_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Abort()
+		}
+		kept, err := opened.Reserve(100_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := opened.Reserve(100_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = dialed.Close()
+		kept.Bytes()[0] = 1 // still mapped
+		if err := kept.Commit(1); err == nil {
+			t.Error("a message was sent after the end")
+		}
+		other.Abort()
+		if _, err := opened.Reserve(1); err == nil {
+			t.Error("memory was reserved after the end")
+		}
+	})
+}
+
+func TestPeekAndDiscard(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		want := pattern(1, 9000)
+		for _, part := range [][]byte{want[:3], want[3:5000], want[5000:]} {
+			if err := opened.Send(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range []int{0, 2, 3, 4, 6000} { // within one message, and of several
+			if b, err := answered.Peek(n); err != nil || !bytes.Equal(b, want[:n]) {
+				t.Fatalf("Peek(%d): %d bytes, %v", n, len(b), err)
+			}
+		}
+		if n := answered.Buffered(); n < 6000 {
+			t.Errorf("%d bytes are buffered", n)
+		}
+		if n, err := answered.Discard(4500); n != 4500 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := opened.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := answered.Peek(5000); err != io.EOF || !bytes.Equal(b, want[4500:]) {
+			t.Fatalf("%d bytes, %v", len(b), err)
+		}
+		if n, err := answered.Discard(5000); n != 4500 || err != io.EOF {
+			t.Error(n, err)
+		}
+	})
+}
+
+// failingWriter takes some bytes, and then fails.
+type failingWriter struct {
+	left int
+	got  []byte
+}
+
+var errFull = errors.New("the test's writer is full")
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	n := min(len(b), w.left)
+	w.left -= n
+	w.got = append(w.got, b[:n]...)
+	if n < len(b) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+// io.Copy takes the stream's messages where they lie. What the writer did not take is read later.
+func TestWriteToLeavesWhatIsNotTaken(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		want := pattern(3, 150_000)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := opened.Write(want)
+			sent <- errors.Join(err, opened.CloseWrite())
+		}()
+		first := &failingWriter{left: 70_000}
+		if n, err := io.Copy(first, answered); n != 70_000 || err != errFull {
+			t.Fatal(n, err)
+		}
+		var rest bytes.Buffer
+		if n, err := io.Copy(&rest, answered); n != 80_000 || err != nil {
+			t.Fatal(n, err)
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if !bytes.Equal(append(first.got, rest.Bytes()...), want) {
+			t.Error("other bytes came than were sent")
+		}
+	})
+}
+
+// Buffers are one sequence of bytes, and short ones share a message.
+func TestBuffersAreGathered(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		short := [][]byte{pattern(1, 10), nil, pattern(2, 20), pattern(3, 3000)}
+		if n, err := opened.WriteBuffers(short...); n != 3030 || err != nil {
+			t.Fatal(n, err)
+		}
+		m, err := answered.RecvMessage()
+		if err != nil || !bytes.Equal(m.Bytes(), bytes.Join(short, nil)) {
+			t.Fatalf("%d bytes in the first message, %v", m.Len(), err)
+		}
+		m.Release()
+		long := [][]byte{pattern(4, 5), pattern(5, 150_000), pattern(6, 65_536), pattern(7, 1)}
+		sent := make(chan error, 1)
+		go func() {
+			_, err := opened.WriteBuffers(long...)
+			sent <- err
+		}()
+		got := make([]byte, 5+150_000+65_536+1)
+		if _, err := io.ReadFull(answered, got); err != nil || !bytes.Equal(got, bytes.Join(long, nil)) {
+			t.Error("other bytes came than were sent", err)
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if err := opened.SetWriteDeadline(time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := opened.WriteBuffers(short...); n != 0 || err == nil {
+			t.Error(n, err)
+		}
+	})
+}
