@@ -4,33 +4,10 @@ package partywall
 
 import (
 	"context"
-	"net"
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/wire"
 )
-
-// An Addr is the address of a listener. Its network is "partywall", for each transport.
-type Addr struct {
-	address wire.Address
-}
-
-var _ net.Addr = Addr{}
-
-// ParseAddr reads an address: "unix:/path", "unix:@name" or "tcp:host:port".
-func ParseAddr(text string) (Addr, error) {
-	address, err := wire.ParseAddress(text)
-	if err != nil {
-		return Addr{}, wrap("parse", err)
-	}
-	return Addr{address}, nil
-}
-
-// Network returns "partywall".
-func (Addr) Network() string { return networkName }
-
-// String returns the address as [ParseAddr] reads it.
-func (a Addr) String() string { return a.address.String() }
 
 // DialChannel connects to a listener of channels. It gives up when ctx is done or HandshakeTimeout
 // of config has passed. If config is nil, it is the default configuration.

@@ -182,7 +182,3 @@ func (s *Stream) SetReadDeadline(t time.Time) error {
 func (s *Stream) SetWriteDeadline(t time.Time) error {
 	return s.opError("set", s.stream.SetWriteDeadline(t))
 }
-
-// networkName is the network of addresses and of errors. It is never "unix": some servers remove
-// the path of an address of that network.
-const networkName = "partywall"

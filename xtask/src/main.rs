@@ -12,8 +12,8 @@
 //! ```
 //!
 //! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
-//! the tree and the toolchain. It installs and downloads no tools; `install`
-//! installs the project's own C library.
+//! the tree and the toolchain. It installs and downloads no tools, except those that build and test
+//! the Python package: pip puts them below `target/`. `install` installs the project's C library.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ mod torture;
 mod tree;
 mod vectors;
 
+use command::Step;
 use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     let outcome = match name {
         "test" => stages::main(rest),
         "tidy" => tidy::main(rest),
+        "package" => package(rest),
         "path" => path::main(rest),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
@@ -66,6 +68,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Makes the wheel of the Python package, for machines without cargo.
+fn package(arguments: &[String]) -> Result<(), String> {
+    if arguments != ["python"] {
+        return Err("`package` takes one argument: python".into());
+    }
+    let built = std::path::absolute("target/python")
+        .map_err(|error| format!("no current directory: {error}"))?;
+    Step::new("python3")
+        .args("-m pip wheel --no-deps --wheel-dir target/wheels ./bindings/python")
+        .variable("CARGO_TARGET_DIR", &built.to_string_lossy())
+        .run()?;
+    println!("the wheel is in target/wheels");
+    Ok(())
 }
 
 /// The directory above this crate, according to cargo's environment variable; without the variable,
@@ -93,6 +110,7 @@ cargo xtask COMMAND
                                   --vocabulary prints each use of a retired word, and counts them
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
+  package python                  make the wheel of the Python package in target/wheels
   gen [--check]                   regenerate spec/vectors; --check only compares
   install [--prefix P] [--destdir D]
                                   build the C library; header, pkg-config and CMake files; default /usr/local

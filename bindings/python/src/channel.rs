@@ -22,7 +22,7 @@ use partywall::{
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -297,6 +297,23 @@ impl Channel {
         let receiver = self.receiver.try_lock().map_err(|_| error::busy(py))?.take();
         py.detach(|| drop(receiver));
         Ok(())
+    }
+
+    /// Prepares the descriptor for a selector. Returns whether a message may be there now: then
+    /// receive before waiting for the descriptor.
+    fn arm(&self, py: Python<'_>) -> PyResult<bool> {
+        let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
+        let receiver = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
+        let armed = receiver.arm().map_err(|fault| error::exception(py, &fault))?;
+        Ok(armed == Readiness::Ready)
+    }
+
+    /// The descriptor of the receiving direction. It becomes readable once a message may be there,
+    /// if `arm()` has returned False. Do not read from it.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        let guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
+        let receiver = guard.as_ref().ok_or_else(|| error::closed_here("channel"))?;
+        Ok(receiver.as_fd().as_raw_fd())
     }
 
     /// The process at the other end.

@@ -162,12 +162,12 @@ def test_many_connections_share_one_loop(tmp_path: Path) -> None:
 
 
 def test_aiohttp_server_and_client_run_unmodified(tmp_path: Path) -> None:
-    web = pytest.importorskip("aiohttp.web")
-    import aiohttp
+    aiohttp: Any = pytest.importorskip("aiohttp")
+    web: Any = pytest.importorskip("aiohttp.web")
 
     address, config = where(tmp_path, "shm")
 
-    class Connector(aiohttp.BaseConnector):
+    class Connector(aiohttp.BaseConnector):  # type: ignore[misc]
         async def _create_connection(self, req: Any, traces: Any, timeout: Any) -> Any:
             _, protocol = await partywall.aio.create_connection(self._factory, address)
             return protocol

@@ -111,11 +111,16 @@ func (s *Session) Ping(ctx context.Context) error {
 	defer s.mu.Unlock()
 	token := s.state.Ping()
 	s.flush()
-	for s.state.Answered() < token {
+	return s.await(ctx, urgent, func() bool { return s.state.Answered() >= token })
+}
+
+// await waits until is returns true, or the session is over. The lock is held.
+func (s *Session) await(ctx context.Context, isUrgent bool, is func() bool) error {
+	for !is() {
 		if err := s.state.Err(); err != nil {
 			return err
 		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), urgent); err != nil {
+		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), isUrgent); err != nil {
 			return err
 		}
 	}
@@ -135,13 +140,9 @@ func (s *Session) GoAway(code uint32) {
 func (s *Session) PeerGoAway(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.state.PeerGoAway() == nil {
-		if err := s.state.Err(); err != nil {
-			return err
-		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
-			return err
-		}
+	err := s.await(ctx, background, func() bool { return s.state.PeerGoAway() != nil })
+	if err != nil {
+		return err
 	}
 	return s.state.PeerGoAway()
 }
@@ -150,15 +151,7 @@ func (s *Session) PeerGoAway(ctx context.Context) error {
 func (s *Session) Drained(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.state.StreamCount() > 0 {
-		if err := s.state.Err(); err != nil {
-			return err
-		}
-		if err := s.wait(limit{ctx: ctx}, s.changed.wait(), background); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.await(ctx, background, func() bool { return s.state.StreamCount() == 0 })
 }
 
 // StreamCount returns the number of streams that have not ended.
@@ -310,7 +303,7 @@ func (s *Session) wake(event session.Event) {
 				stream.readable.wake()
 			}
 			if event.Change&session.Writable != 0 {
-				stream.wakeSenders()
+				stream.writable.wake()
 			}
 		}
 	}
@@ -325,7 +318,7 @@ func (s *Session) wakeAll() {
 	for state := range s.state.Streams() {
 		if stream, isUsed := state.User.(*Stream); isUsed {
 			stream.readable.wake()
-			stream.wakeSenders()
+			stream.writable.wake()
 		}
 	}
 	s.changed.wake()

@@ -241,7 +241,8 @@ func TestEndsOfStreams(t *testing.T) {
 					test.recv(t, err)
 				}
 				if test.send != nil {
-					test.send(t, accepted.Stopped(ctx))
+					await(t, func() bool { return accepted.checkWrite(0) != nil })
+					test.send(t, accepted.checkWrite(0))
 					test.send(t, accepted.Send(ctx, nil))
 				}
 			})

@@ -27,9 +27,8 @@ type Stream struct {
 	readable, writable notice // for the holders of the turns
 
 	// The lock of the session guards what follows.
-	stopped   broadcast // this side may send no more
-	outgoing  Outgoing  // the message under way
-	isSending bool      // there is one
+	outgoing  Outgoing // the message under way
+	isSending bool     // there is one
 
 	isClosed atomic.Bool     // set under the lock of the session
 	rest     session.Message // what Read has not read of a message; the receiving turn guards it
@@ -230,12 +229,6 @@ func (s *Stream) sendErr() error {
 	return s.state.SendErr()
 }
 
-// wakeSenders wakes whoever waits to send, or for the end of sending. The lock is held.
-func (s *Stream) wakeSenders() {
-	s.writable.wake()
-	s.stopped.wake()
-}
-
 // giveUp aborts the message under way if its first record is written. The caller holds the
 // session's lock.
 func (s *Stream) giveUp() {
@@ -356,21 +349,9 @@ func (s *Stream) change(change func()) {
 	change()
 	s.session.flush()
 	s.readable.wake()
-	s.wakeSenders()
+	s.writable.wake()
 	s.session.room.wake()
 	s.session.wakeDriver()
-}
-
-// Stopped waits until this side can send no more on the stream, and returns the reason.
-func (s *Stream) Stopped(ctx context.Context) error {
-	s.session.mu.Lock()
-	defer s.session.mu.Unlock()
-	for s.state.SendErr() == nil {
-		if err := s.session.wait(limit{ctx: ctx}, s.stopped.wait(), background); err != nil {
-			return err
-		}
-	}
-	return s.state.SendErr()
 }
 
 // SetReadDeadline sets the deadline of calls that receive, even of those that wait already. With

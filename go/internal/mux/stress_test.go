@@ -87,7 +87,7 @@ func misuse(ctx context.Context, stream *Stream, random *rand.Rand) {
 		limit := time.Now().Add(time.Duration(random.IntN(400)-100) * time.Microsecond)
 		_ = stream.SetDeadline(limit)
 		short, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(200))*time.Microsecond)
-		_ = stream.Stopped(short)
+		_ = stream.session.PeerGoAway(short)
 		cancel()
 	}
 	_ = stream.SetDeadline(time.Time{})

@@ -69,7 +69,7 @@ type Config struct {
 // NewState returns the state of a session over a connection whose checker [NewChecker] made, and
 // the connection for [Start].
 func NewState(connection *wire.Connection, config Config) (Conn, *session.Session) {
-	checker := connection.Checker().(*Checker)
+	checker := connection.Checker.(*Checker)
 	peer := connection.Outcome.Peer
 	state := session.New(session.Config{
 		Role:           config.Role,

@@ -410,7 +410,7 @@ func (p *pair) end() {
 			p.t.Errorf("side %d: %d of %d numbers are free", i, free, e.session.numbers.fresh)
 		}
 		for _, s := range e.streams {
-			if !s.stream.HasEnded() {
+			if !s.stream.life.hasEnded {
 				p.t.Errorf("side %d: stream %d has not ended", i, s.stream.Number())
 			}
 		}

@@ -170,9 +170,6 @@ func (s *Stream) Abort() {
 	s.session.outbox.list(s)
 }
 
-// HasEnded reports whether the stream has ended with END, so that none of its records follows.
-func (s *Stream) HasEnded() bool { return s.life.hasEnded }
-
 // receive applies a checked record of the peer, of any kind but OPEN and END.
 func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 	switch kind {

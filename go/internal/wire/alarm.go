@@ -4,13 +4,12 @@ package wire
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // alarm is the deadline of a sender over a socket. It may change while a goroutine waits for it.
 type alarm struct {
-	limit atomic.Int64 // in nanoseconds since 1970; 0 is never
+	limit instant
 
 	mutex   sync.Mutex
 	changed chan struct{} // closed when the deadline changes; nil while nobody waits
@@ -20,11 +19,7 @@ type alarm struct {
 func (a *alarm) set(t time.Time) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	nanoseconds := int64(0)
-	if !t.IsZero() {
-		nanoseconds = max(t.UnixNano(), 1)
-	}
-	a.limit.Store(nanoseconds)
+	a.limit.set(t)
 	if a.changed != nil {
 		close(a.changed)
 		a.changed = nil
@@ -38,22 +33,28 @@ func (a *alarm) wait(done, over <-chan struct{}) bool {
 		if a.changed == nil {
 			a.changed = make(chan struct{})
 		}
-		changed, limit := a.changed, a.limit.Load()
+		changed, limit := a.changed, a.limit.time()
 		a.mutex.Unlock()
 		var passed <-chan time.Time
-		if limit != 0 {
-			timer := time.NewTimer(time.Until(time.Unix(0, limit)))
-			defer timer.Stop()
+		var timer *time.Timer
+		if !limit.IsZero() {
+			timer = time.NewTimer(time.Until(limit))
 			passed = timer.C
 		}
+		hasChanged, isDone := false, true
 		select {
 		case <-done:
-			return true
 		case <-over:
-			return true
 		case <-passed:
-			return false
+			isDone = false
 		case <-changed:
+			hasChanged = true
+		}
+		if timer != nil {
+			timer.Stop() // none is kept for a deadline that has changed
+		}
+		if !hasChanged {
+			return isDone
 		}
 	}
 }

@@ -236,6 +236,12 @@ func checkCode(t *testing.T, i image, err error) {
 	}
 }
 
+// isViolation reports whether an error wraps a violation by the peer.
+func isViolation(err error) bool {
+	var violation layout.Violation
+	return errors.As(err, &violation)
+}
+
 func TestRingImagesFromPeer(t *testing.T) {
 	all := images(t, "ring")
 	if len(all) < 75 {

@@ -21,6 +21,7 @@ import (
 type Connection struct {
 	Sender   Sender
 	Receiver Receiver
+	Checker  Checker // that the settings made for the records of the peer
 	Peer     Peer
 	Outcome  handshake.Outcome
 
@@ -304,6 +305,7 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 	limits := h.settings.sendLimits(outcome.Peer, env.own.header.Size)
 	sender := newSharedSender(memory, h.settings, limits)
 	receiver := newSharedReceiver(memory, h.settings)
+	c.Checker = receiver.checker
 	c.Sender, c.Receiver = sender, receiver
 	c.carrier = &sharedCarrier{memory, receiver}
 	memory.start(env.process)

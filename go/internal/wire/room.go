@@ -54,11 +54,3 @@ func (s *socketSender) Unwritten() func() error {
 		}
 	}
 }
-
-// Checker returns the rules that the settings made for the records of the peer.
-func (c *Connection) Checker() Checker {
-	if r, isShared := c.Receiver.(*sharedReceiver); isShared {
-		return r.checker
-	}
-	return c.Receiver.(*socketReceiver).checker
-}

@@ -144,20 +144,10 @@ func (m *sharedMemory) close() {
 
 // setDeadline sets the time at which a wait on the doorbell fails, even one that is under way. It
 // also stores the time in limit.
-func setDeadline(d *doorbell, limit *atomic.Int64, t time.Time) error {
-	nanoseconds := int64(0)
-	if !t.IsZero() {
-		nanoseconds = max(t.UnixNano(), 1)
-	}
-	limit.Store(nanoseconds)
+func setDeadline(d *doorbell, limit *instant, t time.Time) error {
+	limit.set(t)
 	if err := d.setDeadline(t); err != nil {
 		return fmt.Errorf("setting a deadline: %w", ErrClosed)
 	}
 	return nil
-}
-
-// hasPassed reports whether a deadline in nanoseconds since 1970 has passed; 0 never does.
-func hasPassed(limit *atomic.Int64) bool {
-	nanoseconds := limit.Load()
-	return nanoseconds != 0 && time.Now().UnixNano() >= nanoseconds
 }

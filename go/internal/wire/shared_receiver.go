@@ -46,8 +46,8 @@ type sharedReceiver struct {
 	budget   wait.Budget
 	poll     func() bool
 	look     func(uintptr) bool
-	isWoken  atomic.Bool  // Wake was called, and no Wait has returned since
-	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
+	isWoken  atomic.Bool // Wake was called, and no Wait has returned since
+	deadline instant
 	counts   receiveCounts
 }
 
@@ -285,7 +285,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 			r.takeWake()
 			return nil
 		}
-		if hasPassed(&r.deadline) {
+		if r.deadline.hasPassed() {
 			return ErrTimedOut
 		}
 		if mode != wait.Spin {
@@ -296,7 +296,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	r.storeCounts()
 	err := r.memory.records.wait(r.look)
 	r.sleeper.Disarm()
-	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) &&
+	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
 		!fault.Is("interrupt_kept") {
 		// Wake interrupts the sleep by a deadline in the past, perhaps that of an earlier call.
 		err = r.memory.records.setDeadline(time.Time{})
@@ -334,7 +334,7 @@ func (r *sharedReceiver) SetDeadline(t time.Time) error {
 }
 
 // IsLate reports whether the deadline has passed.
-func (r *sharedReceiver) IsLate() bool { return hasPassed(&r.deadline) }
+func (r *sharedReceiver) IsLate() bool { return r.deadline.hasPassed() }
 
 // Leave tells the peer that this side reads no more (SPEC 6.5).
 func (r *sharedReceiver) Leave() {
@@ -368,10 +368,4 @@ type borrowed struct {
 func (b *borrowed) giveBack(*Message) {
 	b.receiver.release(b.block)
 	b.place.release()
-}
-
-// isViolation reports whether an error wraps a violation by the peer.
-func isViolation(err error) bool {
-	var violation layout.Violation
-	return errors.As(err, &violation)
 }

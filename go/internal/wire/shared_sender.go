@@ -4,7 +4,6 @@ package wire
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"partywall.test/go/internal/fault"
@@ -31,7 +30,7 @@ type sharedSender struct {
 	released uint64
 	poll     func() bool
 	look     func(uintptr) bool
-	deadline atomic.Int64 // in nanoseconds since 1970; 0 is never
+	deadline instant
 
 	isClosed  bool // CLOSE_WRITE was sent
 	announced int  // announcements in the open batch
@@ -334,7 +333,7 @@ func (p *sharedSender) WaitRoom() error {
 		if p.budget.Poll(p.mode, p.poll) {
 			return nil
 		}
-		if hasPassed(&p.deadline) {
+		if p.deadline.hasPassed() {
 			return ErrTimedOut
 		}
 		if p.mode != wait.Spin {
@@ -354,7 +353,7 @@ func (p *sharedSender) SetDeadline(t time.Time) error {
 }
 
 // IsLate reports whether the deadline has passed.
-func (p *sharedSender) IsLate() bool { return hasPassed(&p.deadline) }
+func (p *sharedSender) IsLate() bool { return p.deadline.hasPassed() }
 
 // failure converts an error of ring and slab to an error of this package. A violation ends the
 // connection.

@@ -49,7 +49,8 @@ func establishSocket(c *Connection, h *Handshake) {
 	limits := h.settings.limits()
 	k.sender = newSocketSender(k, c.Outcome.Peer.MessageMax)
 	c.Sender = k.sender
-	c.Receiver = newSocketReceiver(k, h.settings.NewChecker(limits, nil))
+	c.Checker = h.settings.NewChecker(limits, nil)
+	c.Receiver = newSocketReceiver(k, c.Checker)
 	c.carrier = k
 	if process := h.env.process; process != nil {
 		k.process = newProcessWatch(process)

@@ -36,9 +36,9 @@ type socketReceiver struct {
 	missing uint64        // message bytes that have not come
 	spare   []byte        // memory of an earlier message that was not taken
 
-	isWoken   atomic.Bool  // Wake was called, and no Wait has returned since
-	isWaiting atomic.Bool  // a goroutine is within Wait
-	deadline  atomic.Int64 // in nanoseconds since 1970; 0 is never
+	isWoken   atomic.Bool // Wake was called, and no Wait has returned since
+	isWaiting atomic.Bool // a goroutine is within Wait
+	deadline  instant
 }
 
 var _ Receiver = (*socketReceiver)(nil)
@@ -218,7 +218,7 @@ func (r *socketReceiver) Wait(bool) error {
 		n, err = r.carrier.conn.Read(r.room())
 	}
 	r.isWaiting.Store(false)
-	if err != nil && r.deadline.Load() == 0 && errors.Is(err, os.ErrDeadlineExceeded) &&
+	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
 		!r.carrier.isClosed.Load() {
 		// Wake interrupts the read by a deadline in the past. An interrupt of the connection at
 		// this time is found by the next call of Next.
@@ -258,11 +258,7 @@ func (r *socketReceiver) note(n int, err error) error {
 
 // SetDeadline sets the time at which Wait fails.
 func (r *socketReceiver) SetDeadline(t time.Time) error {
-	nanoseconds := int64(0)
-	if !t.IsZero() {
-		nanoseconds = max(t.UnixNano(), 1)
-	}
-	r.deadline.Store(nanoseconds)
+	r.deadline.set(t)
 	if r.carrier.isClosed.Load() {
 		return ErrClosed
 	}
@@ -270,7 +266,7 @@ func (r *socketReceiver) SetDeadline(t time.Time) error {
 }
 
 // IsLate reports whether the deadline has passed.
-func (r *socketReceiver) IsLate() bool { return hasPassed(&r.deadline) }
+func (r *socketReceiver) IsLate() bool { return r.deadline.hasPassed() }
 
 // Leave shuts down the reading direction of a Unix socket, so that a send of the peer fails. TCP
 // cannot report that (SPEC 8.4).

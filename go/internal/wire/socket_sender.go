@@ -234,18 +234,15 @@ func (s *socketSender) writeNow() error {
 // applyDeadline sets the deadline of the socket to that of the sender, which may change meanwhile.
 func (s *socketSender) applyDeadline() error {
 	for {
-		limit := s.late.limit.Load()
-		var t time.Time
-		switch {
-		case s.isOver.Load():
-			limit, t = 1, time.Unix(1, 0)
-		case limit != 0:
-			t = time.Unix(0, limit)
+		limit, isOver := s.late.limit.time(), s.isOver.Load()
+		t := limit
+		if isOver {
+			t = time.Unix(1, 0)
 		}
 		if err := s.carrier.conn.SetWriteDeadline(t); err != nil {
 			return err
 		}
-		if limit == s.late.limit.Load() || s.isOver.Load() && limit == 1 {
+		if isOver || !s.isOver.Load() && limit.Equal(s.late.limit.time()) {
 			return nil
 		}
 	}
@@ -371,7 +368,7 @@ func (s *socketSender) SetDeadline(t time.Time) error {
 }
 
 // IsLate reports whether the deadline has passed.
-func (s *socketSender) IsLate() bool { return hasPassed(&s.late.limit) }
+func (s *socketSender) IsLate() bool { return s.late.limit.hasPassed() }
 
 // interrupt makes a call of WaitRoom return.
 func (s *socketSender) interrupt() {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"net"
+
+	"partywall.test/go/internal/wire"
+)
+
+// An Addr is the address of a listener. Its network is "partywall", for each transport.
+type Addr struct {
+	address wire.Address
+}
+
+var _ net.Addr = Addr{}
+
+// ParseAddr reads an address: "unix:/path", "unix:@name" or "tcp:host:port".
+func ParseAddr(text string) (Addr, error) {
+	address, err := wire.ParseAddress(text)
+	if err != nil {
+		return Addr{}, wrap("parse", err)
+	}
+	return Addr{address}, nil
+}
+
+// Network returns "partywall".
+func (Addr) Network() string { return networkName }
+
+// String returns the address as [ParseAddr] reads it.
+func (a Addr) String() string { return a.address.String() }
+
+// networkName is the network of addresses and of errors. It is never "unix": some servers remove
+// the path of an address of that network.
+const networkName = "partywall"

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// An instant is a deadline that any goroutine may change. Its zero value never passes.
+type instant struct{ nanoseconds atomic.Int64 } // since 1970; 0 is never
+
+// set changes the deadline; the zero time means never.
+func (i *instant) set(t time.Time) {
+	nanoseconds := int64(0)
+	if !t.IsZero() {
+		nanoseconds = max(t.UnixNano(), 1)
+	}
+	i.nanoseconds.Store(nanoseconds)
+}
+
+// isNever reports whether there is no deadline.
+func (i *instant) isNever() bool { return i.nanoseconds.Load() == 0 }
+
+// time returns the deadline, or the zero time.
+func (i *instant) time() time.Time {
+	if nanoseconds := i.nanoseconds.Load(); nanoseconds != 0 {
+		return time.Unix(0, nanoseconds)
+	}
+	return time.Time{}
+}
+
+// hasPassed reports whether the deadline has passed.
+func (i *instant) hasPassed() bool {
+	nanoseconds := i.nanoseconds.Load()
+	return nanoseconds != 0 && time.Now().UnixNano() >= nanoseconds
+}
