@@ -3,7 +3,7 @@
 //! find it.
 //!
 //! ```text
-//! PREFIX/include/partywall.h           PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
+//! PREFIX/include/partywall.h, .hpp     PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
 //! PREFIX/lib/libpartywall.a            PREFIX/lib/pkgconfig/partywall.pc
 //! PREFIX/lib/cmake/Partywall/          PREFIX/share/man/man3/partywall.3
 //! ```
@@ -39,6 +39,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     place.archive()?;
     place.shared_library()?;
     place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
+    place.copy("bindings/cpp/include/partywall.hpp", "include/partywall.hpp")?;
     place.fill("bindings/c/partywall.pc.in", "lib/pkgconfig/partywall.pc")?;
     for name in ["PartywallConfig.cmake", "PartywallConfigVersion.cmake"] {
         let template = format!("bindings/c/cmake/{name}.in");

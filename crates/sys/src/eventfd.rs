@@ -82,6 +82,23 @@ impl Doorbell {
         }
     }
 
+    /// Notifies a waiter of this process that reacts to edges and never drains the doorbell. A
+    /// trusted peer can fill the counter, and then a further notification makes no edge, so the
+    /// counter is cleared first then.
+    ///
+    /// # Errors
+    ///
+    /// None on a valid eventfd.
+    pub fn notify_edge(&self) -> io::Result<()> {
+        loop {
+            match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN) => drop(self.drain()?),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
     /// Clears the pending notifications and returns whether there were any. The call never blocks.
     ///
     /// # Errors

@@ -91,14 +91,15 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the descriptor is no Unix stream socket, or listens; `ENOTSOCK`, or `EBADF` for
-    /// a descriptor without a file (`O_PATH`).
+    /// `EINVAL` if the descriptor is no Unix stream socket, or listens; `ENOTCONN` if it has no
+    /// other end; `ENOTSOCK`, or `EBADF` for a descriptor without a file (`O_PATH`).
     pub fn adopt_pair(fd: OwnedFd) -> io::Result<Socket> {
         let is_unix = sockopt::socket_domain(&fd)? == AddressFamily::UNIX;
         let is_stream = sockopt::socket_type(&fd)? == SocketType::STREAM;
         if !is_unix || !is_stream || sockopt::socket_acceptconn(&fd)? {
             return Err(rustix::io::Errno::INVAL.into());
         }
+        rustix::net::getpeername(&fd)?;
         // The peer may have turned the option off.
         sockopt::set_socket_passcred(&fd, true)?;
         Ok(Socket::labelled(fd, Family::Unix, "a socket pair"))

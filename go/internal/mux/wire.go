@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/bits"
 	"sync"
 
 	"partywall.test/go/internal/layout"
@@ -258,21 +259,40 @@ type borrowed wire.Message
 func (b *borrowed) Release(uint64) { (*wire.Message)(b).Release() }
 
 // A pooled is the memory of a message that was copied from a record, as [session.Owner].
-type pooled struct{ bytes []byte }
+//
+// Its capacity is that of its class, a power of two. So an unread message holds less than twice its
+// own size, which is what its credit bounds (SPEC 11.4).
+type pooled struct {
+	bytes []byte
+	class int // index of its pool, or -1 if its memory is not used again
+}
 
 // newPooled returns memory for a message of n bytes, and its owner.
 func newPooled(n int) ([]byte, *pooled) {
-	owner := pool.Get().(*pooled)
-	if cap(owner.bytes) < n {
-		owner.bytes = make([]byte, n)
+	class := max(bits.Len(uint(max(n, 1)-1))-smallestClassBits, 0)
+	if class >= len(pools) {
+		return make([]byte, n), &pooled{class: -1}
+	}
+	owner, isUsed := pools[class].Get().(*pooled)
+	if !isUsed {
+		owner = &pooled{bytes: make([]byte, 1<<(class+smallestClassBits)), class: class}
 	}
 	return owner.bytes[:n], owner
 }
 
 // Release implements [session.Owner].
-func (p *pooled) Release(uint64) { pool.Put(p) }
+func (p *pooled) Release(uint64) {
+	if p.class >= 0 {
+		pools[p.class].Put(p)
+	}
+}
 
-var pool = sync.Pool{New: func() any { return new(pooled) }}
+// smallestClassBits says how long the messages of the first pool are: 64 bytes, which is also the
+// least that a message costs in credit.
+const smallestClassBits = 6
+
+// pools has the memory of messages of up to 64 bytes, 128 bytes, and so on to 64 KiB.
+var pools [11]sync.Pool
 
 // Wire returns the message as one of package wire, which is released instead.
 func (m Message) Wire() *wire.Message {

@@ -102,6 +102,20 @@ func startOver(connection *wire.Connection, role uint32) *Session {
 	return Start(conn, state, 5*time.Second)
 }
 
+// TestMemoryOfMessageFitsItsCredit has messages of many lengths released and made again: none may
+// hold twice its own footprint, whatever memory was released before.
+func TestMemoryOfMessageFitsItsCredit(t *testing.T) {
+	for _, n := range []int{1 << 20, 65537, 65536, 65535, 4096, 129, 128, 65, 64, 1, 0, 100, 5000} {
+		for range 3 {
+			bytes, owner := newPooled(n)
+			if len(bytes) != n || cap(bytes) > 2*max(n, 32) {
+				t.Errorf("%d bytes hold %d", n, cap(bytes))
+			}
+			owner.Release(0)
+		}
+	}
+}
+
 // hangUp ends the connection of a session without CLOSE_WRITE.
 func hangUp(s *Session) {
 	s.mu.Lock()

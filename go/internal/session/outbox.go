@@ -31,6 +31,11 @@ type outbox struct {
 func (o *outbox) list(s *Stream) {
 	if !s.isListed && s.pending().kind != 0 {
 		s.isListed = true
+		if o.next > len(o.streams)/2 {
+			kept := copy(o.streams, o.streams[o.next:])
+			clear(o.streams[kept:])
+			o.streams, o.next = o.streams[:kept], 0
+		}
 		o.streams = append(o.streams, s)
 	}
 }

@@ -172,6 +172,32 @@ func TestFullConnectionKeepsRecordsPending(t *testing.T) {
 	}
 }
 
+// TestListStaysShortWhileItIsNeverEmpty has a peer that leaves room for all pending records but the
+// last, again and again: the places of the written ones must become free.
+func TestListStaysShortWhileItIsNeverEmpty(t *testing.T) {
+	s := testSession()
+	s.GoAway(0)
+	flush(t, s)
+	refused := layout.Open{}.Append(nil)
+	for i := range 10_000 {
+		number := uint32(1 + 2*(i%2))
+		header := layout.Header{Kind: layout.KindOpen, Stream: number, Len: uint32(len(refused))}
+		if _, err := s.Receive(header, refused, Message{}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			continue
+		}
+		// The records of the other stream are RESET and END.
+		if _, err := s.Flush(&recorder{room: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.outbox.streams); got > 4 {
+			t.Fatalf("after %d streams the list has %d places", i+1, got)
+		}
+	}
+}
+
 func TestOpenReportsWhyNot(t *testing.T) {
 	none := testConfig
 	none.PeerStreamsMax = 0

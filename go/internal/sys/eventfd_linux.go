@@ -40,16 +40,37 @@ func (e *Eventfd) Descriptor() int { return e.descriptor }
 //
 // The peer could make its descriptor blocking, so only that of a trusted peer is used (SPEC 2.8).
 func (e *Eventfd) Notify() error {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	err := retry(func() error {
-		_, err := unix.Write(e.descriptor, one[:])
-		return err
-	})
+	err := e.notify()
 	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
 	return err
+}
+
+// notify adds 1 to the count; the error is EAGAIN if the count is full.
+func (e *Eventfd) notify() error {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	return retry(func() error {
+		_, err := unix.Write(e.descriptor, one[:])
+		return err
+	})
+}
+
+// NotifyEdge wakes a waiter in this process that reacts to edges and never reads the eventfd. A
+// peer that holds the eventfd can fill its count, and then a further notification makes no edge. So
+// the count is taken first then. An error means that the descriptor is no eventfd.
+func NotifyEdge(descriptor int) error {
+	e := Eventfd{descriptor: descriptor}
+	for {
+		err := e.notify()
+		if !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+		if _, err := e.Drain(); err != nil {
+			return err
+		}
+	}
 }
 
 // CheckEventfd returns an error unless a descriptor of the peer can serve as a doorbell: an eventfd

@@ -55,6 +55,16 @@ func TestEventfdWhoseCountIsFullTakesNotification(t *testing.T) {
 	if err := eventfd.Notify(); err != nil {
 		t.Errorf("a notification is pending, so one more is none: %v", err)
 	}
+	if err := NotifyEdge(eventfd.Descriptor()); err != nil {
+		t.Error(err)
+	}
+	var count [8]byte
+	if _, err := unix.Read(eventfd.Descriptor(), count[:]); err != nil {
+		t.Fatal(err)
+	}
+	if got := binary.NativeEndian.Uint64(count[:]); got != 1 {
+		t.Errorf("the count is %d, so there was no edge", got)
+	}
 }
 
 func TestNotifyOfNoEventfdFails(t *testing.T) {

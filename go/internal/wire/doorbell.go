@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"encoding/binary"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -51,8 +50,9 @@ func (d *doorbell) wait(look func(uintptr) bool) error {
 // anyway.
 func (d *doorbell) wake() {
 	if d.isWaiting.Load() {
-		// The error is ignored: a notification is pending already, or no goroutine waits any more.
-		_, _ = d.file.Write(notification[:])
+		// The error is ignored: a closed doorbell has no waiter. A write to the file would wait
+		// while the count is full, which a trusted peer can bring about.
+		_ = d.raw.Control(notifyEdge)
 	}
 }
 
@@ -70,8 +70,5 @@ func (d *doorbell) setDeadline(t time.Time) error { return d.file.SetReadDeadlin
 
 func (d *doorbell) close() { _ = d.file.Close() }
 
-// notification is the number 1 as bytes, which a notification writes to an eventfd (SPEC 6.6).
-var notification = func() (b [8]byte) {
-	binary.NativeEndian.PutUint64(b[:], 1)
-	return b
-}()
+// notifyEdge notifies the eventfd with the given descriptor. It cannot fail on an eventfd.
+func notifyEdge(descriptor uintptr) { _ = sys.NotifyEdge(int(descriptor)) }

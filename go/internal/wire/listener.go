@@ -181,16 +181,22 @@ func (l *Listener) takeSlot() bool {
 			return false
 		case <-time.After(untouchedMin / 10):
 		}
-		if oldest := l.oldestUntouched(); oldest != nil &&
-			time.Since(oldest.since) >= untouchedMin {
-			_ = oldest.conn.SetReadDeadline(time.Unix(1, 0))
-		}
+		l.evict()
 	}
 }
 
-func (l *Listener) oldestUntouched() *pendingPeer {
+// evict ends the handshake of the oldest peer that has sent nothing, if it had enough time. A peer
+// whose handshake is done is no longer pending, so the deadline meets no connection.
+func (l *Listener) evict() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
+	if oldest := l.oldestUntouched(); oldest != nil && time.Since(oldest.since) >= untouchedMin {
+		_ = oldest.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// oldestUntouched returns the oldest peer that has sent nothing. The caller holds the mutex.
+func (l *Listener) oldestUntouched() *pendingPeer {
 	var oldest *pendingPeer
 	for peer := range l.pending {
 		if !peer.isTouched() && (oldest == nil || peer.since.Before(oldest.since)) {
@@ -217,6 +223,7 @@ func (l *Listener) shake(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	handshake.beforeRun = func() { l.remove(peer) }
 	connection, err := handshake.Run()
 	l.remove(peer)
 	if err != nil {

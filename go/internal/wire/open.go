@@ -54,6 +54,9 @@ type Handshake struct {
 	isTouched      atomic.Bool
 	hasKernelPidfd bool
 	passesPidfd    bool
+
+	// beforeRun is called once the handshake is done, before the connection is made; it may be nil.
+	beforeRun func()
 }
 
 // NewHandshake prepares the handshake on conn, which it takes over. On the socket of a connector,
@@ -270,6 +273,9 @@ func (h *Handshake) sendMessage(flight handshake.Flight) error {
 
 // establish makes the sender and the receiver of the transport on which both sides have agreed.
 func (h *Handshake) establish(outcome *handshake.Outcome) (*Connection, error) {
+	if h.beforeRun != nil {
+		h.beforeRun()
+	}
 	if err := h.conn.SetDeadline(time.Time{}); err != nil {
 		return nil, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
 	}

@@ -262,7 +262,13 @@ func (r *socketReceiver) SetDeadline(t time.Time) error {
 	if r.carrier.isClosed.Load() {
 		return ErrClosed
 	}
-	return r.carrier.conn.SetReadDeadline(t)
+	err := r.carrier.conn.SetReadDeadline(t)
+	if r.carrier.isClosed.Load() {
+		// This call may have replaced the deadline of an interrupt at the same time.
+		_ = r.carrier.conn.SetReadDeadline(time.Unix(1, 0))
+		return ErrClosed
+	}
+	return err
 }
 
 // IsLate reports whether the deadline has passed.

@@ -364,7 +364,13 @@ func (s *socketSender) SetDeadline(t time.Time) error {
 	if s.carrier.isClosed.Load() {
 		return ErrClosed
 	}
-	return s.carrier.conn.SetWriteDeadline(t)
+	err := s.carrier.conn.SetWriteDeadline(t)
+	if s.carrier.isClosed.Load() {
+		// This call may have replaced the deadline of an interrupt at the same time.
+		s.interrupt()
+		return ErrClosed
+	}
+	return err
 }
 
 // IsLate reports whether the deadline has passed.

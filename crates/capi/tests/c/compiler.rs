@@ -13,28 +13,40 @@ pub enum Sanitizers {
     On,
 }
 
-/// A C program of `bindings/c`, built in a directory of its own.
+/// A program of `bindings/c` or `bindings/cpp`, built in a directory of its own.
 pub struct Program {
     path: PathBuf,
     directory: tempfile::TempDir,
 }
 
 impl Program {
-    /// Builds the program from one source file, whose path begins in `bindings/c`.
+    /// Builds the program from one source file, whose path begins in `bindings/cpp` if `standard` is
+    /// one of C++, else in `bindings/c`.
     ///
     /// # Panics
     /// The compiler is missing, or reports a warning.
-    pub fn build(source: &str, sanitizers: Sanitizers) -> Self {
+    pub fn build_as(standard: &str, source: &str, sanitizers: Sanitizers) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("program");
-        let mut command = Command::new("cc");
-        command.arg("-std=c11").args(WARNINGS).args(["-g", "-pthread", "-I"]).arg(include());
+        let language = if standard.starts_with("c++") { "cpp" } else { "c" };
+        let mut command = Command::new(if language == "cpp" { "c++" } else { "cc" });
+        command.arg(format!("-std={standard}")).args(WARNINGS).args(["-g", "-pthread"]);
+        command.arg("-I").arg(include()).arg("-I").arg(bindings().join("../cpp/include"));
         if sanitizers == Sanitizers::On {
             command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
-        command.arg(bindings().join(source)).arg(library()).args(LIBRARIES);
+        let source = bindings().join("..").join(language).join(source);
+        command.arg(source).arg(library()).args(LIBRARIES);
         run(command.arg("-o").arg(&path));
         Self { path, directory }
+    }
+
+    /// Builds a C program from one source file.
+    ///
+    /// # Panics
+    /// As [`build_as`](Self::build_as).
+    pub fn build(source: &str, sanitizers: Sanitizers) -> Self {
+        Self::build_as("c11", source, sanitizers)
     }
 
     /// Runs the program, whose first argument is an empty directory of its own.

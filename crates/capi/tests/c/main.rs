@@ -55,6 +55,18 @@ fn loop_serves_channels_and_fits_another_loop() {
 }
 
 #[test]
+fn channel_in_cpp_carries_every_kind_of_message_in_both_standards() {
+    for standard in ["c++17", "c++20"] {
+        Program::build_as(standard, "tests/channel.cpp", Sanitizers::On).run(&[]);
+    }
+}
+
+#[test]
+fn loop_in_cpp_serves_channels_below_poll() {
+    Program::build_as("c++17", "tests/loop.cpp", Sanitizers::On).run(&[]);
+}
+
+#[test]
 fn sessions_carry_streams_in_threads_and_in_a_loop() {
     Program::build("tests/session.c", Sanitizers::On).run(&[]);
 }

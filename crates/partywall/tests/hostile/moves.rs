@@ -157,6 +157,19 @@ fn move_needs_one_end_of_a_pair() {
 }
 
 #[test]
+fn descriptor_that_comes_with_another_record_is_refused() {
+    let _together = together();
+    for next in [Kind::Move, Kind::Data] {
+        let mut foe = MovingFoe::meet();
+        let (_ours, theirs) = Socket::pair().unwrap();
+        foe.record(Kind::Data, b"early", &[theirs.as_fd()]);
+        foe.record(next, &[], &[]);
+        assert_eq!(foe.victim.recv_deadline(soon()).unwrap().unwrap(), b"early");
+        foe.ends_by(FRAME);
+    }
+}
+
+#[test]
 fn records_of_the_move_out_of_order_are_refused() {
     let _together = together();
     let mut early = MovingFoe::meet();

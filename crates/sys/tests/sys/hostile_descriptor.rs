@@ -8,7 +8,7 @@ use crate::support;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-use partywall_sys::{Doorbell, MapError, PeerMap, SIZE_GRANULE};
+use partywall_sys::{Doorbell, MapError, PeerMap, SIZE_GRANULE, Socket};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
@@ -148,4 +148,16 @@ fn unreadable_descriptor_is_refused() {
     fcntl_add_seals(&fd, all_seals()).unwrap();
     let error = refusal(&write_only, SIZE);
     assert!(matches!(error, MapError::Unreadable { .. }), "{error}");
+}
+
+#[test]
+fn end_of_a_pair_is_a_connected_unix_stream() {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    let unconnected = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    let error = Socket::adopt_pair(unconnected).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotConnected);
+    let (near, far) = Socket::pair().unwrap();
+    drop(far);
+    let near = near.as_fd().try_clone_to_owned().unwrap();
+    assert!(Socket::adopt_pair(near).is_ok(), "a pair whose peer has closed is still one");
 }

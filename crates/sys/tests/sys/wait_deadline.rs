@@ -29,6 +29,25 @@ fn wait_without_event_ends_at_deadline() {
     assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
 }
 
+/// A peer that holds the doorbell fills its counter. A waiter that reacts to edges, and does not
+/// drain, must still wake.
+#[test]
+fn edge_of_doorbell_whose_counter_is_full_wakes() {
+    let (doorbell, set) = (Doorbell::new().unwrap(), EpollSet::new().unwrap());
+    set.add(&doorbell, EventFlags::IN | EventFlags::ET, 1).unwrap();
+    let mut ready = Vec::new();
+    rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    assert_eq!(set.wait(&mut ready, deadline()).unwrap(), 1);
+    doorbell.notify().unwrap();
+    assert_eq!(
+        set.wait(&mut ready, Some(Instant::now())).unwrap(),
+        0,
+        "a full counter has no edge"
+    );
+    doorbell.notify_edge().unwrap();
+    assert_eq!(set.wait(&mut ready, deadline()).unwrap(), 1);
+}
+
 #[test]
 fn doorbell_hang_up_and_timer_report_own_tokens() {
     let doorbell = Doorbell::new().unwrap();

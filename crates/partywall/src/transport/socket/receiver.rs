@@ -62,6 +62,9 @@ pub(crate) struct SocketReceiver {
     pending_move: Option<Arc<PendingMove>>,
     /// Descriptors that arrived before the record to which they belong: one comes with MOVE.
     arrived: Vec<OwnedFd>,
+    /// Where in `buffer` the bytes end with which the descriptor arrived; 0 once a record other
+    /// than MOVE had them.
+    arrived_end: usize,
     /// Whether the kernel dropped descriptors that the peer sent.
     is_truncated: bool,
     /// Whether this side awaits MOVE, and so reads descriptors.
@@ -103,6 +106,8 @@ impl Large {
     }
 }
 
+/// The violation of a peer that sends a descriptor with a record other than MOVE.
+const STRAY: Violation = Violation::Frame { what: "descriptor without MOVE", found: 1 };
 const HEADER: usize = size_of::<WireHeader>();
 const BODY: usize = size_of::<BlobBody>();
 /// Size of the buffer in bytes: it holds the longest DATA record.
@@ -130,6 +135,7 @@ impl SocketReceiver {
             awaits_move: pending_move.as_ref().is_some_and(|pending| pending.awaits_move()),
             pending_move,
             arrived: Vec::new(),
+            arrived_end: 0,
             is_truncated: false,
             switched: None,
             shared,
@@ -173,10 +179,16 @@ impl SocketReceiver {
         let Some(pending) = self.pending_move.clone() else {
             return Err(Violation::Unexpected { position, kind });
         };
+        // A read ends with the bytes that brought a descriptor. So those of MOVE end within it.
+        let end = self.start + HEADER + record.len as usize;
+        let is_of_move = (self.start + 1..=end).contains(&self.arrived_end);
         self.start += HEADER;
         self.position = self.position.plus(record.footprint());
         if record.kind == Kind::Move {
             self.awaits_move = false;
+            if !is_of_move && !self.arrived.is_empty() {
+                return Err(STRAY);
+            }
             let descriptors = std::mem::take(&mut self.arrived);
             pending.received(record, descriptors, self.is_truncated)?;
             return self.parse();
@@ -205,8 +217,14 @@ impl SocketReceiver {
 
     /// Reads bytes with the descriptors that come with them: at most one, that of MOVE.
     fn receive(&mut self, nonblocking: bool) -> io::Result<Result<usize, Violation>> {
+        if !self.arrived.is_empty() && self.arrived_end == 0 {
+            return Ok(Err(STRAY));
+        }
         let received = self.shared.socket.receive(&mut self.buffer[self.end..], nonblocking)?;
         self.is_truncated |= received.truncated;
+        if !received.fds.is_empty() {
+            self.arrived_end = self.end + received.bytes;
+        }
         self.arrived.extend(received.fds);
         let found = self.arrived.len() as u64;
         if found > 1 {
@@ -383,6 +401,7 @@ impl SocketReceiver {
                 }
                 if self.start > 0 {
                     self.buffer.copy_within(self.start..self.end, 0);
+                    self.arrived_end = self.arrived_end.saturating_sub(self.start);
                     (self.start, self.end) = (0, self.end - self.start);
                 }
                 (&mut self.buffer[self.end..], &mut self.end)

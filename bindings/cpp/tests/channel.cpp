@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Every call of a channel, over shared memory and over the socket.
+#include "check.hpp"
+
+#include <array>
+#include <vector>
+
+namespace pw = partywall;
+
+static void lengths(pair &ends) {
+    for (std::size_t size : {0, 1, 48, 104, 105, 1024, 1025, 65536, 200000}) {
+        const std::vector<unsigned char> sent(size, static_cast<unsigned char>(size % 251 + 1));
+        const auto is_sent = [&](pw::bytes_view found) {
+            return found.size() == size &&
+                   (size == 0 || std::memcmp(found.data(), sent.data(), size) == 0);
+        };
+        ends.client.send(sent);
+        CHECK(is_sent(ends.server.recv_view(limit).value()));
+
+        ends.client.send(sent, limit);
+        const pw::message message = ends.server.recv(limit).value();
+        CHECK(is_sent(message) && message.bytes().size() == message.size());
+
+        auto reserved = ends.client.reserve(size);
+        CHECK(reserved && reserved.size() == size);
+        if (size != 0) std::memcpy(reserved.data(), sent.data(), size);
+        ends.client.commit(std::move(reserved));
+        CHECK(!reserved);
+        CHECK(is_sent(ends.server.recv_view(limit).value()));
+        const pw::message kept = ends.server.keep();
+        CHECK(is_sent(kept));
+    }
+}
+
+struct quote {
+    std::uint64_t number;
+    double price;
+};
+
+static void values_and_texts(pair &ends) {
+    ends.client.send_value(quote{7, 1.25});
+    const auto bytes = ends.server.recv_view(limit).value();
+    const quote *found = pw::view_as<quote>(bytes);
+    CHECK(found != nullptr && found->number == 7 && found->price == 1.25);
+    CHECK(pw::view_as<std::uint64_t>(bytes) == nullptr);
+    CHECK(pw::value_as<quote>(bytes)->price == 1.25 && !pw::value_as<std::uint64_t>(bytes));
+
+    ends.client.send("a literal");
+    CHECK(ends.server.recv_view(limit)->text() == "a literal");
+    ends.client.send(std::string("a string"));
+    CHECK(ends.server.recv(limit)->text() == "a string");
+    ends.client.send(std::string_view("a view"));
+    CHECK(ends.server.recv_view(limit)->text() == "a view");
+    ends.client.send(std::array<std::uint32_t, 3>{1, 2, 3});
+    CHECK(ends.server.recv_view(limit)->size() == 12);
+#ifdef __cpp_lib_span
+    const std::array<std::byte, 2> two{};
+    ends.client.send(std::span(two));
+    std::span<const std::byte> spanned = ends.server.recv_view(limit).value();
+    CHECK(spanned.size() == 2);
+#endif
+}
+
+static void shortened_and_given_up(pair &ends) {
+    { auto reserved = ends.client.reserve(100000); }
+    auto reserved = ends.client.reserve(100000);
+    std::memset(reserved.data(), 'x', reserved.size());
+    reserved.truncate(3);
+    auto moved = std::move(reserved);
+    CHECK(!reserved && moved.size() == 3);
+    std::error_code code = pw::errc::full;
+    ends.client.commit(moved, pw::forever, code);
+    CHECK(!code && !moved);
+    CHECK(ends.server.recv_view(limit)->text() == "xxx");
+}
+
+// A reservation of another channel is not sent, and stays the caller's.
+static void foreign(pair &ends) {
+    auto reserved = ends.client.reserve(10);
+    const auto text = THROWS(ends.server.commit(reserved), pw::errc::foreign_reservation);
+    CHECK(!text.empty());
+    CHECK(reserved);
+    std::memset(reserved.data(), 'y', reserved.size());
+    ends.client.commit(reserved);
+    CHECK(ends.server.recv_view(limit)->size() == 10);
+}
+
+static void errors(pair &ends) {
+    std::error_code code;
+    ends.server.recv_view(pw::no_wait, code);
+    CHECK(code == pw::errc::empty);
+    CHECK(code == std::errc::operation_would_block);
+    CHECK(code.category() == pw::category() && !code.message().empty());
+    ends.server.recv(std::chrono::milliseconds(1), code);
+    CHECK(code == pw::errc::timed_out && code == std::errc::timed_out);
+    THROWS(ends.server.recv_view(pw::no_wait), pw::errc::empty);
+    THROWS(ends.server.recv(std::chrono::microseconds(1)), pw::errc::timed_out);
+    THROWS(ends.server.keep(), pw::errc::argument);
+    THROWS(ends.client.send(std::string(1 << 20, 'z')), pw::errc::message_too_long);
+
+    pw::channel moved = std::move(ends.client);
+    THROWS(ends.client.send("moved"), pw::errc::argument);
+    ends.client = std::move(moved);
+    ends.client.send("here");
+    CHECK(ends.server.recv_view(limit)->text() == "here");
+}
+
+static void end(pair &ends) {
+    ends.client.flush(limit);
+    ends.client.close_write();
+    THROWS(ends.client.send("too late"), pw::errc::finished_here);
+    CHECK(!ends.server.recv_view(limit));
+    CHECK(!ends.server.recv(limit));
+    std::error_code code;
+    ends.server.recv(limit, code);
+    CHECK(code == pw::errc::finished);
+    ends.server.send("the answer still comes");
+    CHECK(ends.client.recv_view(limit)->text() == "the answer still comes");
+    ends.server = pw::channel();
+    CHECK(!ends.client.recv_view(limit));
+}
+
+static void addresses(const std::string &directory) {
+    CHECK(!THROWS(pw::channel::connect("nowhere"), static_cast<pw::errc>(301)).empty());
+    std::error_code code;
+    const auto none = pw::channel::connect("unix:" + directory + "/none", pw::config(), code);
+    CHECK(!none && code == pw::errc::no_socket && code == std::errc::no_such_file_or_directory);
+    auto listener = pw::listener::bind("tcp:127.0.0.1:0");
+    CHECK(listener.address().rfind("tcp:127.0.0.1:", 0) == 0);
+    CHECK(listener.address() != "tcp:127.0.0.1:0");
+    const std::string text = THROWS(pw::config().set("no such key", 1), pw::errc::argument);
+    CHECK(text.find("no such key") != std::string::npos);
+    THROWS(listener.accept(pw::no_wait), pw::errc::timed_out);
+}
+
+int main(int, char **arguments) {
+    const std::string directory = arguments[1];
+    for (const auto transport : {pw::transport::shared_memory, pw::transport::socket}) {
+        pw::config config;
+        config.set(transport).message_max(1 << 19).linger(std::chrono::seconds(1));
+        pair ends("unix:" + directory + "/app.sock", config);
+        lengths(ends);
+        values_and_texts(ends);
+        shortened_and_given_up(ends);
+        foreign(ends);
+        errors(ends);
+        end(ends);
+    }
+    addresses(directory);
+    return 0;
+}
