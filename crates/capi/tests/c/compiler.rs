@@ -20,7 +20,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Builds the program from one source file, whose path begins in `bindings/cpp` if `standard` is
+    /// Builds the program from one source file. Its path begins in `bindings/cpp` if `standard` is
     /// one of C++, else in `bindings/c`.
     ///
     /// # Panics
