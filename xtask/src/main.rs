@@ -7,12 +7,13 @@
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
+//!     ├──▶ install
 //!     └──▶ torture (faults)
 //! ```
 //!
 //! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
 //! the tree and the toolchain. It installs and downloads no tools, except those that build and test
-//! the Python package: pip puts them below `target/`.
+//! the Python package: pip puts them below `target/`. `install` installs the project's C library.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod command;
 mod executables;
 mod faults;
 mod fuzz;
+mod install;
 mod path;
 mod stages;
 mod tidy;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         "path" => path::main(rest),
         "gen" => vectors::main(rest),
         "fuzz" => fuzz::main(rest),
+        "install" => install::main(rest),
         "torture" => torture::main(rest),
         "help" | "--help" | "-h" => {
             println!("{}", help());
@@ -109,6 +112,8 @@ cargo xtask COMMAND
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   package python                  make the wheel of the Python package in target/wheels
   gen [--check]                   regenerate spec/vectors; --check only compares
+  install [--prefix P] [--destdir D]
+                                  build the C library; header, pkg-config and CMake files; default /usr/local
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
   torture [--kills N] [--minutes M] [--seed S]
                                   kill the ends of links (default {} times)
@@ -129,9 +134,10 @@ mod tests {
     #[test]
     fn help_names_every_command_and_stage() {
         let help = help();
-        for word in
-            ["test", "tidy", "path", "gen", "fuzz", "torture", "loom", "shuttle", "faults", "miri"]
-        {
+        for word in [
+            "test", "tidy", "path", "gen", "fuzz", "install", "torture", "loom", "shuttle",
+            "faults", "miri",
+        ] {
             assert!(help.contains(word), "help does not mention {word}");
         }
     }

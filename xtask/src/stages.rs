@@ -9,7 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, tidy, vectors};
+use crate::{builds, executables, faults, install, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -302,7 +302,69 @@ fn c(_: &[&str]) -> Result<Done, String> {
             return skipped(&format!("no `{compiler}`; the packages gcc and g++ have it"));
         }
     }
-    passed(&[builds::tests().args("--test c")])
+    passed(&[builds::tests().args("--test c")])?;
+    installed()
+}
+
+/// Installs the C library, compares its symbols with their list, and builds the examples by
+/// pkg-config and by CMake, as users do.
+fn installed() -> Result<Done, String> {
+    let prefix = std::path::absolute("target/installed");
+    let prefix = prefix.map_err(|error| format!("no current directory: {error}"))?;
+    let prefix = prefix.to_string_lossy();
+    install::main(&["--prefix".to_owned(), prefix.clone().into_owned()])?;
+    check_symbols(&format!("{prefix}/lib/libpartywall.so"))?;
+    if Step::new("pkg-config").args("--version").works() {
+        let flags = Step::new("pkg-config").args("--cflags --libs partywall");
+        let flags = flags.variable("PKG_CONFIG_PATH", &format!("{prefix}/lib/pkgconfig"));
+        let output = flags.capture()?;
+        let flags = String::from_utf8_lossy(&output.stdout).into_owned();
+        for example in ["echo", "link"] {
+            let compile = Step::new("cc").args("-std=c11 -Wextra -Wpedantic -Werror");
+            let compile = compile.arg(&format!("bindings/c/examples/{example}.c"));
+            passed(&[compile.args(&flags).arg("-o").arg(&format!("{prefix}/{example}"))])?;
+        }
+    }
+    if !Step::new("cmake").args("--version").works() {
+        println!("skipped in this stage: no CMake");
+        return Ok(Done::Passed);
+    }
+    let configure = Step::new("cmake").args("-S bindings/c/examples -B target/cmake");
+    passed(&[
+        configure.arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
+        Step::new("cmake").args("--build target/cmake"),
+    ])
+}
+
+/// Compares the symbols that a shared library exports with those of the version script.
+fn check_symbols(library: &str) -> Result<(), String> {
+    let script = std::fs::read_to_string("bindings/c/partywall.map");
+    let script = script.map_err(|error| format!("cannot read the version script: {error}"))?;
+    let listed = script.lines().map(str::trim).filter(|line| line.starts_with("partywall_"));
+    let mut listed: Vec<String> = listed.map(|line| line.replace(';', "")).collect();
+    let mut exported = Vec::new();
+    Step::new("nm").args("--dynamic --defined-only").arg(library).lines(|line| {
+        let name = line.rsplit(' ').next().unwrap_or_default();
+        // The version itself is a symbol, too.
+        if let Some((name, _)) = name.split_once('@').filter(|(name, _)| *name != "PARTYWALL_0.1") {
+            exported.push(name.to_owned());
+        }
+        Ok(())
+    })?;
+    listed.sort();
+    exported.sort();
+    exported.dedup();
+    if listed == exported {
+        return Ok(());
+    }
+    let unlike = |a: &[String], b: &[String]| {
+        a.iter().filter(|name| !b.contains(name)).cloned().collect::<Vec<_>>().join(" ")
+    };
+    Err(format!(
+        "the library has not: {}; it has besides: {}",
+        unlike(&listed, &exported),
+        unlike(&exported, &listed)
+    ))
 }
 
 /// Runs calls of Volo's thrift over our streams, and over its own shmipc transport against our

@@ -4,7 +4,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Whether a program is built with the address, leak and undefined behaviour sanitizers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,15 +13,15 @@ pub enum Sanitizers {
     On,
 }
 
-/// A program of `bindings/c/tests` or `bindings/cpp/tests`, built in a directory of its own.
+/// A program of `bindings/c` or `bindings/cpp`, built in a directory of its own.
 pub struct Program {
     path: PathBuf,
     directory: tempfile::TempDir,
 }
 
 impl Program {
-    /// Builds the program from one source file: C11 if its name ends with `.c`, else C++ of the
-    /// standard `standard`.
+    /// Builds the program from one source file. Its path begins in `bindings/cpp` if `standard` is
+    /// one of C++, else in `bindings/c`.
     ///
     /// # Panics
     /// The compiler is missing, or reports a warning.
@@ -35,8 +35,8 @@ impl Program {
         if sanitizers == Sanitizers::On {
             command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
-        let sources = bindings().join("..").join(language).join("tests");
-        command.arg(sources.join(source)).arg(library()).args(LIBRARIES);
+        let source = bindings().join("..").join(language).join(source);
+        command.arg(source).arg(library()).args(LIBRARIES);
         run(command.arg("-o").arg(&path));
         Self { path, directory }
     }
@@ -57,6 +57,43 @@ impl Program {
         let scratch = self.directory.path().join("scratch");
         fs::create_dir_all(&scratch).expect("a directory");
         run(Command::new(&self.path).arg(scratch).args(arguments));
+    }
+
+    /// Starts the program with exactly these arguments. The result kills it when it is dropped.
+    ///
+    /// # Panics
+    /// The program cannot be started.
+    pub fn start(&self, arguments: &[&str], input: Stdio, output: Stdio) -> Running {
+        let mut command = Command::new(&self.path);
+        let child = command.args(arguments).stdin(input).stdout(output).spawn();
+        Running(child.expect("a program that starts"))
+    }
+
+    /// Returns the directory that is deleted with the program.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// A program that runs.
+pub struct Running(pub Child);
+
+impl Running {
+    /// Waits for the end of the program, whose status has to be 0.
+    ///
+    /// # Panics
+    /// The program fails.
+    pub fn succeed(mut self) {
+        let status = self.0.wait().expect("a status");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A program that has ended already cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -2,12 +2,14 @@
 //! C programs against the library: the compiler of the system builds them, warnings are errors.
 //!
 //! ```text
-//!   bindings/c/tests/*.c ── cc, libpartywall_capi.a ──▶ program ─▶ exit status 0
+//!   bindings/c/*/*.c ── cc, libpartywall_capi.a ──▶ program ─▶ exit status 0
 //! ```
 //!
 //! The stage `c` runs this executable. Without a C compiler it fails: the stage is then skipped.
 
 mod compiler;
+mod examples;
+mod life_and_death;
 
 use compiler::{Program, Sanitizers, compiles};
 use std::fs;
@@ -29,47 +31,47 @@ fn header_alone_compiles_in_every_standard() {
 
 #[test]
 fn channel_carries_every_kind_of_message() {
-    Program::build("channel.c", Sanitizers::Off).run(&[]);
+    Program::build("tests/channel.c", Sanitizers::Off).run(&[]);
 }
 
 #[test]
 fn channel_is_clean_under_address_and_undefined_behaviour_sanitizers() {
-    Program::build("channel.c", Sanitizers::On).run(&[]);
+    Program::build("tests/channel.c", Sanitizers::On).run(&[]);
 }
 
 #[test]
 fn misuse_of_every_function_has_its_status() {
-    Program::build("misuse.c", Sanitizers::Off).run(&[]);
+    Program::build("tests/misuse.c", Sanitizers::Off).run(&[]);
 }
 
 #[test]
 fn misuse_is_clean_under_sanitizers() {
-    Program::build("misuse.c", Sanitizers::On).run(&[]);
+    Program::build("tests/misuse.c", Sanitizers::On).run(&[]);
 }
 
 #[test]
 fn loop_serves_channels_and_fits_another_loop() {
-    Program::build("loop.c", Sanitizers::On).run(&[]);
+    Program::build("tests/loop.c", Sanitizers::On).run(&[]);
 }
 
 #[test]
 fn channel_in_cpp_carries_every_kind_of_message_in_both_standards() {
     for standard in ["c++17", "c++20"] {
-        Program::build_as(standard, "channel.cpp", Sanitizers::On).run(&[]);
+        Program::build_as(standard, "tests/channel.cpp", Sanitizers::On).run(&[]);
     }
 }
 
 #[test]
 fn loop_in_cpp_serves_channels_below_poll() {
-    Program::build_as("c++17", "loop.cpp", Sanitizers::On).run(&[]);
+    Program::build_as("c++17", "tests/loop.cpp", Sanitizers::On).run(&[]);
 }
 
 #[test]
 fn sessions_carry_streams_in_threads_and_in_a_loop() {
-    Program::build("session.c", Sanitizers::On).run(&[]);
+    Program::build("tests/session.c", Sanitizers::On).run(&[]);
 }
 
 #[test]
 fn links_keep_messages_over_a_restart() {
-    Program::build("link.c", Sanitizers::On).run(&[]);
+    Program::build("tests/link.c", Sanitizers::On).run(&[]);
 }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A peer in C for tests of life and death. Its arguments: a directory, what to do, an address. */
+#include "check.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MESSAGES 100
+
+/* Sends back every message until the peer has finished. */
+static void echo(partywall_channel *channel) {
+    const void *data = NULL;
+    size_t len = 0;
+    int32_t status;
+    while ((status = partywall_channel_recv_view(channel, &data, &len, -1, NULL)) == 0) {
+        OK(partywall_channel_send(channel, data, len, -1, NULL));
+    }
+    CHECK(status == PARTYWALL_FINISHED);
+}
+
+/* In a forked child, each call says so; the parent goes on. */
+static void fork_once(partywall_channel *channel) {
+    const void *view = NULL;
+    void *data = NULL;
+    size_t len = 0;
+    int status = 0;
+    partywall_reservation *reservation = NULL, *none = NULL;
+    OK(partywall_channel_reserve(channel, 5000, &data, &reservation, 0, NULL));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        STATUS(partywall_channel_send(channel, "x", 1, 0, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_channel_send(channel, "x", 1, -1, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_channel_recv_view(channel, &view, &len, 0, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_channel_reserve(channel, 5, &data, &none, 0, NULL), PARTYWALL_FORKED);
+        /* The memory is not mapped in the child: the library panics before it touches it. */
+        STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
+        STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
+        OK(partywall_reservation_abort(reservation));
+        OK(partywall_channel_free(channel));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    memset(data, 'f', 5000);
+    OK(partywall_channel_commit(channel, reservation, TIMEOUT_NS, NULL));
+}
+
+int main(int argc, char **argv) {
+    partywall_channel *channel = NULL;
+    CHECK(argc > 3);
+    OK(partywall_connect(argv[3], NULL, &channel, NULL));
+    if (strcmp(argv[2], "killed") == 0) {
+        for (uint32_t i = 0; i < MESSAGES; i++) {
+            OK(partywall_channel_send(channel, &i, sizeof i, TIMEOUT_NS, NULL));
+        }
+        raise(SIGKILL);
+    } else if (strcmp(argv[2], "stopped") == 0) {
+        raise(SIGSTOP);
+    } else {
+        fork_once(channel);
+    }
+    echo(channel);
+    OK(partywall_channel_free(channel));
+    return 0;
+}

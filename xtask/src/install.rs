@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask install`: builds the C library, and puts it where compilers, pkg-config and CMake
+//! find it.
+//!
+//! ```text
+//! PREFIX/include/partywall.h, .hpp     PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
+//! PREFIX/lib/libpartywall.a            PREFIX/lib/pkgconfig/partywall.pc
+//! PREFIX/lib/cmake/Partywall/          PREFIX/share/man/man3/partywall.3
+//! ```
+//!
+//! The shared library is linked from the archive by the C compiler, because Rust's own shared
+//! library takes no version script beside the compiler's. `--destdir` puts a directory before all
+//! paths, for packagers.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::command::Step;
+
+/// Where the library is installed.
+struct Place {
+    /// The prefix that the installed files name.
+    prefix: String,
+    /// The directory that the files are written below.
+    root: PathBuf,
+}
+
+/// Installs the C library as the arguments say.
+///
+/// # Errors
+/// If an argument is wrong, there is no C compiler, or a file cannot be written.
+pub fn main(arguments: &[String]) -> Result<(), String> {
+    let place = Place::parse(arguments)?;
+    if !Step::new("cc").args("--version").works() {
+        return Err("no C compiler `cc`, which links the shared library".into());
+    }
+    Step::cargo("build --release --package partywall-capi").run()?;
+    place.archive()?;
+    place.shared_library()?;
+    place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
+    place.copy("bindings/cpp/include/partywall.hpp", "include/partywall.hpp")?;
+    place.fill("bindings/c/partywall.pc.in", "lib/pkgconfig/partywall.pc")?;
+    for name in ["PartywallConfig.cmake", "PartywallConfigVersion.cmake"] {
+        let template = format!("bindings/c/cmake/{name}.in");
+        place.fill(&template, &format!("lib/cmake/Partywall/{name}"))?;
+    }
+    place.fill("bindings/c/partywall.3", "share/man/man3/partywall.3")?;
+    println!("installed in {}; a program finds it with:", place.root.display());
+    println!("    export PKG_CONFIG_PATH={}/lib/pkgconfig", place.prefix);
+    println!("    cc program.c $(pkg-config --cflags --libs partywall)");
+    Ok(())
+}
+
+impl Place {
+    fn parse(arguments: &[String]) -> Result<Self, String> {
+        let (mut prefix, mut destdir) = ("/usr/local".to_owned(), String::new());
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let value = rest.next().ok_or_else(|| format!("`{argument}` needs a directory"))?;
+            match argument.as_str() {
+                "--prefix" => prefix.clone_from(value),
+                "--destdir" => destdir.clone_from(value),
+                other => return Err(format!("`install` does not know the argument `{other}`")),
+            }
+        }
+        let prefix = std::path::absolute(prefix.trim_end_matches('/'));
+        let prefix = prefix.map_err(|error| format!("the prefix is no path: {error}"))?;
+        let prefix = prefix.to_str().ok_or("the prefix is not UTF-8")?.to_owned();
+        let root = PathBuf::from(format!("{destdir}{prefix}"));
+        Ok(Self { prefix, root })
+    }
+
+    /// Returns the path of an installed file, and makes its directory.
+    fn path(&self, name: &str) -> Result<PathBuf, String> {
+        let path = self.root.join(name);
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(directory)
+            .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        Ok(path)
+    }
+
+    fn copy(&self, from: &str, name: &str) -> Result<(), String> {
+        let path = self.path(name)?;
+        // A file that a running program has mapped is replaced, not written.
+        let _ = fs::remove_file(&path);
+        let copied = fs::copy(from, &path);
+        copied.map(drop).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// Writes a file from its template.
+    fn fill(&self, template: &str, name: &str) -> Result<(), String> {
+        let text = fs::read_to_string(template);
+        let text = text.map_err(|error| format!("cannot read {template}: {error}"))?;
+        let path = self.path(name)?;
+        let written = fs::write(&path, self.replaced(&text));
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    fn replaced(&self, template: &str) -> String {
+        let series = VERSION.rsplit_once('.').map_or(VERSION, |(series, _)| series);
+        let names: Vec<&str> = PRIVATE.iter().map(|it| it.trim_start_matches("-l")).collect();
+        template
+            .replace("@PREFIX@", &self.prefix)
+            .replace("@VERSION@", VERSION)
+            .replace("@SERIES@", series)
+            .replace("@ABI@", ABI)
+            .replace("@PRIVATE@", &PRIVATE.join(" "))
+            .replace("@CMAKE_PRIVATE@", &names.join(";"))
+    }
+
+    fn archive(&self) -> Result<(), String> {
+        let name = "lib/libpartywall.a";
+        self.copy(ARCHIVE, name)?;
+        let path = self.path(name)?;
+        let strip = Step::new("strip").arg("--strip-debug").arg(&path.to_string_lossy());
+        // Without `strip` the archive is only larger.
+        if Step::new("strip").args("--version").works() { strip.run() } else { Ok(()) }
+    }
+
+    fn shared_library(&self) -> Result<(), String> {
+        let path = self.path(&format!("lib/libpartywall.so.{VERSION}"))?;
+        let _ = fs::remove_file(&path);
+        Step::new("cc")
+            .args("-shared -s -Wl,--gc-sections -Wl,-z,relro,-z,now")
+            .arg(&format!("-Wl,-soname,libpartywall.so.{ABI}"))
+            .args("-Wl,--version-script=bindings/c/partywall.map")
+            .arg("-Wl,--whole-archive")
+            .arg(ARCHIVE)
+            .arg("-Wl,--no-whole-archive")
+            .args(&PRIVATE.join(" "))
+            .arg("-o")
+            .arg(&path.to_string_lossy())
+            .run()?;
+        for (name, target) in [
+            (format!("lib/libpartywall.so.{ABI}"), format!("libpartywall.so.{VERSION}")),
+            ("lib/libpartywall.so".to_owned(), format!("libpartywall.so.{ABI}")),
+        ] {
+            let path = self.path(&name)?;
+            let _ = fs::remove_file(&path);
+            symlink(target, &path)
+                .map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The archive that cargo builds.
+const ARCHIVE: &str = "target/release/libpartywall_capi.a";
+/// Version of the workspace, which all its packages share.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Number of the binary interface, as `partywall_abi` returns it.
+const ABI: &str = "0";
+/// Libraries of the system that the archive needs.
+const PRIVATE: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Place, String> {
+        let arguments: Vec<String> = arguments.iter().map(|&it| it.to_owned()).collect();
+        Place::parse(&arguments)
+    }
+
+    #[test]
+    fn destdir_precedes_the_prefix_but_is_not_named_in_files() {
+        let place = parse(&["--prefix", "/opt/x/", "--destdir", "/tmp/stage"]).unwrap();
+        assert_eq!(place.root, PathBuf::from("/tmp/stage/opt/x"));
+        assert_eq!(place.replaced("prefix=@PREFIX@ @ABI@"), "prefix=/opt/x 0");
+        assert_eq!(parse(&[]).unwrap().root, PathBuf::from("/usr/local"));
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        assert!(parse(&["--prefix"]).is_err());
+        assert!(parse(&["--into", "/opt"]).is_err());
+    }
+}
