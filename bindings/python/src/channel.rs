@@ -161,7 +161,8 @@ impl Channel {
         loop {
             match attempt(sender) {
                 Ok(value) => {
-                    if !matches!(self.transport, Transport::SharedMemory) {
+                    let waits = self.policy != BackPressure::Error;
+                    if waits && !matches!(self.transport, Transport::SharedMemory) {
                         flush(py, sender, deadline)?;
                     }
                     return Ok(value);
@@ -322,13 +323,14 @@ impl Channel {
         Peer::from(&self.peer)
     }
 
-    /// The transport, as text: `shared memory`, or a socket and the reason for it.
+    /// The transport when the channel was made, as text: `shared memory`, or a socket and the
+    /// reason for it.
     #[getter]
     fn transport(&self) -> String {
         self.transport.to_string()
     }
 
-    /// Whether the messages travel through shared memory.
+    /// Whether the messages travelled through shared memory from the first.
     #[getter]
     fn is_shared_memory(&self) -> bool {
         self.transport == Transport::SharedMemory

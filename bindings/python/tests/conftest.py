@@ -16,6 +16,7 @@ Pair = tuple[partywall.Channel, partywall.Channel]
 
 def make_pair(address: str, transport: str = "auto", **settings: object) -> Pair:
     """Connects two channels of this process: the connecting one, and the accepted one."""
+    settings.setdefault("begin", "shm")  # these tests are about the transport they name
     config = partywall.Config(transport=transport, **settings)  # type: ignore[arg-type]
     connected: list[partywall.Channel] = []
     with partywall.Listener(address, config) as listener:

@@ -30,7 +30,7 @@ WAITING = {
 
 WAITER = """
 import sys, time, partywall
-with partywall.connect(sys.argv[1], partywall.Config(memory_max=1 << 20)) as channel:
+with partywall.connect(sys.argv[1], partywall.Config(memory_max=1 << 20, begin="shm")) as channel:
     channel.send(b"ready")
     try:
         {call}
