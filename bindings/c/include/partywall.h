@@ -103,7 +103,7 @@ int32_t partywall_error_free(partywall_error *error);
  * Keys of partywall_config_set, with their defaults:
  *
  *   transport                 PARTYWALL_TRANSPORT_AUTO
- *   begin                     PARTYWALL_BEGIN_SOCKET
+ *   begin                     PARTYWALL_BEGIN_AUTO: sessions on the socket, channels in memory
  *   back_pressure             PARTYWALL_BACK_PRESSURE_BLOCK
  *   trust                     PARTYWALL_TRUST_AUTO
  *   wait                      PARTYWALL_WAIT_ADAPTIVE
@@ -131,6 +131,7 @@ int32_t partywall_error_free(partywall_error *error);
 #define PARTYWALL_TRANSPORT_SOCKET 2
 #define PARTYWALL_BEGIN_SHARED_MEMORY 0
 #define PARTYWALL_BEGIN_SOCKET 1
+#define PARTYWALL_BEGIN_AUTO 2
 #define PARTYWALL_BACK_PRESSURE_BLOCK 0
 #define PARTYWALL_BACK_PRESSURE_ERROR 1
 #define PARTYWALL_BACK_PRESSURE_OVERFLOW 2

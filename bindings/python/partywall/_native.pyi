@@ -25,7 +25,7 @@ __all__ = [
 
 class _Settings(TypedDict, total=False):
     transport: Literal["auto", "shm", "socket"]
-    begin: Literal["shm", "socket"]
+    begin: Literal["auto", "shm", "socket"]
     back_pressure: Literal["block", "error", "overflow"]
     trust: Literal["auto", "own_user", "trusted", "untrusted"]
     wait: Literal["adaptive", "spin", "park"] | float

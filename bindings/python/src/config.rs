@@ -16,7 +16,7 @@ use std::time::Duration;
 /// | keyword | value |
 /// |---|---|
 /// | transport | "auto", "shm" or "socket" |
-/// | begin | "shm" or "socket" |
+/// | begin | "auto", "shm" or "socket" |
 /// | back_pressure | "block", "error" or "overflow" |
 /// | trust | "auto", "own_user", "trusted" or "untrusted" |
 /// | wait | "adaptive", "spin", "park", or the seconds between two polls |
@@ -97,6 +97,7 @@ fn policy(config: partywall::Config, key: &str, value: &str) -> PyResult<partywa
         ("transport", "auto") => config.transport(TransportPolicy::Auto),
         ("transport", "shm") => config.transport(TransportPolicy::SharedMemory),
         ("transport", "socket") => config.transport(TransportPolicy::Socket),
+        ("begin", "auto") => config.begin(Begin::Auto),
         ("begin", "shm") => config.begin(Begin::SharedMemory),
         ("begin", "socket") => config.begin(Begin::Socket),
         ("back_pressure", "block") => config.back_pressure(BackPressure::Block),

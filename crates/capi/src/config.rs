@@ -138,7 +138,7 @@ pub(crate) fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
 // The numbers of the choices are constants of the header.
 pub(crate) const TRANSPORTS: [TransportPolicy; 3] =
     [TransportPolicy::Auto, TransportPolicy::SharedMemory, TransportPolicy::Socket];
-const BEGINS: [Begin; 2] = [Begin::SharedMemory, Begin::Socket];
+const BEGINS: [Begin; 3] = [Begin::SharedMemory, Begin::Socket, Begin::Auto];
 const POLICIES: [BackPressure; 3] =
     [BackPressure::Block, BackPressure::Error, BackPressure::Overflow];
 const TRUSTS: [TrustPolicy; 4] =

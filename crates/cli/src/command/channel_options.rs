@@ -17,7 +17,7 @@ pub struct ChannelOptions {
     #[arg(long, default_value = "auto", value_parser = transport_parser())]
     pub transport: TransportName,
     /// What carries the first messages, if memory can be shared; the connecting side decides.
-    /// Without this flag, `echo run` and `proxy` begin with memory, and `connect` on the socket
+    /// Without this flag, memory
     #[arg(long, value_name = "FIRST")]
     pub begin: Option<BeginName>,
     /// How to wait: spin (uses a whole core), adaptive, park (sleep at once) or poll:1ms (sleep 1
@@ -64,25 +64,14 @@ pub enum BeginName {
 }
 
 impl ChannelOptions {
-    /// The configuration of the library that these flags stand for, for a connection that may be
-    /// short.
+    /// The configuration of the library that these flags stand for.
     pub fn config(&self) -> Config {
-        self.config_that_begins(BeginName::Socket)
-    }
-
-    /// The configuration of the library that these flags stand for, for a connection that carries
-    /// many messages.
-    pub fn config_for_long(&self) -> Config {
-        self.config_that_begins(BeginName::Memory)
-    }
-
-    fn config_that_begins(&self, otherwise: BeginName) -> Config {
         let policy = match self.transport {
             TransportName::Auto => TransportPolicy::Auto,
             TransportName::Shm => TransportPolicy::SharedMemory,
             TransportName::Socket => TransportPolicy::Socket,
         };
-        let begin = match self.begin.unwrap_or(otherwise) {
+        let begin = match self.begin.unwrap_or(BeginName::Memory) {
             BeginName::Memory => Begin::SharedMemory,
             BeginName::Socket => Begin::Socket,
         };

@@ -93,7 +93,7 @@ fn measure(
     endpoint: &Endpoint,
     payload: &Payload,
 ) -> Result<Outcome, EchoError> {
-    let config = arguments.channel.config_for_long();
+    let config = arguments.channel.config();
     let timeout = arguments.timeout;
     let connection =
         Connection::connect(endpoint, &config, arguments.retry, timeout, payload.len())?;

@@ -213,7 +213,7 @@ fn bind(shm: &Address, config: &Config) -> Result<Listener, String> {
 fn config(arguments: &Arguments) -> Config {
     arguments
         .channel
-        .config_for_long()
+        .config()
         .back_pressure(BackPressure::Overflow)
         .inline_max(chunk::SHORT_BYTES)
         .stream_window(arguments.window)

@@ -31,6 +31,14 @@ pub enum TransportPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Begin {
+    /// A session begins as with [`Socket`](Self::Socket), a channel as with
+    /// [`SharedMemory`](Self::SharedMemory).
+    ///
+    /// Both sides of a session always receive, so it can move whatever it carries, and many
+    /// sessions are short. A channel usually lives long, and one whose listening side only sends
+    /// would not move.
+    #[default]
+    Auto,
     /// The handshake shares memory, before the first message.
     ///
     /// It pays for long connections whose first messages must be as fast as the later ones, or on
@@ -43,7 +51,6 @@ pub enum Begin {
     ///
     /// A connection with one message takes about a third of the time to open, use and close, and
     /// one with many messages takes as long as with [`SharedMemory`](Self::SharedMemory).
-    #[default]
     Socket,
 }
 
@@ -126,7 +133,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             transport: TransportPolicy::Auto,
-            begin: Begin::Socket,
+            begin: Begin::Auto,
             back_pressure: BackPressure::Block,
             trust: TrustPolicy::Auto,
             admission: None,
@@ -167,7 +174,7 @@ impl Config {
 
     /// For a connecting side: sets where the first messages travel. A listener accepts both, unless
     /// its [`transport`](Self::transport) is not [`TransportPolicy::Auto`]. Default:
-    /// [`Begin::Socket`].
+    /// [`Begin::Auto`].
     ///
     /// [`Begin::Socket`] has no effect with another transport policy, over TCP, or if the listener
     /// does not accept it.

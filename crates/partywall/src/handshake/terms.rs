@@ -61,8 +61,12 @@ pub(super) fn own_hello(
 /// Whether a connector with this HELLO asks the acceptor to begin on the socket (SPEC 2.9).
 pub(super) const fn begins_on_socket(config: &Config, service: u32, family: Family) -> bool {
     let is_free = matches!(config.transport, TransportPolicy::Auto);
-    let may_move = matches!(service, SERVICE_CHANNEL | SERVICE_SESSION);
-    is_free && may_move && matches!((config.begin, family), (Begin::Socket, Family::Unix))
+    let begins = match service {
+        SERVICE_SESSION => matches!(config.begin, Begin::Socket | Begin::Auto),
+        SERVICE_CHANNEL => matches!(config.begin, Begin::Socket),
+        _ => false,
+    };
+    is_free && begins && matches!(family, Family::Unix)
 }
 
 /// Checks the feature MOVE in the peer's HELLO (SPEC 2.9). `may_begin` is false for the second
