@@ -552,12 +552,9 @@ fn every_order_of_events_keeps_the_rules() {
     }
 }
 
-/// Whether a world is in a state that the model must reach.
-type Reached = fn(&World) -> bool;
-
 #[test]
 fn exploration_reaches_each_kind_of_end() {
-    let ends: [(Bounds, Reached); 6] = [
+    let ends: [(Bounds, Sought); 6] = [
         (PLAIN, |world| world.sides.iter().all(|side| side.receives == Place::Ring)),
         (PLAIN, |world| world.sides.iter().all(|side| side.moving == Moving::Stays)),
         (PLAIN, |world| world.sides[CONNECTOR].stage == Stage::Refused),

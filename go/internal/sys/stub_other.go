@@ -56,6 +56,9 @@ func (*Eventfd) Descriptor() int { return -1 }
 // Notify fails: only Linux has eventfds.
 func (*Eventfd) Notify() error { return unsupported("eventfd") }
 
+// NotifyEdge fails: only Linux has eventfds.
+func NotifyEdge(int) error { return unsupported("eventfd") }
+
 // Drain fails: only Linux has eventfds.
 func (*Eventfd) Drain() (bool, error) { return false, unsupported("eventfd") }
 
