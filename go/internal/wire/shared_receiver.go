@@ -294,16 +294,33 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	}
 	r.counts.sleeps++
 	r.storeCounts()
-	err := r.memory.records.wait(r.look)
-	r.sleeper.Disarm()
-	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
-		!fault.Is("interrupt_kept") {
-		// Wake interrupts the sleep by a deadline in the past, perhaps that of an earlier call.
-		err = r.memory.records.setDeadline(time.Time{})
+	err := r.sleep()
+	for err == errInterrupted && !r.isWoken.Load() {
+		// The deadline was that of an earlier Wake, whose wait had ended already.
+		err = r.sleep()
+	}
+	if err == errInterrupted {
+		err = nil
 	}
 	r.takeWake()
 	return waitError(err)
 }
+
+// sleep waits for a notification after which look returns true. It returns errInterrupted if Wake
+// interrupted it, which sets a deadline in the past.
+func (r *sharedReceiver) sleep() error {
+	err := r.memory.records.wait(r.look)
+	r.sleeper.Disarm()
+	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
+		!fault.Is("interrupt_kept") {
+		if err = r.memory.records.setDeadline(time.Time{}); err == nil {
+			return errInterrupted
+		}
+	}
+	return err
+}
+
+var errInterrupted = errors.New("interrupted")
 
 // takeWake ends the effect of Wake, whose caller has changed before what the waiter now checks.
 func (r *sharedReceiver) takeWake() {
