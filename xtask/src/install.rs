@@ -35,7 +35,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     if !Step::new("cc").args("--version").works() {
         return Err("no C compiler `cc`, which links the shared library".into());
     }
-    Step::cargo("build --release --package partywall-capi").run()?;
+    // The variable CARGO_TARGET_DIR of the caller must not move the archive.
+    Step::cargo("build --release --package partywall-capi --target-dir target").run()?;
     place.archive()?;
     place.shared_library()?;
     place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
@@ -49,6 +50,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     println!("installed in {}; a program finds it with:", place.root.display());
     println!("    export PKG_CONFIG_PATH={}/lib/pkgconfig", place.prefix);
     println!("    cc program.c $(pkg-config --cflags --libs partywall)");
+    println!("and, unless the loader knows the directory (ldconfig):");
+    println!("    export LD_LIBRARY_PATH={}/lib", place.prefix);
     Ok(())
 }
 
@@ -85,7 +88,9 @@ impl Place {
         // A file that a running program has mapped is replaced, not written.
         let _ = fs::remove_file(&path);
         let copied = fs::copy(from, &path);
-        copied.map(drop).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        copied
+            .map(drop)
+            .map_err(|error| format!("cannot copy {from} to {}: {error}", path.display()))
     }
 
     /// Writes a file from its template.
