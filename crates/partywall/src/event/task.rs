@@ -111,7 +111,7 @@ impl SessionTask {
     ) -> io::Result<(Handle, Arc<Registration>)> {
         let registration = Registration::new(shared, tag);
         // No call in a loop waits, so both policies mean the same. Under `Error`, the session would
-        // not register who is to be told of credit and room.
+        // register no waker for credit and room.
         let mut config = config.clone();
         if config.back_pressure == BackPressure::Error {
             config.back_pressure = BackPressure::Block;
