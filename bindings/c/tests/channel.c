@@ -87,6 +87,21 @@ static void reservations(struct pair pair) {
     STATUS(partywall_channel_recv_view(pair.server, &view, &len, 0, NULL), PARTYWALL_EMPTY);
 }
 
+/* A commit frees the reservation if the peer is gone: the caller need not abort it. */
+static void gone(const char *directory, partywall_config *config) {
+    struct pair pair = make_pair(address_in(directory), config);
+    void *data = NULL;
+    size_t len = 0;
+    partywall_reservation *reservation = NULL;
+    OK(partywall_channel_reserve(pair.client, 50000, &data, &reservation, TIMEOUT_NS, NULL));
+    OK(partywall_channel_free(pair.server));
+    STATUS(partywall_channel_commit(pair.client, reservation, TIMEOUT_NS, NULL),
+           PARTYWALL_FINISHED);
+    STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_HANDLE);
+    OK(partywall_channel_free(pair.client));
+    OK(partywall_listener_free(pair.listener));
+}
+
 /* A direction that is full says so, and goes on once the peer has received. */
 static void full(struct pair pair) {
     static char block[900];
@@ -170,12 +185,14 @@ int main(int argc, char **argv) {
     CHECK(strcmp(partywall_version(), "0.1.0") == 0 && partywall_abi() == 0);
     partywall_config *config = NULL;
     all(argv[1], NULL);
+    gone(argv[1], NULL);
     OK(partywall_config_new(&config, NULL));
     OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SOCKET, NULL));
     all(argv[1], config);
     OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SHARED_MEMORY, NULL));
     OK(partywall_config_set(config, "trust", PARTYWALL_TRUST_UNTRUSTED, NULL));
     all(argv[1], config);
+    gone(argv[1], config);
     OK(partywall_config_free(config));
     errors(argv[1]);
     return 0;

@@ -123,11 +123,41 @@ static void serve(const char *address, int kind) {
     OK(partywall_loop_free(server.loop));
 }
 
+/* A channel that is freed between two turns is not reported, also if it had an event before. */
+static void freed(const char *address) {
+    partywall_loop *loop = NULL;
+    partywall_event event;
+    size_t count = 0;
+    struct pair pairs[2] = {make_pair(address, NULL), {NULL, NULL, NULL}};
+    OK(partywall_listener_free(pairs[0].listener));
+    pairs[1] = make_pair(address, NULL);
+    OK(partywall_loop_new(&loop, NULL));
+    for (size_t i = 0; i < 2; i++) {
+        OK(partywall_loop_add_channel(loop, pairs[i].server, i + 1, NULL));
+        OK(partywall_channel_send(pairs[i].client, "x", 1, TIMEOUT_NS, NULL));
+    }
+    OK(partywall_loop_wait(loop, &event, 1, &count, TIMEOUT_NS, NULL));
+    CHECK(count == 1 && (event.tag == 1 || event.tag == 2));
+    OK(partywall_channel_free(pairs[2 - event.tag].server));
+    for (size_t i = 0; i < 10; i++) {
+        uint64_t freed = 3 - event.tag;
+        partywall_event next;
+        OK(partywall_loop_wait(loop, &next, 1, &count, 0, NULL));
+        CHECK(count == 0 || next.tag != freed);
+    }
+    OK(partywall_channel_free(pairs[event.tag - 1].server));
+    OK(partywall_channel_free(pairs[0].client));
+    OK(partywall_channel_free(pairs[1].client));
+    OK(partywall_listener_free(pairs[1].listener));
+    OK(partywall_loop_free(loop));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     const char *address = address_in(argv[1]);
     serve(address, -1);
     serve(address, 0);
     serve(address, 1);
+    freed(address);
     return 0;
 }

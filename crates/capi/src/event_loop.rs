@@ -10,7 +10,6 @@ use crate::listener::{self, ListenerObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{Event, Kinds, Loop};
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,22 +35,18 @@ impl Object for LoopObject {
 /// The state of the thread that waits.
 pub(crate) struct Turn {
     events: Arc<Loop>,
-    /// Events of the last turn, for the library's calls.
+    /// Events of the last turn, for the library's calls. No event stays here: its object may be
+    /// freed before the next turn.
     collected: Vec<Event>,
-    /// Events for which the caller's array had no place.
-    left: VecDeque<Event>,
 }
 
 impl Turn {
-    fn collect(&mut self, timeout: Timeout) -> Result<(), Failure> {
-        if self.left.is_empty() {
-            let waited = match timeout {
-                Timeout::Zero => self.events.poll(&mut self.collected),
-                _ => self.events.wait(&mut self.collected, timeout.deadline()),
-            };
-            waited.map_err(|error| Failure::system("waiting for events", &error))?;
-            self.left.extend(self.collected.drain(..));
-        }
+    fn collect(&mut self, capacity: usize, timeout: Timeout) -> Result<(), Failure> {
+        let collected = match timeout {
+            Timeout::Zero => self.events.poll_up_to(&mut self.collected, capacity),
+            _ => self.events.wait_up_to(&mut self.collected, capacity, timeout.deadline()),
+        };
+        collected.map_err(|error| Failure::system("waiting for events", &error))?;
         Ok(())
     }
 }
@@ -85,7 +80,7 @@ export! {
         let place = r#loop.require("loop")?;
         let events = Loop::new().map_err(|error| Failure::system("making a loop", &error))?;
         let events = Arc::new(events);
-        let turn = Turn { events: Arc::clone(&events), collected: Vec::new(), left: VecDeque::new() };
+        let turn = Turn { events: Arc::clone(&events), collected: Vec::new() };
         place.write(Handle::insert(turn, events)?);
         Ok(())
     }
@@ -129,12 +124,11 @@ export! {
             return Err(Failure::argument("capacity is 0"));
         }
         let mut turn = r#loop.first()?;
-        turn.collect(Timeout::new(timeout_ns))?;
-        let number = turn.left.len().min(capacity);
-        for (index, event) in turn.left.drain(..number).enumerate() {
+        turn.collect(capacity, Timeout::new(timeout_ns))?;
+        count.write(turn.collected.len());
+        for (index, event) in turn.collected.drain(..).enumerate() {
             array.write_at(index, event.into());
         }
-        count.write(number);
         Ok(())
     }
 

@@ -194,8 +194,10 @@ const SETTING: i32 = 13;
 pub(crate) const FINISHED_HERE: i32 = 408;
 /// Error code: this side has ended its receiving.
 pub(crate) const STOPPED_HERE: i32 = 409;
+/// Error code: memory was reserved on another connection.
+pub(crate) const FOREIGN_RESERVATION: i32 = 14;
 /// Error code: an argument is null or impossible.
-const ARGUMENT: i32 = 901;
+pub(crate) const ARGUMENT: i32 = 901;
 /// Error code: a handle names no object of its type.
 const HANDLE: i32 = 902;
 /// Error code: the library panicked.

@@ -8,7 +8,7 @@
 
 use crate::argument::Out;
 use crate::export::export;
-use crate::failure::Failure;
+use crate::failure::{ARGUMENT, FINISHED_HERE, FOREIGN_RESERVATION, FULL, Failure};
 use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
@@ -44,7 +44,8 @@ pub(crate) fn give(
 }
 
 /// Commits a reservation by `send`, which gives it back if it was not used up. The handle is freed
-/// unless it was given back.
+/// unless the message could still be sent, or the call was wrong. A caller that learns that its
+/// peer is gone need not abort, so its reservation must not stay.
 pub(crate) fn commit(
     handle: Handle<ReservationObject>,
     send: impl FnOnce(OwnedReservation) -> Result<(), (Option<OwnedReservation>, Failure)>,
@@ -53,17 +54,20 @@ pub(crate) fn commit(
     let reservation = place.take().ok_or_else(|| Failure::handle(ReservationObject::NAME))?;
     let result = match send(reservation) {
         Ok(()) => Ok(()),
-        Err((None, failure)) => Err(failure),
-        Err((back, failure)) => {
-            *place = back;
+        Err((Some(back), failure)) if KEEP.contains(&failure.code()) => {
+            *place = Some(back);
             return Err(failure);
         }
+        Err((_, failure)) => Err(failure),
     };
     drop(place);
     // Another thread may have freed the handle meanwhile: it had no reservation any more.
     let _ = handle.remove();
     result
 }
+
+/// Statuses of a commit after which the reservation stays the caller's, as the header says.
+const KEEP: [i32; 4] = [FULL, FOREIGN_RESERVATION, FINISHED_HERE, ARGUMENT];
 
 export! {
     /// Writes where the reserved bytes lie.

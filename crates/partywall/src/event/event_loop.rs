@@ -17,7 +17,7 @@
 use super::channel::{Channel, Receiver, Sender};
 use super::event::{Event, Kinds};
 use super::listener::{ChannelListener, Listener};
-use super::ready_list::Key;
+use super::ready_list::{EVENTS_MAX, Key};
 use super::registration::{Arrival, DOORBELL, Purpose, Shared, TIMER, parse};
 use super::session::Session;
 use super::source::{Attached, Source};
@@ -109,6 +109,20 @@ impl Loop {
     /// Fails in a forked child, and with the error of epoll or of a [`Source`], which a sound
     /// system never reports.
     pub fn wait(&self, events: &mut Vec<Event>, deadline: Option<Instant>) -> io::Result<usize> {
+        self.wait_up_to(events, EVENTS_MAX, deadline)
+    }
+
+    /// Waits as [`wait`](Self::wait) does, for at most `max` events. The others stay in the loop,
+    /// which forgets those of a source that is dropped before the next call.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn wait_up_to(
+        &self,
+        events: &mut Vec<Event>,
+        max: usize,
+        deadline: Option<Instant>,
+    ) -> io::Result<usize> {
         let mut round = self.begin(events)?;
         // Sources with events, which an application has not taken yet, must not keep the loop from
         // those of the epoll set.
@@ -117,7 +131,7 @@ impl Loop {
             round.poll(&self.shared)?;
         }
         loop {
-            self.shared.list.collect(events);
+            self.shared.list.collect(events, max);
             if !events.is_empty() || (has_polled && has_passed(deadline)) {
                 break;
             }
@@ -138,9 +152,18 @@ impl Loop {
     /// # Errors
     /// The errors of [`wait`](Self::wait).
     pub fn poll(&self, events: &mut Vec<Event>) -> io::Result<usize> {
+        self.poll_up_to(events, EVENTS_MAX)
+    }
+
+    /// Polls as [`poll`](Self::poll) does, for at most `max` events; see
+    /// [`wait_up_to`](Self::wait_up_to).
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn poll_up_to(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
         let mut round = self.begin(events)?;
         round.poll(&self.shared)?;
-        self.shared.list.collect(events);
+        self.shared.list.collect(events, max);
         if events.is_empty() && self.shared.list.is_idle() {
             round.arm(&self.shared);
         }

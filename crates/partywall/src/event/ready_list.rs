@@ -197,12 +197,12 @@ impl<B: LoopWaker> ReadyList<B> {
         }
     }
 
-    /// Moves events to the end of `events`, until it has [`EVENTS_MAX`]. Each source is reported at
+    /// Moves events to the end of `events`, until it has `max`, or [`EVENTS_MAX`]. Each source is reported at
     /// most once; a source whose events stay is listed behind all others.
-    pub(super) fn collect(&self, events: &mut Vec<Event>) {
+    pub(super) fn collect(&self, events: &mut Vec<Event>, max: usize) {
         let mut state = self.lock();
         for _ in 0..state.listed.len() {
-            if events.len() >= EVENTS_MAX {
+            if events.len() >= max.min(EVENTS_MAX) {
                 break;
             }
             let Some(key) = state.listed.pop_front() else { break };
@@ -316,7 +316,7 @@ mod tests {
 
     fn tags(list: &ReadyList<Silent>) -> Vec<u64> {
         let mut events = Vec::new();
-        list.collect(&mut events);
+        list.collect(&mut events, EVENTS_MAX);
         events.iter().map(|event| event.tag).collect()
     }
 
@@ -510,7 +510,7 @@ mod model {
                         *done += std::mem::take(&mut *self.work.lock().unwrap());
                     }
                 }
-                self.list.collect(&mut events);
+                self.list.collect(&mut events, EVENTS_MAX);
                 if self.drive != Drive::Inside {
                     self.list.end_turn(!events.is_empty());
                     return events;
