@@ -62,7 +62,13 @@ class _Reactor:
         """Passes the events of sources on. The descriptor stays readable if there are more."""
         for tag, kinds in self.native.poll():
             if handler := self.handlers.get(tag):
-                handler(kinds)
+                try:
+                    handler(kinds)
+                except Exception as error:
+                    # The events of other sources are reported once, so they still have to go on.
+                    asyncio.get_running_loop().call_exception_handler(
+                        {"message": "a protocol has raised", "exception": error}
+                    )
 
 
 _reactors: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reactor]" = (

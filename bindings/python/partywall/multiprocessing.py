@@ -52,7 +52,11 @@ class Connection:
     # Sending
 
     def send(self, obj: Any) -> None:
-        """Sends an object. Waits while there is no room."""
+        """Sends an object. Waits while there is no room.
+
+        If it fails after a part was sent, sending ends, and the peer finds the end: it must not take
+        the next object for the rest of this one.
+        """
         buffers: list[memoryview] = []
 
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -66,8 +70,12 @@ class Connection:
         with self._sending:
             channel = self._open()
             channel.send(len(buffers).to_bytes(_COUNT_BYTES, "little") + data)
-            for raw in buffers:
-                channel.send(raw)
+            try:
+                for raw in buffers:
+                    channel.send(raw)
+            except BaseException:
+                channel.finish()
+                raise
 
     def send_bytes(self, buf: "Buffer", offset: int = 0, size: int | None = None) -> None:
         """Sends ``size`` bytes of a buffer from index ``offset`` as one message."""
@@ -81,14 +89,18 @@ class Connection:
     # Receiving
 
     def recv(self) -> Any:
-        """Receives an object. Its large buffers are read-only, and are not copied."""
+        """Receives an object. Its large buffers are read-only, and the last one is not copied."""
         with self._receiving:
-            first = memoryview(self._next())
+            first = self._next().tobytes()
             count = int.from_bytes(first[:_COUNT_BYTES], "little")
             if len(first) < _COUNT_BYTES or count > len(first):
                 raise pickle.UnpicklingError("the message is no object: use recv_bytes()")
-            buffers = [memoryview(self._next()) for _ in range(count)]
-        return pickle.loads(first[_COUNT_BYTES:], buffers=buffers)
+            # The sender may need the memory of each buffer for the next one, so only the last is
+            # left where it lies.
+            buffers: list[bytes | memoryview] = [self._next().tobytes() for _ in range(count - 1)]
+            if count > 0:
+                buffers.append(memoryview(self._next()))
+        return pickle.loads(memoryview(first)[_COUNT_BYTES:], buffers=buffers)
 
     def recv_bytes(self, maxlength: int | None = None) -> bytes:
         """Receives a message as bytes. Raises OSError if it is longer than ``maxlength``."""

@@ -14,7 +14,7 @@ use crate::error;
 use crate::message::Message;
 use crate::peer::{Peer, ReceiverStats, SenderStats};
 use crate::reservation::Reservation;
-use crate::wait::{Deadline, wait_readable};
+use crate::wait::{Deadline, SIGNAL_CHECK_EVERY, wait_readable};
 use partywall::{
     BackPressure, Closed, ConnectError, OwnedReservation, Readiness, RecvError, SendError,
     Transport, TryRecvError, TrySendError, Wait,
@@ -22,8 +22,8 @@ use partywall::{
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Mutex, mpsc};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,16 @@ pub fn connect(
     Ok(Channel::new(channel.map_err(|error| error::exception(py, &error))?, &config))
 }
 
+/// An eventfd that is notified when the value is dropped.
+struct Notify(Arc<OwnedFd>);
+
+impl Drop for Notify {
+    fn drop(&mut self) {
+        // An eventfd that nobody has written to takes the number 1.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
 /// Connects in a thread of its own, because the handshake retries after EINTR. A signal whose
 /// handler raises ends the wait; the thread then ends by the handshake timeout.
 fn connect_interruptibly(
@@ -65,13 +75,14 @@ fn connect_interruptibly(
     config: &Config,
 ) -> PyResult<Result<partywall::Channel, ConnectError>> {
     let done = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
-    let (notify, settings) = (Arc::clone(&done), config.inner.clone());
+    let (notify, settings) = (Notify(Arc::clone(&done)), config.inner.clone());
     let (sender, connected) = mpsc::channel();
     thread::Builder::new().name("partywall-connect".to_owned()).spawn(move || {
+        // Dropped behind `sender`, also by a panic.
+        let _notify = notify;
+        let sender = sender;
         // The receiver is gone if a signal ended the wait; the channel is then dropped here.
         let _ = sender.send(partywall::connect_with(&address, &settings));
-        // An eventfd that nobody has written to takes the number 1.
-        let _ = rustix::io::write(&*notify, &1u64.to_ne_bytes());
     })?;
     loop {
         match connected.try_recv() {
@@ -83,9 +94,6 @@ fn connect_interruptibly(
         }
     }
 }
-
-/// For how long a call under `Wait::Spin` or `Wait::Poll` waits before it looks for signals.
-const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
 
 impl Channel {
     pub fn new(channel: partywall::Channel, config: &Config) -> Self {
@@ -133,7 +141,7 @@ impl Channel {
                 continue;
             }
             match receiver.arm().map_err(|fault| error::exception(py, &fault))? {
-                Readiness::Ready => py.check_signals()?,
+                Readiness::Ready => let_others_run(py)?,
                 Readiness::WillNotify => wait_readable(py, receiver.as_fd(), deadline)?,
             }
         }
@@ -177,7 +185,7 @@ impl Channel {
                 return Err(error::exception(py, &SendError::TimedOut));
             }
             match sender.arm().map_err(|fault| error::exception(py, &fault))? {
-                Readiness::Ready => py.check_signals()?,
+                Readiness::Ready => let_others_run(py)?,
                 Readiness::WillNotify => wait_readable(py, sender.as_fd(), deadline)?,
             }
         }
@@ -200,6 +208,25 @@ impl Channel {
             })
         });
         sent.map_err(|error| (left, error))
+    }
+}
+
+/// Releases the GIL for a moment, because a peer that keeps the ring busy without a whole message
+/// must not stop the other threads.
+fn let_others_run(py: Python<'_>) -> PyResult<()> {
+    py.detach(thread::yield_now);
+    py.check_signals()
+}
+
+/// Both directions end without the GIL: over a socket, the end may linger for a peer that does not
+/// read.
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let sender = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = self.receiver.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if sender.is_some() || receiver.is_some() {
+            Python::attach(|py| py.detach(|| drop((sender, receiver))));
+        }
     }
 }
 

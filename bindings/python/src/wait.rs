@@ -49,7 +49,7 @@ impl Deadline {
 
     /// Returns the earlier of this deadline and the instant that is `slice` from now.
     pub fn within(&self, slice: Duration) -> Instant {
-        let end = Instant::now() + slice;
+        let end = Instant::now() + slice.min(SIGNAL_CHECK_EVERY);
         match self {
             Self::At(instant) => end.min(*instant),
             Self::Now | Self::Never => end,
@@ -67,6 +67,9 @@ impl Deadline {
         }
     }
 }
+
+/// Longest wait within the Rust crate, which signals do not end.
+pub const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Converts `seconds` of Python into a duration.
 ///

@@ -3,10 +3,12 @@
 
 import multiprocessing
 import multiprocessing.connection
+import pickle
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import partywall
 import pytest
 from conftest import DEADLINE, make_pair
 from partywall.multiprocessing import Client, Connection, Listener
@@ -41,6 +43,26 @@ def test_large_arrays_are_read_where_they_were_written(address: str) -> None:
     for _ in range(20):
         client.send(sent[0])
         assert float(server.recv()[-1]) == 199_999.0
+
+
+def test_part_of_an_object_is_followed_by_the_end(address: str) -> None:
+    client, server = (Connection(channel) for channel in make_pair(address))
+    with pytest.raises(partywall.TooLarge):
+        client.send([pickle.PickleBuffer(bytearray(200 << 20)), "never sent"])
+    with pytest.raises(EOFError):
+        server.recv()
+    with pytest.raises(ValueError):
+        client.send("the rest of another object")
+
+
+def test_buffers_may_exceed_the_memory_of_their_sender(address: str) -> None:
+    client, server = (Connection(channel) for channel in make_pair(address))
+    sent = [bytearray([number]) * (8 << 20) for number in range(12)]
+    sending = threading.Thread(target=client.send, args=([pickle.PickleBuffer(it) for it in sent],))
+    sending.start()
+    received = server.recv()
+    sending.join(DEADLINE)
+    assert not sending.is_alive() and all(map(bytes.__eq__, map(bytes, received), map(bytes, sent)))
 
 
 def test_bytes_are_sent_and_received_in_parts(ends: Ends) -> None:

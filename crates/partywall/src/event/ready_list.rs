@@ -197,8 +197,8 @@ impl<B: LoopWaker> ReadyList<B> {
         }
     }
 
-    /// Moves events to the end of `events`, until it has `max`, or [`EVENTS_MAX`]. Each source is reported at
-    /// most once; a source whose events stay is listed behind all others.
+    /// Moves events to the end of `events`, until it has `max` or [`EVENTS_MAX`] of them. Each
+    /// source is reported at most once; a source whose events stay is listed behind all others.
     pub(super) fn collect(&self, events: &mut Vec<Event>, max: usize) {
         let mut state = self.lock();
         for _ in 0..state.listed.len() {
