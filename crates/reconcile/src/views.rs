@@ -142,7 +142,8 @@ impl ReceiverView {
         self.epoch
     }
 
-    /// The acked offset of the receiver; `None` if it knows no stream of its epoch.
+    /// The acked offset of the receiver: the position up to which it has acknowledged the stream,
+    /// with the digest there; `None` if it knows no stream of its epoch.
     #[must_use]
     pub const fn consumed(&self) -> Option<AckedOffset> {
         self.consumed
