@@ -25,8 +25,8 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// The fuzzer's end of a session: it has completed the handshake, and then sends whatever records
-/// the fuzzer chooses.
+/// The fuzzer's end of a session: the end has completed the handshake, and then sends whatever
+/// records the fuzzer chooses.
 pub struct SessionByHand {
     /// The socket that carries the records.
     pub socket: Socket,

@@ -11,7 +11,7 @@ use partywall_bench::report::targets::{Measurement, Targets, quotient};
 use crate::plan::PARALLEL_SIZES;
 use crate::table::{ICEORYX2_PUBSUB, SHMIPC_V3};
 
-/// The targets of this program.
+/// The targets that `bench-peers targets` measures.
 pub fn all() -> Targets {
     Targets::of(PROGRAM, measurements())
 }

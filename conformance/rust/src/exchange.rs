@@ -37,7 +37,8 @@ impl Transport {
     }
 }
 
-/// An exchange between two programs; dropping the value removes their files.
+/// An exchange between a server program and a client program; dropping the value removes their
+/// files.
 pub struct Exchange {
     /// The implementation whose program serves.
     pub server: Peer,

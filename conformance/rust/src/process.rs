@@ -36,7 +36,7 @@ pub struct Ended {
 }
 
 impl Process {
-    /// Starts a program.
+    /// Starts the program at the path `program`, with the given arguments.
     ///
     /// # Errors
     /// If the program cannot be started.

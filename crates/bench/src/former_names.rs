@@ -36,7 +36,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// For tests: returns the command-line arguments that give `value` to this flag or argument.
+    /// Returns, for tests, the command-line arguments that give `value` to this flag or argument.
     pub fn command_line(self, value: &str) -> Vec<String> {
         let line = match self {
             Self::BenchScenario => format!("bench {value}"),

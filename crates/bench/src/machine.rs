@@ -71,7 +71,7 @@ impl Pin {
         }
     }
 
-    /// The CPUs of both processes in words, for the report.
+    /// The CPUs of parent and child process in words, for the report.
     pub fn placement(self) -> String {
         match self {
             Self::To(parent, child) => {

@@ -366,7 +366,7 @@ const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
 
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];
 const OTHERS: [TransportName; 3] = [TransportName::UDS, TransportName::TCP, TransportName::PIPE];
-/// Transports of `connect` besides all others.
+/// The transports that `connect` measures by default in addition to those of the other scenarios.
 const MOVING: [TransportName; 1] = [TransportName::SHM_MOVE];
 const BASELINES: [TransportName; 2] =
     [TransportName::BASELINE_SPIN, TransportName::BASELINE_EVENTFD];

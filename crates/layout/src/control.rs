@@ -14,7 +14,8 @@ use crate::check::Violation;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A doorbell: one byte, without a frame (SPEC 6.6).
+/// The byte of the control socket that is a doorbell: it wakes the peer, and is not part of a frame
+/// (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
 /// Type of the frame that carries the descriptor of a segment, a memfd that extends the sender's
 /// memory (SPEC 5.4).

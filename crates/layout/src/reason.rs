@@ -25,7 +25,7 @@ pub enum FallbackReason {
     Limits,
     /// Mapping the peer's region failed.
     Map,
-    /// The connection began on the socket, and has not moved to shared memory yet.
+    /// The connection began on the socket, and has not moved to shared memory so far.
     NotMoved,
     /// The peer gave up the move to shared memory.
     Abandoned,

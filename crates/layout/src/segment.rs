@@ -28,7 +28,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The first eight bytes of a region, which identify the memory format.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
-/// [`RegionHeader::kind`]: the memory of one side of a connection, which one peer reads.
+/// Value of [`RegionHeader::kind`]: the region is the memory of one side of a connection, which one
+/// peer reads.
 pub const REGION_CONNECTION: u32 = 1;
 
 /// The version of the memory format that this crate describes.

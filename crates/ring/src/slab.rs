@@ -51,7 +51,7 @@ struct Segment {
     bytes: u64,
     /// Index in `Slab::chunks` of the chunk at offset 0 of the segment.
     first: u32,
-    /// Number of bytes of the segment that are reserved or in flight.
+    /// Number of bytes of the segment that are reserved for a message or in flight to the peer.
     used: u64,
 }
 
@@ -304,7 +304,7 @@ impl Slab {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)
     }
 
-    /// Number of blocks of the slab in flight.
+    /// Number of blocks of the slab that are in flight to the peer.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         (self.tickets.len() - self.idle.len()) as u64

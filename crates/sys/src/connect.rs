@@ -51,7 +51,8 @@ pub fn connect_unix_path(
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
     connect_unix(&address, &to, deadline).map_err(|errno| match other_file(path) {
-        // The kernel reports a connection to a file that is not a socket as refused.
+        // The kernel reports a connection to a file that is not a socket with the same error as a
+        // refused connection.
         Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
         _ => explain(&to, errno),
     })
@@ -132,7 +133,7 @@ pub fn begin_tcp(address: SocketAddr) -> Result<Begun, ConnectError> {
     Ok(Begun { socket: Socket::labelled(fd, Family::Tcp, &to), to, is_connected })
 }
 
-/// A connection that may not be established yet.
+/// A connection that a `begin_…` function has begun, and that may not be established yet.
 #[derive(Debug)]
 pub struct Begun {
     socket: Socket,
@@ -213,7 +214,8 @@ fn connect_unix(
     Ok(Socket::labelled(fd, Family::Unix, to))
 }
 
-/// Connects `fd`, a socket in blocking mode, to a listener whose backlog is full.
+/// Connects `fd`, a socket in blocking mode, to a listener whose backlog is full, and waits until
+/// the backlog has room.
 fn wait_for_backlog(
     fd: &OwnedFd,
     address: &SocketAddrUnix,
@@ -244,7 +246,8 @@ fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<Owne
     let fd = socket_with(internet_family(address), SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&fd, &address) {
         Ok(()) => {}
-        // An interrupted connect continues in the background, like a non-blocking connect.
+        // A connect that a signal has interrupted continues in the background, like a non-blocking
+        // connect.
         Err(Errno::INPROGRESS | Errno::INTR) => {
             let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
             let ready = poll::wait(&mut fds, deadline)

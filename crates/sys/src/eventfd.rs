@@ -76,15 +76,16 @@ impl Doorbell {
     /// None on a valid eventfd.
     pub fn notify(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
-            // EAGAIN: the counter is full, so a notification is pending already.
+            // The error EAGAIN means that the counter of the eventfd is full, so a notification is
+            // pending already.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
     /// Notifies a waiter of this process that reacts to edges and never drains the doorbell. A
-    /// trusted peer can fill the counter, and then a further notification makes no edge, so the
-    /// counter is cleared first then.
+    /// trusted peer can fill the counter, and then a further notification makes no edge, so in that
+    /// case the counter is cleared first.
     ///
     /// # Errors
     ///

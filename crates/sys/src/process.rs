@@ -65,8 +65,8 @@ pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {
         let entry = entry?;
-        // If the link cannot be read, the process closed the descriptor after the directory was
-        // read.
+        // The link of a descriptor cannot be read if the process has closed the descriptor since
+        // the directory was read.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         if process == Process::Own && target == this {
             continue;

@@ -57,7 +57,8 @@ pub struct FileIdentity {
 /// policy before it accepts a file of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedFileStat {
-    /// The file's identity, valid while any process has the file open or mapped.
+    /// Device and inode number of the file; they identify it while any process has the file open or
+    /// mapped.
     pub identity: FileIdentity,
     /// Size of the file in bytes.
     pub size: u64,
@@ -192,16 +193,16 @@ impl CreatedFile {
 impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
-            // Another process may remove the file between the check and this removal; the result is
-            // the same.
+            // Another process may remove the file after `is_in_place` has found it and before the
+            // call of `unlink`; the result is the same.
             let _ = unlink(&self.path);
         }
     }
 }
 
-/// Removes the file of a [`CreatedFile`] if its process, `pid`, was killed. Returns whether this
-/// call removed the file. The file stays while its process lives, in this pid namespace or (as the
-/// lock shows) in another one.
+/// Removes the file at `path`, which a [`CreatedFile`] of process `pid` made, if that process was
+/// killed. Returns whether this call removed the file. The file stays while its process lives, in
+/// this pid namespace or (as the lock shows) in another one.
 pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) != Err(Errno::SRCH) {
@@ -304,7 +305,7 @@ fn step(at: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedFileError {
-    /// The path is not within the allowed directory.
+    /// The peer named a path that is not within the allowed directory.
     #[error("{} does not lie beneath {}", path.display(), directory.display())]
     Outside {
         /// The path, as the peer named it.

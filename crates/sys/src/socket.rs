@@ -100,7 +100,8 @@ impl Socket {
             return Err(rustix::io::Errno::INVAL.into());
         }
         rustix::net::getpeername(&fd)?;
-        // The peer may have turned the option off.
+        // The peer may have turned SO_PASSCRED off before it sent this end of the pair, so it is
+        // turned on again.
         sockopt::set_socket_passcred(&fd, true)?;
         Ok(Socket::labelled(fd, Family::Unix, "a socket pair"))
     }
@@ -109,13 +110,13 @@ impl Socket {
         Socket { fd, family, label: None }
     }
 
-    /// Creates a socket like `new`, for a peer whose label is known. So no system call has to find
-    /// the label.
+    /// Makes a socket from a descriptor, with `label` as the readable address of its peer. So no
+    /// system call has to find that address.
     pub(crate) fn labelled(fd: OwnedFd, family: Family, label: &str) -> Socket {
         Socket { fd, family, label: Some(label.into()) }
     }
 
-    /// The address family of this socket.
+    /// The address family of this socket, Unix or TCP.
     pub fn family(&self) -> Family {
         self.family
     }
@@ -395,7 +396,8 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Some(path) = unix.path_bytes() {
         return Some(format!("unix:{}", String::from_utf8_lossy(path)));
     }
-    // A socket that was not bound has no name. The kernel reports it with an empty abstract name.
+    // A Unix socket that was not bound has no name; the kernel reports an empty abstract name for
+    // it.
     let name = unix.abstract_name().filter(|name| !name.is_empty())?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }

@@ -37,7 +37,7 @@ pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Sess
 /// trust each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Shared memory between ends that trust each other, and so read payloads in place.
+    /// Shared memory between ends that trust each other, and therefore read payloads in place.
     SharedMemory,
     /// Shared memory between ends that do not trust each other, and so copy payloads before reading
     /// them.
@@ -51,7 +51,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All five kinds.
+    /// All kinds of transport between two ends: each test over every transport walks through this
+    /// list.
     pub const ALL: [Self; 5] =
         [Self::SharedMemory, Self::Untrusted, Self::Moving, Self::Unix, Self::Tcp];
 

@@ -66,7 +66,7 @@ impl Pacer {
         self.records = self.records.saturating_add(records);
     }
 
-    /// Counts one received record.
+    /// Counts one received record; from the count the pacer computes the rate of records.
     #[inline]
     pub const fn count_record(&mut self) {
         self.records = self.records.saturating_add(1);
@@ -85,20 +85,21 @@ impl Pacer {
         self.pause_hints > 0 || self.waits_held_off == 0 && self.came_fast()
     }
 
-    /// Whether the last wait took few polls and yielded a record.
+    /// Whether the receiver's last wait took few polls and yielded a record.
     #[inline]
     const fn came_fast(&self) -> bool {
         self.records > 0 && self.polls <= POLLS_FAST
     }
 
-    /// Counts one poll, and returns `is_ready` unchanged.
+    /// Counts one poll of the waiting receiver. Returns `is_ready`, the result of that poll,
+    /// unchanged.
     #[inline]
     pub const fn count_poll(&mut self, is_ready: bool) -> bool {
         self.polls = self.polls.saturating_add(1);
         is_ready
     }
 
-    /// Counts `polls` polls that found nothing.
+    /// Counts `polls` polls of the waiting receiver, which all found nothing.
     #[inline]
     pub const fn count_misses(&mut self, polls: u32) {
         self.polls = self.polls.saturating_add(polls);

@@ -212,7 +212,7 @@ impl ShmipcStream {
     }
 }
 
-/// Claims slices of `buffer` for a message, and fills them.
+/// Claims slices of `buffer` for a message, and writes the message's bytes into them.
 fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
     let size = payload.size;
     let mut placed = 0;

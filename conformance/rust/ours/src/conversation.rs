@@ -12,8 +12,9 @@ use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream of `partywall-shmipc` that carries the traffic. It is a stream of bytes if the option
-/// `--put-back` returns it to the stream pool after use; otherwise it is a stream of messages.
+/// A stream of `partywall-shmipc` that carries the traffic of a conformance test. It is a stream of
+/// bytes if the option `--put-back` returns it to the stream pool after use; otherwise it is a
+/// stream of messages.
 pub enum Talk {
     /// A stream of messages, which is closed after use.
     Messages(SendStream, RecvStream),

@@ -28,7 +28,7 @@ pub enum Mode {
     Report,
 }
 
-/// The requests that follow in a stream, as a plan announces them.
+/// The requests that a plan announces, and which follow the plan in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The direction in which the requests are sent.
@@ -47,7 +47,7 @@ impl Plan {
         self.sizes[(request % self.sizes.len() as u64) as usize]
     }
 
-    /// Encodes the plan as the message that is sent before its requests.
+    /// Encodes the plan as a message, which is sent before the requests that it announces.
     pub fn encode(&self) -> Vec<u8> {
         let mut message = MAGIC.to_vec();
         let words = [self.mode as u64, self.seed, self.requests, self.sizes.len() as u64];

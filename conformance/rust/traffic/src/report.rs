@@ -26,9 +26,9 @@ pub struct Report {
     pub uploads_whole: u64,
     /// Number of uploads whose stream ended before all requests had arrived.
     pub uploads_cut: u64,
-    /// Number of streams on which a fault was found.
+    /// Number of streams on which the program found a fault.
     pub failed: u64,
-    /// Texts of the first faults that were found.
+    /// Texts of the first faults that the program found.
     pub errors: Vec<String>,
     /// The counters of the library under test, each under the library's own name for it.
     pub metrics: BTreeMap<String, u64>,
@@ -47,7 +47,7 @@ impl SharedReport {
         Self { report: Arc::new(Mutex::new(report)) }
     }
 
-    /// Calls `change`, which may change or read the report.
+    /// Calls `change` with the locked report, which `change` may read or change.
     pub fn with<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
         // A task that panicked while it counted leaves no inconsistent report, so poisoning is
         // ignored.

@@ -23,7 +23,7 @@ pub trait Receiver: Send + 'static {
         out: &mut Vec<u8>,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Appends exactly `size` received bytes.
+    /// Appends exactly `size` received bytes to the given buffer.
     fn receive_exact(
         &mut self,
         size: usize,

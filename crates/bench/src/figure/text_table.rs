@@ -24,7 +24,8 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// Removes each column that has only dashes, and those with a heading in `left_out`.
+    /// Removes from the table each column that has only dashes, and each column with a heading in
+    /// `left_out`.
     pub fn drop_columns(&mut self, left_out: &[&str]) {
         let Some(headings) = self.rows.first() else { return };
         let is_kept = |column: usize, heading: &str| {
@@ -39,12 +40,12 @@ impl TextTable {
         }
     }
 
-    /// All rows, the headings first.
+    /// All rows of the table, of which the first has the headings.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
 
-    /// The table as text with a rule under the headings.
+    /// The table as lines of text, with a rule under the headings.
     pub fn to_text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(|column| self.width(column)).collect();

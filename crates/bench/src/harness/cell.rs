@@ -93,8 +93,8 @@ pub struct Cell {
     /// Number of pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle`,
     /// number of sessions; in `grpc` and `http`, number of calls in flight.
     pub streams: usize,
-    /// Number of further streams on which the sender never stops and the receiver never reads
-    /// (`parallel` only).
+    /// Number of additional streams on which the sender never stops sending and the receiver never
+    /// reads (`parallel` only).
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
@@ -209,27 +209,29 @@ impl Scenario {
 }
 
 impl TransportName {
-    /// Partywall over shared memory.
+    /// The transport `shm`: Partywall over shared memory.
     pub const SHM: Self = Self("shm");
-    /// Partywall, from its first messages on a Unix socket to shared memory.
+    /// The transport `shm-move`: Partywall on connections that begin on a Unix socket and move to
+    /// shared memory.
     pub const SHM_MOVE: Self = Self("shm-move");
-    /// A link (stored messages with acknowledgement) whose two ends are connected by shared memory.
+    /// The transport `link-shm`: a link (stored messages with acknowledgement) whose two ends are
+    /// connected by shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
-    /// A link whose two ends are connected by TCP on loopback.
+    /// The transport `link-tcp`: a link whose two ends are connected by TCP on loopback.
     pub const LINK_TCP: Self = Self("link-tcp");
-    /// A link whose two ends are connected by a Unix socket.
+    /// The transport `link-uds`: a link whose two ends are connected by a Unix socket.
     pub const LINK_UDS: Self = Self("link-uds");
-    /// A Unix stream socket.
+    /// The transport `uds`: a Unix stream socket.
     pub const UDS: Self = Self("uds");
-    /// TCP on loopback.
+    /// The transport `tcp`: TCP on loopback.
     pub const TCP: Self = Self("tcp");
-    /// Two pipes, one for each direction.
+    /// The transport `pipe`: two pipes, one for each direction.
     pub const PIPE: Self = Self("pipe");
-    /// Plain shared memory with one flag word, on which both ends spin: the lower bound for any
-    /// shared-memory transport.
+    /// The transport `baseline-spin`: plain shared memory with one flag word, on which both ends
+    /// spin: the lower bound for any shared-memory transport.
     pub const BASELINE_SPIN: Self = Self("baseline-spin");
-    /// A bare eventfd without payload: the lower bound for any transport that wakes a sleeping
-    /// process.
+    /// The transport `baseline-eventfd`: a bare eventfd without payload, the lower bound for any
+    /// transport that wakes a sleeping process.
     pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
 
     /// The transport's name in tables and in flags.

@@ -89,7 +89,7 @@ pub enum Reply {
     },
     /// The client of one connection has received the answer to its last message.
     Connected(Connected),
-    /// The child is ready, so the parent may begin the batch.
+    /// The child is ready for the batch, so the parent may begin it.
     Ready,
     /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
@@ -120,7 +120,7 @@ pub struct Connected {
     pub latency_ns: u64,
     /// CPU time of the client's process in that time, in nanoseconds.
     pub cpu_ns: u64,
-    /// The transport of the last message, as the connection reports it.
+    /// The transport of the connection's last message, as the connection reports it.
     pub carrier: Option<Carrier>,
 }
 
@@ -176,7 +176,8 @@ impl Child {
         }
     }
 
-    /// Begins a batch by sending `request`; returns once the child has replied that it is ready.
+    /// Begins a batch of operations by sending `request` to the child; returns once the child has
+    /// replied that it is ready.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         self.send(request)?;
         match self.next_reply()? {
@@ -185,7 +186,8 @@ impl Child {
         }
     }
 
-    /// Waits until the child has finished its part of the batch; returns the child's measurements.
+    /// Waits until the child has finished its part of the batch of operations; returns the child's
+    /// measurements.
     pub fn finish(&mut self) -> Result<Done> {
         match self.next_reply()? {
             Reply::Done(done) => Ok(done),

@@ -27,7 +27,8 @@ pub struct Footprint {
 /// The scheduler's counters of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activity {
-    /// Number of times the thread went to sleep: at least once for each system call that blocks.
+    /// Number of times that the thread went to sleep: at least once for each system call that
+    /// blocks.
     pub sleeps: u64,
     /// CPU time of the thread in nanoseconds. If this number does not grow, the thread made no
     /// system call.
@@ -39,7 +40,7 @@ pub struct Activity {
 pub struct ThreadFiles(PathBuf);
 
 impl Footprint {
-    /// Reads the present footprint of this process.
+    /// Reads the memory and the descriptors that this process has now.
     pub fn now() -> Result<Self> {
         Ok(Self {
             resident_bytes: resident_bytes(Process::Own).context("asking for resident memory")?,

@@ -43,19 +43,19 @@ pub struct Round {
 /// The transport that carried a message, read from the connection and not from its configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Carrier {
-    /// Memory that both processes map.
+    /// The message was in memory that both processes map.
     #[serde(rename = "shm")]
     SharedMemory,
-    /// A Unix or TCP socket.
+    /// A Unix or TCP socket carried the message.
     #[serde(rename = "socket")]
     Socket,
-    /// Shared memory for some connections, a socket for others.
+    /// Shared memory carried the messages of some connections, and a socket those of others.
     #[serde(rename = "mixed")]
     Mixed,
 }
 
 impl Carrier {
-    /// The carrier of two groups of connections together, of which one may be empty.
+    /// Returns the carrier of two groups of connections together, of which one group may be empty.
     pub fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) if one != other => Some(Self::Mixed),

@@ -51,11 +51,11 @@ pub enum Number {
 /// The CPUs of the two processes for which a target holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cpus {
-    /// Any two CPUs.
+    /// The target holds on any two CPUs.
     Any,
-    /// Two cores, as far as the kernel shows.
+    /// The target holds only if the two CPUs are separate cores, as far as the kernel shows.
     Cores,
-    /// Two hyperthreads of one core.
+    /// The target holds only if the two CPUs are hyperthreads of one core.
     Hyperthreads,
 }
 
@@ -71,7 +71,7 @@ pub struct Verdict {
 }
 
 impl Targets {
-    /// The targets of `bench`.
+    /// The targets of `partywall bench`, each with its measurement.
     pub fn own() -> Self {
         Self::of("bench", measurements())
     }
@@ -126,7 +126,7 @@ pub fn without_row(program: &str, measurements: &[Measurement]) -> Vec<String> {
     names.filter(|name| !has_row(name)).collect()
 }
 
-/// The verdicts as a table.
+/// Makes a table of the verdicts on all targets.
 pub fn table(verdicts: &[Verdict]) -> TextTable {
     let mut table = TextTable::new(&["target", "bar", "aim", "median", "spread", "verdict"]);
     for verdict in verdicts {
@@ -352,7 +352,7 @@ impl Number {
         }
     }
 
-    /// Whether this build has the scenarios with which the number is measured.
+    /// Whether this build of the program has the scenarios with which the number is measured.
     fn is_built(self) -> bool {
         self.cells().iter().all(|cell| cell.scenario.is_built())
     }

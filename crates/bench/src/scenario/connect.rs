@@ -169,7 +169,7 @@ fn sequences(cell: Cell, connection: u64) -> std::ops::Range<u64> {
     connection * cell.messages..(connection + 1) * cell.messages
 }
 
-/// Payload bytes of `ops` connections, in both directions.
+/// Payload bytes that `ops` connections carry, in both directions together.
 const fn bytes(cell: Cell, ops: u64) -> u64 {
     ops * (cell.messages + 1) * cell.size as u64
 }

@@ -71,7 +71,8 @@ impl Carrier for Tcp {
     }
 }
 
-/// A server of links, at which the child waits for the parent's link.
+/// The child's end of a link transport: a server of links, at which the child waits for the
+/// parent's link.
 pub struct LinkAcceptor {
     server: Server,
     address: String,

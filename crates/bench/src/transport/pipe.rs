@@ -27,7 +27,7 @@ pub struct PipeAcceptor {
     size: usize,
 }
 
-/// One end: the reading end of one pipe and the writing end of the other pipe.
+/// One end of a connection: the reading end of one pipe and the writing end of the other pipe.
 pub struct PipeEnds {
     reader: File,
     writer: File,

@@ -31,13 +31,13 @@ pub struct Shm;
 /// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.
 pub struct ShmMove;
 
-/// A listener for channels at a socket file.
+/// The child's end of the transport `shm`: a listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
 }
 
-/// One end of a channel.
+/// One end of a channel over shared memory, as an endpoint of the benchmark.
 pub struct ShmEndpoint(Channel);
 
 impl ChannelTransport for Shm {
@@ -105,21 +105,22 @@ impl Endpoint for ShmEndpoint {
     }
 }
 
-/// The server's end: a listener at a socket file, and the single session once it is accepted.
+/// The server's end of the transport `shm` with streams: a listener at a socket file, and the
+/// single session once it is accepted.
 pub struct ShmServer {
     listener: asynchronous::Listener,
     session: Option<asynchronous::Session>,
     address: String,
 }
 
-/// The client's end: the session that carries all streams.
+/// The client's end of the transport `shm` with streams: the session that carries all streams.
 pub struct ShmClient {
     session: asynchronous::Session,
     memory_max: u64,
     unread_bytes_max: u64,
 }
 
-/// One end of one stream of the session.
+/// One end of one stream of the session, as an endpoint of the benchmark.
 pub struct ShmStream {
     stream: asynchronous::Stream,
     held: Option<Message>,

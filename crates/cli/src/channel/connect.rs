@@ -31,7 +31,8 @@ pub struct Arguments {
     retry: Option<Duration>,
 }
 
-/// Connects, and carries bytes until both directions have ended.
+/// Runs `partywall connect`: connects to the listener, and carries bytes until both directions have
+/// ended.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
     match connect_with_retry(&arguments.address, &arguments.channel.config(), arguments.retry) {

@@ -22,7 +22,7 @@ pub struct Input {
     peer: Option<PidFd>,
 }
 
-/// The reason why [`Input::wait`] returned: stdin can be read, or the peer is dead.
+/// The reason why [`Input::wait`] returned: stdin can be read, or the peer's process is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Stdin has bytes, or has ended.

@@ -150,7 +150,7 @@ impl EchoReceiver {
     }
 }
 
-/// Writes all bytes of `parts` with vectored writes.
+/// Writes all bytes of both `parts` to the socket, with vectored writes.
 fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     let mut slices = parts.map(IoSlice::new);
     let mut rest = &mut slices[..];
@@ -165,7 +165,7 @@ fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// The two directions of a plain socket, in which each call waits for at most `timeout`.
+/// Returns the two directions of a plain socket, in which each call waits for at most `timeout`.
 fn streams(
     socket: Socket,
     timeout: Duration,
@@ -228,8 +228,8 @@ fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
     EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
-/// Returns the exit code if a peer did not echo. A peer that is late (`is_late`) counts as dead;
-/// for any other failure the code is `other`.
+/// Returns the exit code of a command whose peer did not echo. A peer that is late (`is_late`)
+/// counts as dead; for any other failure the code is `other`.
 const fn late_or(is_late: bool, other: Exit) -> Exit {
     if is_late { Exit::PeerDied } else { other }
 }

@@ -30,7 +30,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome as a paragraph of text.
+    /// The outcome of one endpoint as a paragraph of text.
     pub fn text(&self) -> String {
         let bytes = self.received * self.size as u64;
         format!(

@@ -42,7 +42,8 @@ impl Payload {
         }
     }
 
-    /// A buffer with a payload, into which [`number`](Self::number) writes a message's number.
+    /// Makes a buffer with a payload, into which [`number`](Self::number) writes the number of each
+    /// message.
     pub fn template(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone(),

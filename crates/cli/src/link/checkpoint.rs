@@ -122,7 +122,7 @@ impl Identity {
         Ok(Self { device: metadata.dev(), inode: metadata.ino(), prefix, crc })
     }
 
-    /// Whether `file` is the file with this identity.
+    /// Whether `file` is the input or output file with this identity.
     fn is_of(&self, file: &File) -> Result<bool> {
         let metadata = file.metadata()?;
         let is_same = metadata.dev() == self.device && metadata.ino() == self.inode;
@@ -186,7 +186,7 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), file, sequence: 1, entry, epoch })
     }
 
-    /// The newest entry of the checkpoint.
+    /// The newest entry of this checkpoint.
     pub fn entry(&self) -> Entry {
         self.entry
     }
@@ -280,8 +280,8 @@ fn read(file: &File, kind: Kind) -> Result<(Identity, u64, u64, Entry)> {
     Ok((Identity { device, inode, prefix, crc }, epoch, sequence, entry))
 }
 
-/// Returns the newer entry of two slots; `None` if damage makes it uncertain which entry is newer
-/// (SPEC 13.2).
+/// Returns the newer of the entries in the two slots of a checkpoint; `None` if damage makes it
+/// uncertain which entry is newer (SPEC 13.2).
 fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
     let checked = [0, 1].map(|index| {
         let [sequence, stream, position, first, second, stored] = words(&slots[index]);

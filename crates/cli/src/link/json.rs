@@ -77,7 +77,8 @@ struct Owner {
 
 #[derive(Serialize)]
 struct Sending {
-    /// The id of the stream that this end of the link sends; `null` if there is none yet.
+    /// The id of the stream that this end of the link sends, as text; `null` if there is no stream
+    /// yet.
     stream: Option<String>,
     base_bytes: u64,
     acked_bytes: u64,
@@ -85,7 +86,8 @@ struct Sending {
 
 #[derive(Serialize)]
 struct Receiving {
-    /// The id of the stream that this end of the link receives; `null` if there is none yet.
+    /// The id of the stream that this end of the link receives, as text; `null` if there is no
+    /// stream yet.
     stream: Option<String>,
     consumed_bytes: u64,
 }

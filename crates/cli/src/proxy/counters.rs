@@ -41,17 +41,17 @@ pub struct Values {
 }
 
 impl Counters {
-    /// Counters of a proxy that starts now, all at 0.
+    /// Makes the counters of a proxy that starts now: all are 0.
     pub fn new() -> Self {
         Self { started: Instant::now(), values: Mutex::default() }
     }
 
-    /// Locks the values for an update.
+    /// Locks the values of the counters, so that the caller can change them.
     pub fn lock(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the begin of a connection.
+    /// Counts the beginning of one connection of the proxy.
     pub fn begin(&self) {
         let mut values = self.lock();
         values.connections += 1;
@@ -59,7 +59,7 @@ impl Counters {
         values.open_max = values.open_max.max(values.open);
     }
 
-    /// Counts the end of a connection.
+    /// Counts the end of one connection of the proxy.
     pub fn end(&self) {
         self.lock().open -= 1;
     }

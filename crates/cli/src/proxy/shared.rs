@@ -39,7 +39,7 @@ pub struct Open {
 }
 
 impl Shared {
-    /// The state of a proxy with at most `connections` connections.
+    /// Makes the shared state of a proxy that carries at most `connections` connections at once.
     pub fn new(
         stages: Stages,
         connections: usize,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use partywall_shmipc::regions::{Backing, BufferRegion, Class, Report, inspect, read_memory};
 use std::os::fd::AsRawFd;
 
-/// A buffer region with its queues.
+/// A buffer region of shmipc with the queue regions that refer to it.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     /// The buffer region, if it was found.

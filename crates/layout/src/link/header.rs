@@ -170,7 +170,7 @@ impl LinkHeader {
         self
     }
 
-    /// The names of a checked header: local, remote, link.
+    /// The three names in a checked header of a link's file: local, remote and link name.
     #[must_use]
     pub fn names(&self) -> [&str; 3] {
         [0, 1, 2].map(|index| self.name(index).unwrap_or_default())
@@ -189,8 +189,8 @@ impl LinkHeader {
     }
 }
 
-/// Returns the header of a file of any layout of this version, if its checksum is right. The header
-/// page is the same in all of them, so the names can be read even if the file is refused.
+/// Returns the header of a link's file of any layout of this version, if its checksum is right. The
+/// header page is the same in all of them, so the names can be read even if the file is refused.
 #[must_use]
 pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
     let (header, _) = LinkHeader::read_from_prefix(pages).ok()?;
@@ -200,8 +200,8 @@ pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
     (is_ours && is_whole && is_named).then_some(header)
 }
 
-/// Checks the header of a file of `file_bytes` (SPEC 13.6). If `names` is given, the file must be
-/// that of the link with these names.
+/// Checks the header of a link's file, which is `file_bytes` bytes long (SPEC 13.6). If `names` is
+/// given, the file must be that of the link with these names.
 ///
 /// # Errors
 /// A [`FileFault`], the first rule that the header breaks.
@@ -273,8 +273,8 @@ pub struct LinkGeometry {
 }
 
 impl LinkGeometry {
-    /// Lays out a file with a record ring of `ring_bytes`, a release ring of `peer_blocks_max`
-    /// entries, and *at least* `slab_bytes` of slab.
+    /// Lays out a link's file with a record ring of `ring_bytes`, a release ring of
+    /// `peer_blocks_max` entries, and *at least* `slab_bytes` of slab.
     ///
     /// Returns `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]

@@ -101,8 +101,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether this record says that the owner closed the file in order. An owner closes the file
-    /// only after everything that it stored has been synced to the disk.
+    /// Whether this owner record says that the owner closed the file in order. An owner closes the
+    /// file only after everything that it stored has been synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1
@@ -154,7 +154,7 @@ const _: () = {
 };
 
 impl OwnerRecord {
-    /// The record of a new file, which no process has owned yet.
+    /// The owner record of a new link file, which no process has owned yet.
     #[must_use]
     pub fn nobody() -> Self {
         let zero = U64::new(0);

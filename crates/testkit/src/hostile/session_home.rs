@@ -32,7 +32,7 @@ pub struct SessionHome {
 }
 
 impl SessionHome {
-    /// Makes the attacked end for a hostile peer in the given role.
+    /// Makes the attacked end for a hostile peer with the side and transport of `role`.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
