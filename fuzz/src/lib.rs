@@ -50,7 +50,7 @@ pub fn config() -> Config {
         .handshake_timeout(Duration::from_secs(60))
 }
 
-/// An abstract address that no other process uses.
+/// Returns an abstract address that no other process uses.
 #[must_use]
 pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())

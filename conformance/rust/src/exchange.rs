@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::process::{Ended, Process};
 use super::roster::Peer;
 
-/// How two programs connect and share memory.
+/// How the two programs of a conformance test connect and share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A Unix socket that passes descriptors of memfds: version 3 of the shmipc protocol.

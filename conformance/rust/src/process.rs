@@ -31,7 +31,7 @@ pub struct Ended {
     pub code: Option<i32>,
     /// The JSON report that the program printed; `None` if it printed none.
     pub report: Option<Report>,
-    /// All that the program wrote to stderr.
+    /// All that the ended program has written to stderr.
     pub stderr: String,
 }
 

@@ -14,9 +14,9 @@ use core::fmt;
 pub enum Violation {
     /// The region header of the peer holds an impossible value (SPEC 3.2).
     RegionHeader {
-        /// The name of the header field with the impossible value.
+        /// The name of the field of the region header that has the impossible value.
         field: &'static str,
-        /// The value of the header field.
+        /// The impossible value, which was found in that field of the region header.
         found: u64,
     },
     /// At a position where a record must begin, the ring holds a word with which no record can
@@ -39,7 +39,7 @@ pub enum Violation {
     Unexpected {
         /// Position in the ring of the record that is not allowed.
         position: u64,
-        /// The number of the record's kind.
+        /// The number of the kind of the record that is not allowed.
         kind: u8,
     },
     /// The ring holds a record that is longer than the ring allows at the record's position (SPEC
@@ -47,9 +47,9 @@ pub enum Violation {
     RecordLength {
         /// Position in the ring of the record that is too long.
         position: u64,
-        /// Length of the record's payload in bytes.
+        /// Length in bytes of the payload of the record that is too long.
         len: u32,
-        /// The largest length allowed at the position, in bytes.
+        /// The longest payload that is allowed at the position, in bytes.
         max: u64,
     },
     /// The ring holds a PAD, a record that fills the rest of the ring, that does not reach exactly
@@ -139,7 +139,7 @@ pub enum Violation {
     /// The peer sent a record that is not allowed in the state of the record's stream (SPEC 11.2,
     /// 11.3, 11.5).
     Stream {
-        /// The number of the stream that the record names.
+        /// The number of the stream that the invalid record names.
         stream: u32,
         /// The rule of SPEC 11 on streams that the record breaks, as text.
         what: &'static str,
@@ -158,7 +158,7 @@ pub enum Violation {
     Frame {
         /// The name of the invalid frame or field.
         what: &'static str,
-        /// The value of the invalid field.
+        /// The invalid value, which was found in that frame or field.
         found: u64,
     },
 }

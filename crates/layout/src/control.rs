@@ -37,7 +37,7 @@ pub const CONTROL_DESCRIPTORS_MAX: u8 = 4;
 )]
 #[repr(C)]
 pub struct ControlHead {
-    /// Type of the frame: `CONTROL_…`.
+    /// Type of the frame: one of the values `CONTROL_…`.
     pub kind: u8,
     /// Number of descriptors that come with the frame.
     pub descriptors: u8,
@@ -102,7 +102,7 @@ impl ControlHead {
 }
 
 impl ControlSegment {
-    /// Makes the frame that announces the segment with this number.
+    /// Makes the frame that announces the segment with the number `number`.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "8")]

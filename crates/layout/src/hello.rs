@@ -109,11 +109,11 @@ pub struct Hello {
     pub version_min: U16,
     /// The newest version that the frame's sender implements.
     pub version_max: U16,
-    /// Length of the frame in bytes.
+    /// Length of this HELLO in bytes.
     pub length: U32,
     /// Features of the frame's sender, as a union of `FEATURE_…` bits.
     pub features: U64,
-    /// The service that the connection is for: `SERVICE_…`.
+    /// The service for which the connector wants the connection: one of the values `SERVICE_…`.
     pub service: U32,
     /// Why the sender of the frame cannot share memory: a number of SPEC 2.6, or 0 if the sender
     /// can.
@@ -139,11 +139,11 @@ pub struct Hello {
     /// In a session: how many streams of its peer the sender accepts at the same time; in other
     /// services 0.
     pub streams_max: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of HELLO, always 0.
     pub zero0: U32,
-    /// The descriptors that come with this frame.
+    /// The list of the descriptors that come with this HELLO.
     pub descriptors: Descriptors,
-    /// A reserved field, always 0.
+    /// A reserved field of HELLO, always 0.
     pub zero1: [u8; 24],
 }
 
@@ -161,9 +161,9 @@ pub struct Hello {
 pub struct Offer {
     /// The first eight bytes of the frame, always [`OFFER_TAG`].
     pub tag: [u8; 8],
-    /// A reserved field, always 0.
+    /// A reserved field of OFFER, always 0.
     pub zero0: U32,
-    /// Length of the frame in bytes.
+    /// Length of this OFFER in bytes.
     pub length: U32,
     /// The offered transport, one of `TRANSPORT_…`. With [`TRANSPORT_SHM`] the region's descriptor
     /// accompanies the frame.
@@ -171,13 +171,13 @@ pub struct Offer {
     /// Why the sender of the frame does not offer shared memory: a number of SPEC 2.6, or 0 if the
     /// sender does.
     pub reason: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of OFFER, always 0.
     pub zero1: [u8; 8],
     /// Size of the offered region in bytes; 0 if no region is offered.
     pub region_size: U64,
-    /// The descriptors that come with this frame.
+    /// The list of the descriptors that come with this OFFER.
     pub descriptors: Descriptors,
-    /// A reserved field, always 0.
+    /// A reserved field of OFFER, always 0.
     pub zero2: [u8; 16],
 }
 
@@ -195,9 +195,9 @@ pub struct Offer {
 pub struct Ready {
     /// The first eight bytes of the frame, always [`READY_TAG`].
     pub tag: [u8; 8],
-    /// A reserved field, always 0.
+    /// A reserved field of READY, always 0.
     pub zero0: U32,
-    /// Length of the frame in bytes.
+    /// Length of this READY in bytes.
     pub length: U32,
     /// The transport that the sender of the frame chooses from both offers, one of `TRANSPORT_…`.
     pub transport: U32,
@@ -206,7 +206,7 @@ pub struct Ready {
     pub reason: U32,
     /// Flags of the frame's sender, as a union of `READY_…` bits.
     pub flags: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of READY, always 0.
     pub zero1: U32,
     /// The descriptors that come with this frame: none in this version.
     pub descriptors: Descriptors,
@@ -243,13 +243,13 @@ pub struct Descriptors {
 pub struct RejectHead {
     /// The first eight bytes of the frame, always [`REJECT_TAG`].
     pub tag: [u8; 8],
-    /// A reserved field, always 0.
+    /// A reserved field of REJECT, always 0.
     pub zero: U32,
-    /// Length of the frame in bytes, text included.
+    /// Length of this REJECT in bytes, text included.
     pub length: U32,
     /// The reason of the refusal: a number of SPEC 2.5.
     pub code: U32,
-    /// Length in bytes of the text that follows.
+    /// Length in bytes of the text that follows the head of the REJECT.
     pub text_length: U32,
 }
 
@@ -297,7 +297,7 @@ pub const READY_BYTES: usize = size_of::<Ready>();
 /// Length of REJECT without its text, in bytes.
 pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
 
-/// A frame that was decoded and checked.
+/// A frame of the handshake that was decoded and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// HELLO, the first frame that each side sends in a handshake.

@@ -34,7 +34,7 @@ pub const PROGRAM: u64 = 8 * LINE_BYTES;
 
 /// [`RegionIdentity::state`]: the handshake is under way, or the owner states nothing.
 pub const STATE_OPENING: u64 = 0;
-/// [`RegionIdentity::state`]: the connection runs.
+/// Value of [`RegionIdentity::state`]: the connection is open.
 pub const STATE_OPEN: u64 = 1;
 /// [`RegionIdentity::state`]: the connection ended by an error, and the owner has not closed it
 /// yet.
@@ -158,13 +158,13 @@ impl<'a> RegionIdentity<'a> {
         self.header.session_id
     }
 
-    /// Size of the region in bytes.
+    /// Size of the inspected region in bytes.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.header.region_size.get()
     }
 
-    /// The owner's process id, in the owner's namespace.
+    /// The process id of the region's owner, in the owner's namespace.
     #[must_use]
     pub fn owner_pid(&self) -> u32 {
         self.header.owner_pid.get()

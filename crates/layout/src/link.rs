@@ -81,7 +81,7 @@ const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 /// consumed position. [`check`](Self::check) makes them from the first pages of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The header of the file, written once.
+    /// The header of the link's file, which is written once.
     pub header: LinkHeader,
     /// The offsets and sizes of the file's record ring, release ring and slab.
     pub geometry: LinkGeometry,

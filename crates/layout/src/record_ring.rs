@@ -76,7 +76,7 @@ impl RingSize {
         }
     }
 
-    /// The size of the ring in bytes, as a plain number.
+    /// The size of the record ring in bytes, as a plain number.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -135,7 +135,7 @@ pub const HEADER_BYTES: u64 = 16;
 /// The bits of `word0`, the first word of a record's header, that hold the record's kind.
 pub const KIND_MASK: u64 = 0x3e;
 
-/// The kind of a record.
+/// The kind of a record, which says what the record does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -238,7 +238,8 @@ pub const fn word1(len: u32, stream: u32) -> u64 {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct WireHeader {
-    /// The position divided by 64, the kind, and the committed bit.
+    /// The first word of the header: the record's position divided by 64, its kind, and the
+    /// committed bit.
     pub word0: U64,
     /// Length of the record's payload in bytes.
     pub len: U32,
@@ -415,7 +416,7 @@ pub struct BlobBody {
     pub block: U64,
     /// The segment that holds the message; 0 is the slab of the region itself.
     pub segment: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the BLOB's body, always 0.
     pub zero: U32,
     /// Offset in the segment at which the message begins, in bytes.
     pub offset: U64,
@@ -449,7 +450,7 @@ pub type BlobCredit = U64;
 pub struct SegmentBody {
     /// The segment's number, from 1.
     pub number: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the SEGMENT's body, always 0.
     pub zero: U32,
     /// Size of the segment in bytes.
     pub size: U64,

@@ -85,7 +85,7 @@ pub struct OpenHead {
     pub content: U16,
     /// A field that is reserved for the priority of the stream, always 0.
     pub priority: u8,
-    /// A reserved field, always 0.
+    /// A reserved field of the OPEN's head, always 0.
     pub zero: [u8; 5],
 }
 

@@ -96,7 +96,7 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// The bias of a new lock, which favours no thread.
+    /// Makes the bias of a new lock, which favours no thread.
     #[must_use]
     pub fn new() -> Self {
         Self { favoured: AtomicU64::new(0), inside: core::array::from_fn(|_| AtomicU64::new(0)) }

@@ -29,7 +29,7 @@ pub struct Consumer {
     /// The part of this process's control page that begins with the word `consumed`, in which the
     /// consumer reports its progress.
     consumed: OwnMem,
-    /// Position of the next record that the consumer will return.
+    /// Position in the ring of the next record that the consumer will return.
     position: Position,
     /// The position that the consumer last stored in the word `consumed`.
     reported: Position,
@@ -61,7 +61,7 @@ impl Consumer {
         Self { position, reported: position, ..Self::new(ring, size, consumed) }
     }
 
-    /// The position of the next record that the consumer will return.
+    /// The position in the ring of the next record that the consumer will return.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position

@@ -86,13 +86,13 @@ impl OwnMem {
         Self { base, len, keep, owns: PhantomData }
     }
 
-    /// The length of the memory in bytes.
+    /// The length in bytes of this part of the process's own memory.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the memory is 0.
+    /// Whether the length of this part of the process's own memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -301,13 +301,13 @@ impl PeerMem {
         Self { base, len, words: len - len % 8, _keep: memory }
     }
 
-    /// The length of the memory in bytes.
+    /// The length in bytes of this part of the peer's memory.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the memory is 0.
+    /// Whether the length of this part of the peer's memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -105,9 +105,9 @@ pub enum Wake {
 /// Reads one sleeper word of the peer, and remembers the epoch in which it last notified the peer.
 #[derive(Debug)]
 pub struct Waker {
-    /// The peer's control page, which contains the sleeper word.
+    /// The peer's control page, which contains the peer's sleeper word.
     peer: PeerMem,
-    /// Offset in bytes of the sleeper word in `peer`.
+    /// Offset in bytes of the peer's sleeper word in `peer`, the peer's control page.
     offset: usize,
     /// The epoch in which the peer was last notified. The value is private memory, which threads of
     /// this process share.

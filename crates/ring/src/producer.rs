@@ -64,7 +64,7 @@ pub struct Producer {
     consumed: Position,
     /// Position at which the open batch begins: every record before it is visible to the consumer.
     published: Position,
-    /// Position at which the next record is appended.
+    /// Position in the ring at which the next record is appended.
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
@@ -165,7 +165,7 @@ impl Producer {
         self.size
     }
 
-    /// The position after the last published record.
+    /// The position in the ring after the last published record.
     #[must_use]
     pub const fn published(&self) -> Position {
         self.published
@@ -404,7 +404,7 @@ impl Producer {
         self.clean = slot;
     }
 
-    /// Drops the open batch: the consumer never sees it.
+    /// Drops the open batch, whose records the consumer then never sees.
     #[inline]
     pub fn abort(&mut self) {
         if self.tail != self.published {

@@ -62,7 +62,7 @@ pub struct Reclaimer {
     ring: PeerMem,
     /// The peer's control page, which contains the word `released`.
     peer: PeerMem,
-    /// Offset in bytes of the word `released` in `peer`.
+    /// Offset in bytes of the word `released` in `peer`, the peer's control page.
     offset: usize,
     /// Number of release ring entries that the sender has taken so far.
     taken: u64,

@@ -24,7 +24,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, RecvMsg, recvmsg};
 use crate::peer::Credentials;
 use crate::socket::FDS_MAX;
 
-/// The ancillary data of one message.
+/// The ancillary data of one message: credentials, descriptors and a pidfd.
 #[derive(Debug, Default)]
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,

@@ -208,7 +208,8 @@ impl<T> Biased<T> {
     /// The caller is a guard that `hold` made. The guard calls this function once, on the thread
     /// that called `hold`.
     unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
-        // SAFETY: this thread has held the mutex since `hold`.
+        // SAFETY: this thread has held the mutex since it called `hold`, so no other thread uses
+        // `held`.
         let held = unsafe { &*self.held.get() };
         // SAFETY: `hold` has initialised `held`, and the caller takes its content once.
         unsafe { held.assume_init_read() }
@@ -369,7 +370,7 @@ fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBER.with(|number| {
         if number.get() == 0 {
-            // ORDER: Relaxed: only the uniqueness of the numbers matters.
+            // ORDER: Relaxed: the counter only has to give each thread another number.
             number.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
         }
         number.get()

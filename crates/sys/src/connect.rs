@@ -300,28 +300,28 @@ fn explain(to: &str, errno: Errno) -> ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The deadline passed before the listener took the connection.
+    /// The deadline passed before the listener accepted the connection.
     #[error("timed out while connecting to {to}: it is overloaded, stopped or unreachable")]
     TimedOut {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
-    /// The path of the address does not exist.
+    /// The path of the address does not exist in the file system.
     #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
     NotFound {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// No socket listens on the address.
     #[error("no server listens on {to}: start it")]
     Refused {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// The path of the address is a file of another kind, not a socket.
     #[error("{to} is {kind}, not a socket: is the path right?")]
     NotASocket {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
         /// The kind of file that the path names.
         kind: &'static str,
@@ -331,7 +331,7 @@ pub enum ConnectError {
         "no permission to connect to {to}: the socket file and its directories must admit this user"
     )]
     Denied {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// The path or name is too long for a socket address.
@@ -339,7 +339,7 @@ pub enum ConnectError {
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
     NameTooLong {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// No file descriptor is left, in this process or in the system.
@@ -351,7 +351,7 @@ pub enum ConnectError {
     /// The attempt failed for another reason, mostly an error of the network.
     #[error("connecting to {to} failed: {source}")]
     Other {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
         /// The error that the kernel returned.
         source: io::Error,
@@ -359,7 +359,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The number of the error (SPEC 17).
+    /// The number of this error in the specification's table of errors (SPEC 17).
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

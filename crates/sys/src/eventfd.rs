@@ -131,14 +131,14 @@ pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
 
-/// Why a descriptor was rejected as a doorbell.
+/// Why a descriptor that a peer sent was rejected as a doorbell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoorbellError {
-    /// The descriptor is not an eventfd.
+    /// The descriptor that the peer sent is not an eventfd.
     #[error("the peer's doorbell is not an eventfd")]
     NotEventfd,
-    /// The eventfd was created with EFD_SEMAPHORE.
+    /// The eventfd that the peer sent was created with EFD_SEMAPHORE.
     #[error("the peer's doorbell is a semaphore eventfd")]
     Semaphore,
     /// The eventfd lacks O_NONBLOCK, so a notification could block this process.

@@ -28,11 +28,11 @@ use crate::procfs;
 /// The numbers that identify one process, across restarts of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Process id of the process.
+    /// Process id of the identified process.
     pub pid: u32,
-    /// Start time of the process, in clock ticks since boot.
+    /// Start time of the identified process, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Boot id of the kernel that runs the process.
+    /// Boot id of the kernel that runs the identified process.
     pub boot_id: [u8; 16],
     /// The pid namespace in which `pid` counts, by inode number.
     pub pid_namespace: u64,

@@ -17,7 +17,7 @@ use crate::procfs::{field, read_number, read_text};
 /// unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The limit in force.
+    /// The value of the limit that is in force.
     pub soft: Option<u64>,
     /// The maximum to which this process may raise the limit in force.
     pub hard: Option<u64>,
@@ -26,11 +26,11 @@ pub struct Limit {
 /// The version of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelVersion {
-    /// Major version: the 6 of `6.1.0-13-amd64`.
+    /// Major version of the kernel: the 6 of `6.1.0-13-amd64`.
     pub major: u32,
-    /// Minor version: the 1 of `6.1.0-13-amd64`.
+    /// Minor version of the kernel: the 1 of `6.1.0-13-amd64`.
     pub minor: u32,
-    /// The whole release string, such as `6.1.0-13-amd64`.
+    /// The whole release string of the kernel, such as `6.1.0-13-amd64`.
     pub release: String,
 }
 

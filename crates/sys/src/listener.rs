@@ -332,7 +332,7 @@ pub enum BindError {
 }
 
 impl BindError {
-    /// The number of the error (SPEC 17).
+    /// The number of this error in the specification's table of errors (SPEC 17).
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -370,7 +370,7 @@ pub enum AcceptError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// The kernel has no memory for the connection.
+    /// The kernel has no memory for the pending connection.
     #[error("no memory to accept a connection: {source}")]
     OutOfMemory {
         /// The error that the kernel returned.
@@ -385,7 +385,7 @@ pub enum AcceptError {
 }
 
 impl AcceptError {
-    /// The number of the error (SPEC 17).
+    /// The number of this error in the specification's table of errors (SPEC 17).
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

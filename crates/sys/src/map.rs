@@ -148,7 +148,7 @@ pub enum MapError {
     /// The descriptor that the peer sent is of a kind that has no seals, so it is no memfd.
     #[error("the peer sent a descriptor that is not a memfd ({source})")]
     NotMemfd {
-        /// The kernel's error for F_GET_SEALS.
+        /// The kernel's error for F_GET_SEALS, the request for the seals of a descriptor.
         source: io::Error,
     },
     /// The memory lacks a required seal, so the peer could still resize it, or let others write it.
@@ -199,7 +199,7 @@ pub enum MapError {
     /// The descriptor of the peer's memory was not opened for reading, so it cannot be mapped.
     #[error("the peer's memory cannot be mapped for reading ({source})")]
     Unreadable {
-        /// The kernel's error for mmap.
+        /// The kernel's error for mmap, the system call that maps memory.
         source: io::Error,
     },
     /// This process cannot map the peer's memory: its address space or its number of mappings is

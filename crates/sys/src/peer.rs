@@ -134,13 +134,13 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PidFdError {
-    /// The descriptor is not a pidfd.
+    /// The descriptor that the peer sent is not a pidfd.
     #[error("the peer sent a descriptor that is not a pidfd")]
     NotPidFd,
     /// The pidfd refers to another process than the peer's credentials name.
     #[error("the peer, process {expected}, sent the descriptor of process {actual}")]
     OtherProcess {
-        /// The pid from the peer's credentials.
+        /// The process id in the peer's credentials, which the kernel verified.
         expected: i32,
         /// The pid that the pidfd refers to; 0 if that process is not visible in the pid namespace
         /// of this process.

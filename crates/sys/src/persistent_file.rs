@@ -47,13 +47,13 @@ pub struct PersistentDirectory {
 /// Owner, mode and size of a file or directory, which the caller checks before it uses a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// User id of the file's owner.
+    /// User id of the owner of the file or directory.
     pub owner: u32,
-    /// Permission bits of the file.
+    /// Permission bits of the file or directory.
     pub mode: u32,
     /// Whether the file is a regular file, and not a directory or device.
     pub is_regular: bool,
-    /// Size of the file in bytes.
+    /// Size of the file or directory in bytes.
     pub size: u64,
 }
 
@@ -94,7 +94,7 @@ pub enum MakeError {
     },
     /// Creating the file failed with an error that no other variant names.
     System {
-        /// The system call that failed.
+        /// The name of the system call that failed.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,

@@ -37,7 +37,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All features, in the order of their declaration.
+    /// All features that a probe can check, in the order of their declaration.
     pub const ALL: [Feature; 7] = [
         Feature::SealableMemfd,
         Feature::NoExecSeal,

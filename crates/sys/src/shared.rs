@@ -297,7 +297,7 @@ impl Pieces {
             return None;
         }
         let claimed = (0..area.count).map(|_| AtomicBool::new(false)).collect();
-        // ORDER: Relaxed: only the uniqueness of the numbers matters.
+        // ORDER: Relaxed: the counter only has to give each area another number.
         let number = NEXT_AREA.fetch_add(1, Ordering::Relaxed);
         Some(Pieces { map, area, number, claimed })
     }

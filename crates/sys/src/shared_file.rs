@@ -60,11 +60,11 @@ pub struct SharedFileStat {
     /// Device and inode number of the file; they identify it while any process has the file open or
     /// mapped.
     pub identity: FileIdentity,
-    /// Size of the file in bytes.
+    /// Size of the open file in bytes.
     pub size: u64,
-    /// User id of the file's owner.
+    /// User id of the open file's owner.
     pub owner: u32,
-    /// Whether the file is a regular file.
+    /// Whether the open file is a regular file.
     pub is_regular: bool,
     /// Whether the file's pages cannot vanish: seals prevent shrinking, and the file is on tmpfs.
     /// (Huge pages may be missing at the first access even if sealed.)
@@ -168,17 +168,17 @@ impl CreatedFile {
         Ok(file)
     }
 
-    /// The descriptor of the file.
+    /// The descriptor of the created file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The identity of the file.
+    /// The identity of the created file: device and inode number.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// The path of the file.
+    /// The path at which the file was created.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -308,7 +308,7 @@ pub enum SharedFileError {
     /// The peer named a path that is not within the allowed directory.
     #[error("{} does not lie beneath {}", path.display(), directory.display())]
     Outside {
-        /// The path, as the peer named it.
+        /// The path of the file, as the peer named it.
         path: PathBuf,
         /// The directory in which the peer's files must lie.
         directory: PathBuf,
@@ -321,7 +321,7 @@ pub enum SharedFileError {
         directory.display()
     )]
     OtherMount {
-        /// The path, as the peer named it.
+        /// The path of the file, as the peer named it.
         path: PathBuf,
         /// The directory in which the peer's files must lie.
         directory: PathBuf,
@@ -329,7 +329,7 @@ pub enum SharedFileError {
     /// The system call that opens the file failed.
     #[error("{} cannot be opened: {source}", path.display())]
     System {
-        /// The path, as the peer named it.
+        /// The path of the file, as the peer named it.
         path: PathBuf,
         /// The system's error; `ELOOP` for a symbolic link.
         source: io::Error,

@@ -51,7 +51,7 @@ pub enum Family {
     /// A Unix stream socket: both ends are on one machine, and the socket carries descriptors and
     /// credentials.
     Unix,
-    /// TCP over IPv4 or IPv6.
+    /// A TCP socket, over IPv4 or IPv6.
     Tcp,
 }
 
@@ -59,9 +59,9 @@ pub enum Family {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
-    /// Number of bytes received; 0 means the end of the stream.
+    /// Number of bytes that were received; 0 means the end of the stream.
     pub bytes: usize,
-    /// The descriptors received, at most [`FDS_MAX`].
+    /// The descriptors that were received with the bytes, at most [`FDS_MAX`].
     pub fds: Vec<OwnedFd>,
     /// The credentials of the sender, as the kernel verified them; `None` over TCP.
     pub credentials: Option<Credentials>,
@@ -356,7 +356,7 @@ impl Socket {
         Ok(Socket { fd: self.fd.try_clone()?, family, label })
     }
 
-    /// Converts the socket into its descriptor.
+    /// Converts the socket into its descriptor, which the caller then owns.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -415,5 +415,5 @@ const PROBES: u32 = 5;
 /// Longest silence of a peer that the kernel's settings for TCP can express.
 const DEAD_AFTER_MAX: Duration = Duration::from_secs(32_000);
 
-/// Upper bound of the descriptors that one message carries.
+/// Upper bound of the descriptors that one message on a socket carries.
 pub const FDS_MAX: usize = 8;

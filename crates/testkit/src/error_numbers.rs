@@ -123,5 +123,5 @@ macro_rules! walk_variants {
     }};
 }
 
-/// The text of the specification.
+/// The text of the specification, from which the tables are read.
 const SPEC: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/SPEC.md"));

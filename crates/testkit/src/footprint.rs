@@ -15,7 +15,7 @@ pub struct Footprint {
     pub descriptors: usize,
     /// Number of mappings of memfds in this process.
     pub shared_mappings: usize,
-    /// Resident memory of the process in bytes.
+    /// Resident memory of this process in bytes.
     pub resident_bytes: u64,
 }
 

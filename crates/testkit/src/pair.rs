@@ -44,9 +44,9 @@ pub enum Kind {
     Untrusted,
     /// A Unix socket, from which the connection moves to shared memory while it runs.
     Moving,
-    /// A Unix socket.
+    /// A Unix socket, which carries all records.
     Unix,
-    /// A TCP connection.
+    /// A TCP connection, which carries all records.
     Tcp,
 }
 
@@ -67,14 +67,14 @@ impl Kind {
         }
     }
 
-    /// The kind of transport whose `name` is `name`.
+    /// Returns the kind of transport with the name `name`.
     pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
     }
 
     /// An address that no other test uses.
     pub fn address(self) -> String {
-        // ORDER: Relaxed: only the uniqueness of the number matters.
+        // ORDER: Relaxed: the counter only has to give each address another number.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         match self {

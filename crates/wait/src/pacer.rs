@@ -28,7 +28,7 @@ pub struct Pacer {
     /// Number of polls that the last wait took. If there were few of them, the next wait may begin
     /// with a pause.
     polls: u32,
-    /// Number of waits until the receiver tries a pause again.
+    /// Number of waits without a pause until the receiver tries a pause again.
     waits_held_off: u32,
     /// Value from which `waits_held_off` last counted down; it doubles whenever a pause does not
     /// pay off.
@@ -79,7 +79,7 @@ impl Pacer {
         self.records >= RECORDS_BEHIND
     }
 
-    /// Whether the next wait will begin with a pause.
+    /// Whether the receiver's next wait will begin with a pause.
     #[inline]
     pub const fn will_pause(&self) -> bool {
         self.pause_hints > 0 || self.waits_held_off == 0 && self.came_fast()
@@ -133,7 +133,7 @@ impl Pacer {
 }
 
 impl Pause {
-    /// Executes the pause in the calling thread.
+    /// Executes the pause, as spin-loop hints, in the calling thread.
     #[inline]
     pub fn pause(self) {
         for _ in 0..self.0 {

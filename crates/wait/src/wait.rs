@@ -40,7 +40,7 @@ pub enum Wait {
 pub enum SpinOutcome {
     /// A poll found the record or the room that the thread waits for.
     Ready,
-    /// The spin budget is used up: the caller blocks.
+    /// The spin budget is used up, so the caller blocks.
     Exhausted,
     /// A periodic check is due: the caller checks its deadline and whether the peer lives, then
     /// calls [`Spinner::spin`] again.

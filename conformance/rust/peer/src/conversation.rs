@@ -139,7 +139,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// Makes the server from a listener that is already bound.
+    /// Makes the server of the traffic from a listener that is already bound.
     pub fn new(listener: Listener) -> Self {
         Self { listener }
     }

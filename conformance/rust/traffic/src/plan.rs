@@ -35,14 +35,14 @@ pub struct Plan {
     pub mode: Mode,
     /// The seed from which both programs compute the bytes of the requests.
     pub seed: u64,
-    /// Number of requests that follow the plan.
+    /// Number of requests that follow the plan in its stream.
     pub requests: u64,
-    /// Sizes of the requests in bytes; they are used in turn.
+    /// Sizes of the planned requests in bytes; they are used in turn.
     pub sizes: Vec<usize>,
 }
 
 impl Plan {
-    /// The size of request number `request`, in bytes.
+    /// The size in bytes of the planned request with number `request`.
     pub fn size(&self, request: u64) -> usize {
         self.sizes[(request % self.sizes.len() as u64) as usize]
     }

@@ -54,7 +54,7 @@ impl SharedReport {
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a request of `size` bytes, each of which was correct.
+    /// Counts one correct request, of `size` bytes, in the report.
     pub fn request(&self, size: usize) {
         self.with(|report| {
             report.requests += 1;
@@ -62,7 +62,7 @@ impl SharedReport {
         });
     }
 
-    /// Counts a stream with a fault, which `error` describes.
+    /// Counts one stream with a fault, which `error` describes, in the report.
     pub fn fail(&self, error: &anyhow::Error) {
         self.with(|report| {
             report.failed += 1;

@@ -9,9 +9,9 @@ use serde::Serialize;
 pub struct Spread {
     /// The median of the values; of an even number of values, the mean of the two middle ones.
     pub median: f64,
-    /// The smallest of the values.
+    /// The smallest of the measured values.
     pub min: f64,
-    /// The largest of the values.
+    /// The largest of the measured values.
     pub max: f64,
 }
 

@@ -6,7 +6,7 @@
 
 use super::spread::Spread;
 
-/// A table of text with aligned columns.
+/// A table whose cells are text, in aligned columns.
 #[derive(Clone, Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
@@ -19,7 +19,7 @@ impl TextTable {
         Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
     }
 
-    /// Adds a row at the end of the table.
+    /// Adds a row of text at the end of the table.
     pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }

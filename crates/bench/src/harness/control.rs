@@ -36,7 +36,7 @@ use super::clock::process_cpu_ns;
 use super::round::{Carrier, SessionCost};
 use super::workspace::{self, Setup};
 
-/// A request of the parent to the child.
+/// A request that the parent process sends to the child process over the control pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -78,7 +78,7 @@ pub enum Request {
     Close,
 }
 
-/// A reply of the child to the parent.
+/// A reply that the child process sends to the parent process over the control pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
@@ -93,7 +93,7 @@ pub enum Reply {
     Ready,
     /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
-    /// The child has failed, and exits.
+    /// The child has failed to measure, and exits.
     Failed {
         /// The reason of the child's failure, on one line.
         why: String,
@@ -257,7 +257,7 @@ impl Control {
         self.requests.recv().context("the parent process has gone")
     }
 
-    /// Sends a reply from the child to the parent.
+    /// Sends a reply from the child process to the parent process.
     pub fn reply(&self, reply: &Reply) -> Result<()> {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }

@@ -68,19 +68,19 @@ impl Footprint {
 }
 
 impl ThreadFiles {
-    /// The directory in `/proc` of the calling thread.
+    /// Finds the directory in `/proc` of the calling thread.
     pub fn of_this_thread() -> Result<Self> {
         let relative = fs::read_link("/proc/thread-self").context("asking which thread this is")?;
         Ok(Self(Path::new("/proc").join(relative)))
     }
 
-    /// Whether the thread sleeps; false if it was merely preempted.
+    /// Whether the observed thread sleeps; false if it was merely preempted.
     pub fn is_asleep(&self) -> Result<bool> {
         let status = read(self.0.join("status"))?;
         Ok(status.lines().any(|line| line.starts_with("State:\tS")))
     }
 
-    /// Reads the present counters of the thread from `/proc`.
+    /// Reads the present counters of the observed thread from `/proc`.
     pub fn activity(&self) -> Result<Activity> {
         let status = read(self.0.join("status"))?;
         let schedule = read(self.0.join("schedstat"))?;

@@ -23,7 +23,7 @@ pub struct Pair {
     pub watchdog: Watchdog,
 }
 
-/// The results of one batch of operations, from both processes.
+/// The results of one batch of operations, as both processes measured them.
 pub struct Batch<R> {
     /// The value that the parent's part of the batch, a closure, returned.
     pub value: R,

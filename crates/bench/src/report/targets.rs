@@ -28,15 +28,15 @@ use crate::table::TRANSPORTS;
 
 /// How the number of one target is measured.
 pub struct Measurement {
-    /// The name of the target in the table.
+    /// The name of the target in the table of targets.
     pub name: String,
-    /// The number that is compared with the bar.
+    /// The number that is compared with the target's bar.
     pub number: Number,
     /// The CPUs for which the target holds.
     pub cpus: Cpus,
 }
 
-/// The number that a target compares with its bar.
+/// The number that a target compares with its bar, and the cells in which it is measured.
 #[derive(Clone, Copy)]
 pub enum Number {
     /// The ratio of a metric of one measured cell to a metric of another measured cell, formed
@@ -62,7 +62,7 @@ pub enum Cpus {
 /// The targets of one program: the rows of the table, each with its measurement.
 pub struct Targets(Vec<(Bar, Option<Measurement>)>);
 
-/// The verdict on one target.
+/// The verdict on one target: whether the measured number meets its bar.
 pub struct Verdict {
     /// One row of the table of targets.
     pub line: Vec<String>,
@@ -76,7 +76,7 @@ impl Targets {
         Self::of("bench", measurements())
     }
 
-    /// The targets of `program`, measured by `measurements`.
+    /// Makes the targets of `program` from the rows of the table and `measurements`.
     pub fn of(program: &str, mut measurements: Vec<Measurement>) -> Self {
         let row = |bar: Bar| {
             let found = measurements.iter().position(|measurement| measurement.name == bar.name);
@@ -101,7 +101,8 @@ impl Targets {
         measurements.flat_map(|measurement| measurement.number.cells()).collect()
     }
 
-    /// The verdicts on all targets, measured on the CPUs `pin`.
+    /// Compares the outcomes with all targets, and returns the verdicts. `pin` says on which CPUs
+    /// they were measured.
     pub fn judge(&self, outcomes: &[Outcome], pin: Pin) -> Vec<Verdict> {
         let judge = |(bar, measurement): &(Bar, Option<Measurement>)| {
             Verdict::on(bar, measurement.as_ref(), outcomes, pin)

@@ -116,13 +116,13 @@ pub fn connect_once<E: Endpoint>(
     Ok(Connected { latency_ns, cpu_ns, carrier: endpoint.carrier() })
 }
 
-/// Runs the child's part of `connect`.
+/// Runs the child's part of the scenario `connect`.
 pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
     let mut held = Vec::new();
     control.serve(|request| match request {
         Request::Run { amount } => {
             for sequence in 0..amount {
-                // The only connection of a fresh client is its first.
+                // A fresh client opens only one connection, and that has number 0.
                 let sequence = if cell.is_fresh { 0 } else { sequence };
                 let mut endpoint = acceptor.accept()?;
                 answer(cell, &mut endpoint, sequence)?;

@@ -27,7 +27,7 @@ use crate::harness::control::Request;
 use crate::harness::pattern::REPLY;
 use crate::transport::{AsyncEndpoint, Payload};
 
-/// The ends of all streams on one side.
+/// One side of the scenario `parallel`: its ends of all streams, and their state.
 pub struct Side<E> {
     cell: Cell,
     endpoints: Vec<E>,
@@ -86,7 +86,7 @@ impl<E: AsyncEndpoint> Side<E> {
         Ok(())
     }
 
-    /// Ends all streams on this side.
+    /// Ends all streams of the measurement on this side.
     pub async fn close(self) -> Result<()> {
         for endpoint in self.endpoints {
             endpoint.close().await?;

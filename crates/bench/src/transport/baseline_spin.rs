@@ -27,7 +27,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `baseline-spin`.
+/// The transport `baseline-spin`, as the benchmark's interface to it.
 pub struct BaselineSpin;
 
 /// The end of the child process, which receives the descriptor of the parent's buffer and sends

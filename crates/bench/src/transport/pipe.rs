@@ -18,7 +18,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport};
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `pipe`.
+/// The transport `pipe`, as the benchmark's interface to it.
 pub struct Pipe;
 
 /// The end of the child process, which waits for the pipe ends that the parent process sends.

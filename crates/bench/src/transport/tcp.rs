@@ -13,7 +13,7 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `tcp`.
+/// The transport `tcp`, as the benchmark's interface to it.
 pub struct Tcp;
 
 /// The child's end of the transport `tcp`: a listener at a port of loopback.

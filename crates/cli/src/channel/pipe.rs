@@ -124,7 +124,7 @@ impl Joined {
         Ok(Self { events, counters })
     }
 
-    /// Waits until both directions have ended, or one is broken.
+    /// Waits until both directions of the channel have ended, or one of them is broken.
     fn wait(&self) -> Exit {
         let mut broken: Option<Broken> = None;
         for _ in 0..2 {

@@ -101,7 +101,7 @@ pub fn hex(bytes: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
-/// The time since `moment` in words, such as `12 s ago`.
+/// Writes the time that has passed since `moment` in words, such as `12 s ago`.
 pub fn ago(moment: SystemTime) -> String {
     let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
     match seconds {

@@ -26,7 +26,7 @@ pub struct Finding {
     pub subject: &'static str,
     /// The state of the checked property, as text.
     pub state: String,
-    /// Advice for the operator, if there is any.
+    /// Advice on the checked property for the operator, if there is any.
     pub advice: Option<String>,
 }
 

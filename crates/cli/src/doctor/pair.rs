@@ -20,7 +20,7 @@ use super::finding::{Finding, Severity};
 use crate::channel::summary::trust_of;
 use partywall_bench::figure::quantity::time_name;
 
-/// Creates a channel within this process and checks it.
+/// Creates a channel with both ends in this process, and checks it.
 pub fn check() -> Vec<Finding> {
     let directory = match Directory::make() {
         Ok(directory) => directory,

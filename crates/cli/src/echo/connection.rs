@@ -27,17 +27,17 @@ use crate::command::exit::Exit;
 
 /// The sending direction of a client's connection to an echo server.
 pub enum EchoSender {
-    /// Sends on a Partywall channel.
+    /// The messages are sent on a Partywall channel.
     Channel(Box<Sender>),
-    /// Sends on a plain socket.
+    /// The messages are sent on a plain socket.
     Plain(Box<dyn Write + Send>),
 }
 
 /// The receiving direction of a client's connection to an echo server.
 pub enum EchoReceiver {
-    /// Receives from a Partywall channel.
+    /// The echoes are received from a Partywall channel.
     Channel(Box<Receiver>),
-    /// Receives from a plain socket into a buffer for one line.
+    /// The echoes are received from a plain socket, into a buffer for one line.
     Plain(Box<dyn Read + Send>, Vec<u8>),
 }
 
@@ -54,7 +54,7 @@ pub struct Connection {
 /// The reason why sending messages to an echo server, or receiving the echoes, failed.
 #[derive(Debug)]
 pub struct EchoError {
-    /// The exit code with which the command ends.
+    /// The exit code with which the command ends because of this error.
     pub exit: Exit,
     /// The text of the error that the command prints.
     pub reason: String,

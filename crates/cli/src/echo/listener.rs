@@ -15,7 +15,7 @@ use partywall_sys::{Family, Socket};
 use super::endpoint::Endpoint;
 use crate::command::advice::InFlags;
 
-/// A listener for Partywall channels or for plain sockets.
+/// The listener of an echo server, for Partywall channels or for plain sockets.
 pub struct EchoListener {
     endpoint: String,
     kind: Kind,

@@ -127,7 +127,7 @@ struct Experiment {
 type Measured = (u64, Histogram<u64>);
 
 impl Experiment {
-    /// Sends one message at a time, and waits for its echo.
+    /// Measures with one message in flight: sends each message, and waits for its echo.
     fn ping(
         &self,
         mut sender: EchoSender,

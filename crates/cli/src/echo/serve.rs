@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(interrupted.unwrap_or(Exit::Done.into()))
 }
 
-/// Starts a thread that ends the service on a signal.
+/// Starts a thread that ends the service when SIGINT or SIGTERM arrives.
 fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
     let (caught, service) = (Arc::clone(caught), Arc::clone(service));
     let watch = move || {

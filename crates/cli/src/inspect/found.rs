@@ -24,7 +24,7 @@ use crate::command::access;
 /// used.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The process id, if a process was inspected.
+    /// The id of the inspected process; `None` if a file was inspected.
     pub pid: Option<u32>,
     /// Regions that the inspected process owns.
     pub own: Vec<Region>,
@@ -37,7 +37,7 @@ pub struct Found {
     pub inherited: Vec<String>,
     /// Names of memory that is named like a region or link but is none, each with the reason.
     pub damaged: Vec<(String, String)>,
-    /// Memory that could not be read, each with the reason.
+    /// Names of memory that could not be read, each with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
@@ -55,7 +55,7 @@ pub struct Link {
     pub source: String,
     /// The name of the local end, the name of the remote end, and the name of the link.
     pub names: [String; 3],
-    /// When the file was made, in nanoseconds since 1970.
+    /// When the link's file was made, in nanoseconds since 1970.
     pub created_ns: u64,
 }
 

@@ -30,7 +30,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The rules by which a receiver at `address` admits senders.
+    /// Makes the rules by which a receiver at `address` admits senders.
     pub fn new(
         address: &Address,
         link: &str,
@@ -54,7 +54,7 @@ impl Admission {
         Ok(Self { link: link.to_owned(), peer: Arc::new(known), secret, allows_anonymous })
     }
 
-    /// Admits only senders with the name `peer` from now on.
+    /// Restricts the admission to senders with the name `peer` from now on.
     pub fn restrict_to(&self, peer: &str) {
         // An error of `set` is ignored: a name that is set already equals `peer`, because no other
         // peer was admitted.

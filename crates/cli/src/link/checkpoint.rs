@@ -191,7 +191,7 @@ impl Checkpoint {
         self.entry
     }
 
-    /// The epoch in which the checkpoint was created.
+    /// The epoch of the link in which the checkpoint was created.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -211,7 +211,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the checkpoint and its name to the disk.
+    /// Writes the checkpoint file and its name to the disk.
     pub fn sync(&self) -> Result<()> {
         let directory = self.path.parent().context("a checkpoint without a directory")?;
         let synced = self.file.sync_all().and_then(|()| File::open(directory)?.sync_all());
@@ -219,7 +219,7 @@ impl Checkpoint {
     }
 }
 
-/// Advice for the operator if a checkpoint cannot be used.
+/// Advice for the operator if the checkpoint of this kind cannot be used.
 pub fn advice(kind: Kind) -> &'static str {
     match kind {
         Kind::In => "remove it to begin with the first message of the input",

@@ -60,7 +60,7 @@ pub struct Splitter {
 /// The reason why bytes of the input are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The message exceeds the limit of the link.
+    /// A message in the input exceeds the longest length that the link accepts.
     TooLong {
         /// Offset in the input of the message's first byte.
         offset: u64,
@@ -110,7 +110,7 @@ impl Splitter {
         self.offset
     }
 
-    /// Whether all of the input has been read.
+    /// Whether all of the input has been read into the buffer.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }

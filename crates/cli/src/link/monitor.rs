@@ -28,7 +28,7 @@ pub struct Ended {
     pub reason: String,
 }
 
-/// The state of one command's connections, and its time limits.
+/// The state of the connections of one `link send` or `link recv`, and its time limits.
 pub struct Monitor {
     group: Group,
     is_quiet: bool,
@@ -58,7 +58,7 @@ impl Ended {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
 
-    /// Prints the reason on stderr, and returns the exit code.
+    /// Prints the reason for the command's end on stderr, and returns the exit code.
     pub fn print(self) -> Exit {
         eprintln!("partywall: {}", self.reason);
         self.exit

@@ -21,7 +21,7 @@ use crate::command::exit::Exit;
 /// The file, or stdout, to which received messages are written.
 pub struct Output {
     file: File,
-    /// Length of the file in bytes: the offset of the next batch.
+    /// Length of the output file in bytes: the offset of the next batch.
     length: u64,
 }
 

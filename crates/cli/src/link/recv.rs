@@ -318,7 +318,7 @@ impl<'a> Receiving<'a> {
         Ok(())
     }
 
-    /// Writes the batch to the output, and then acknowledges it.
+    /// Writes the gathered batch to the output, and then acknowledges its messages.
     fn deliver(&mut self) -> Result<(), Ended> {
         let Some(last) = self.batch.last().map(Message::token) else { return Ok(()) };
         let before = self.output.len();

@@ -63,7 +63,7 @@ pub struct Arguments {
     slab: u64,
 }
 
-/// Sends the input until all of it is acknowledged.
+/// Runs `partywall link send`: sends the input until all of it is acknowledged.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--in", arguments.input.is_some()))?;
     let secret = arguments.end.secret()?;
@@ -363,7 +363,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Opens or creates the checkpoint of the input.
+/// Opens or creates the checkpoint of the input, in which `--exactly-once` records offsets.
 fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result<Checkpoint> {
     let at = link.sent_position()?;
     let found = match Checkpoint::open(path, Kind::In, input) {
@@ -419,7 +419,7 @@ fn not_sent(error: SendError) -> Ended {
     }
 }
 
-/// Upper bound of the messages in a batch.
+/// Upper bound of the messages that are sent in one batch.
 const BATCH_MESSAGES: usize = 64;
 /// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;

@@ -52,7 +52,7 @@ impl SenderRecord {
         Ok(Self { path, state })
     }
 
-    /// The last known state of the sender.
+    /// The last known state of the sender, from this record.
     pub fn state(&self) -> SenderState {
         self.state
     }

@@ -69,11 +69,11 @@ impl Drop for Joined {
 /// How a connection of the proxy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Both directions were closed in good order.
+    /// Both directions of the connection were closed in good order.
     InOrder,
-    /// The plain socket failed, or its program reset it.
+    /// The plain socket of the connection failed, or its program reset it.
     PlainReset,
-    /// The other proxy reset the stream, with this code.
+    /// The other proxy reset the stream of the connection, with this code.
     PeerReset(u32),
     /// The session has ended, or the proxy ends; the code states which of the two.
     CutOff(u32),

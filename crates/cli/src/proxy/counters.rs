@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
-/// The counters of one proxy.
+/// The counters of one proxy, and the time of its start.
 #[derive(Debug)]
 pub struct Counters {
     started: Instant,
@@ -64,7 +64,7 @@ impl Counters {
         self.lock().open -= 1;
     }
 
-    /// The counters as one line, for `--stats-every`.
+    /// Writes the counters as one line of text, for `--stats-every`.
     pub fn line(&self) -> String {
         let now = *self.lock();
         format!(
@@ -78,7 +78,7 @@ impl Counters {
         )
     }
 
-    /// The counters as a table, for `--stats`.
+    /// Writes the counters as a table of text, for `--stats`.
     pub fn table(&self) -> String {
         table(&self.lock(), self.started.elapsed())
     }

@@ -20,7 +20,7 @@ use super::plain::{Plain, PlainListener};
 use super::session::SharedSession;
 use super::shared::Shared;
 
-/// Accepts plain sockets until the proxy drains.
+/// Runs the entry proxy: accepts plain sockets until the proxy drains.
 pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<Shared>) {
     select! {
         () = accept_all(&listener, &session, &shared) => {}

@@ -20,7 +20,7 @@ use super::plain::Plain;
 use super::shared::Shared;
 use super::{ENDING, LATE, UNREACHABLE};
 
-/// Accepts sessions until the proxy drains.
+/// Runs the exit proxy: accepts sessions until the proxy drains.
 pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>) {
     let target = Arc::new(target);
     select! {

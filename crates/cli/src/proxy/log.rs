@@ -36,7 +36,7 @@ struct Lines {
     waiting: VecDeque<String>,
     /// Number of lines that were dropped, because the queue was full, since a line was last queued.
     missing: u64,
-    /// The last printed line, which `print` does not repeat.
+    /// The last printed line; `print` does not print an equal line again.
     last: String,
     is_closed: bool,
     /// Whether all lines are written and no more will be queued, because `finish` was called.

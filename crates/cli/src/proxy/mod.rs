@@ -96,7 +96,7 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Carries connections until a signal ends the proxy.
+/// Runs `partywall proxy`: carries connections until a signal ends the proxy.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let route = match Route::decide(&arguments.listen, &arguments.to) {
         Ok(route) => route,

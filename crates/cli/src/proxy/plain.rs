@@ -20,9 +20,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 /// A plain socket to a program that does not use Partywall.
 #[derive(Debug)]
 pub enum Plain {
-    /// A TCP socket with `TCP_NODELAY`.
+    /// The plain socket is a TCP socket with `TCP_NODELAY`.
     Tcp(TcpStream),
-    /// A Unix socket, which has no resets.
+    /// The plain socket is a Unix socket, which has no resets.
     Unix(UnixStream),
 }
 

@@ -31,7 +31,7 @@ pub struct Shared {
     alive: mpsc::WeakSender<()>,
 }
 
-/// A connection that counts as open until it is dropped.
+/// A handle of one connection, which counts as open until the handle is dropped.
 #[derive(Debug)]
 pub struct Open {
     shared: Arc<Shared>,

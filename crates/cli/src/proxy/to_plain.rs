@@ -29,7 +29,7 @@ pub enum Ended {
     ReadsNoMore,
     /// The other proxy reset the stream, with the code in this variant.
     Reset(u32),
-    /// The session of the stream has ended.
+    /// The session that carries the stream has ended.
     Over,
 }
 

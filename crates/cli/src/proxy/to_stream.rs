@@ -33,7 +33,7 @@ pub enum Ended {
     Broken,
     /// The other proxy receives no more of this stream; the variant holds the code that it sent.
     Stopped(u32),
-    /// The session of the stream has ended.
+    /// The session that carries the stream has ended.
     Over,
 }
 

@@ -143,7 +143,7 @@ impl Dump {
         if self.is_live() { 0 } else { report.unaccounted().count() }
     }
 
-    /// Whether no region is broken and no slice has leaked.
+    /// Whether the dump found no broken region and no leaked slice.
     pub fn is_sound(&self) -> bool {
         !self.is_broken() && self.groups.iter().all(|(_, report)| self.leaked(report) == 0)
     }

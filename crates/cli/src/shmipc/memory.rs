@@ -12,14 +12,14 @@
 
 use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 
-/// A copy of a file or memfd.
+/// A copy of a file or memfd that may hold a region of shmipc.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// Path of the file, or name of the memfd.
     pub name: String,
     /// The file, process or mapping from which the bytes were copied.
     pub source: String,
-    /// The bytes of the memory at the time of the copy.
+    /// The bytes of the file or memfd at the time of the copy.
     pub bytes: Vec<u8>,
 }
 

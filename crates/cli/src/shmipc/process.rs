@@ -24,7 +24,7 @@ pub type Identity = (u64, u64);
 /// The shared memory that a process has open or mapped.
 #[derive(Debug, Default)]
 pub struct Owned {
-    /// Copies of all memory that could be read.
+    /// Copies of all memory of the process that could be read.
     pub memories: Vec<Memory>,
     /// Names of memory that could not be copied, each with the reason.
     pub unreadable: Vec<(String, String)>,

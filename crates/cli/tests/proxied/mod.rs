@@ -94,7 +94,7 @@ pub fn connect(address: &str) -> TcpStream {
     with_timeouts(TcpStream::connect(address.strip_prefix("tcp:").expect("tcp:")).unwrap())
 }
 
-/// Accepts the next connection, with a time-out for each call.
+/// Accepts the next connection of the listener, with a time-out for each later call.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     with_timeouts(listener.accept().unwrap().0)
 }

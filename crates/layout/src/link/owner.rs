@@ -40,7 +40,7 @@ pub struct OwnerRecord {
     pub pid_namespace: U64,
     /// The time namespace in which `start_ticks` counts, by inode number; 0 if the kernel has none.
     pub time_namespace: U64,
-    /// Process id of the owner.
+    /// Process id of the owner's process.
     pub pid: U32,
     /// 1 once the owner has given up the file in order, otherwise 0.
     pub left: U32,
@@ -50,9 +50,9 @@ pub struct OwnerRecord {
     /// 1 if this owner, or one before it, continued after another boot with a file that had lost a
     /// part, and no application has been notified of that; otherwise 0.
     pub adopted: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the owner record, always 0.
     pub zero: U32,
-    /// The seal, which ends the slot; see [`Slot`].
+    /// The seal (a checksum) that ends the slot and is stored last; see [`Slot`].
     pub seal: U64,
 }
 
@@ -96,7 +96,7 @@ pub struct Closing {
     /// 1 if the owner closed the file, otherwise 0. If the field is 0, all other fields are 0 as
     /// well.
     pub closed: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the closing record, always 0.
     pub zero: U32,
 }
 

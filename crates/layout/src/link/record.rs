@@ -78,7 +78,7 @@ pub struct LinkPrefix {
 pub struct LinkBlob {
     /// Offset of the message's bytes in the slab: a multiple of 64.
     pub offset: U64,
-    /// Length of the message in bytes; not 0.
+    /// Length in bytes of the message in the slab; not 0.
     pub length: U64,
 }
 
@@ -181,14 +181,14 @@ const CRC_BYTES: usize = 4;
 /// A record of a link whose header, checksum and body have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkRecord<'a> {
-    /// The header of the record.
+    /// The checked header of the record.
     pub header: RecordHeader,
     /// The record digest at the position where the record ends; 0 for a PAD, which has none.
     pub digest: u32,
     /// The acknowledgement that the record carries for the stream of the opposite direction; none
     /// in a compact record.
     pub ack: Ack,
-    /// The content of the record.
+    /// The content of the record, a message or its place.
     pub body: Body<'a>,
 }
 
@@ -203,7 +203,7 @@ pub enum Body<'a> {
         /// Offset in bytes of the message in the slab, a multiple of 64. The caller checks it
         /// against the size of the slab.
         offset: u64,
-        /// Length of the message in bytes; not 0.
+        /// Length in bytes of the message in the slab; not 0.
         length: u64,
         /// The crc32c of the message's bytes in the slab.
         crc: u32,
@@ -370,17 +370,17 @@ pub enum RecordFault {
     /// The record has a kind that links do not have, or that is not allowed at the record's
     /// position.
     Kind {
-        /// The number of the record's kind.
+        /// The number of the kind that the record has.
         kind: u8,
     },
     /// The record belongs to another stream, or is a PAD whose tag is not 0.
     Tag {
-        /// The tag in the record's header.
+        /// The tag that the record's header holds.
         found: u32,
         /// The tag that the record should have: that of the stream, or 0 in a PAD.
         expected: u32,
     },
-    /// The length is invalid for the record's kind.
+    /// The length of the record's payload is invalid for the record's kind.
     Length {
         /// Length of the record's payload in bytes, as its header states it.
         len: u32,

@@ -81,12 +81,12 @@ pub struct StateImage {
     pub reports_dropped: U64,
     /// The number of valid positions in `delivered`.
     pub delivered_count: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the state image, always 0.
     pub zero: U32,
     /// For each earlier owner, the position up to which it delivered the receiving stream to its
     /// application.
     pub delivered: [U64; DELIVERED_MAX],
-    /// A reserved field, always 0.
+    /// A reserved field of the state image, always 0.
     pub zeros: [u8; 1000],
     /// The seal, stored last: the checksum, and the low half of the sequence number; see [`Slot`].
     pub seal: U64,

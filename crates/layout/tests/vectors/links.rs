@@ -76,7 +76,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     ))
 }
 
-/// Builds the bytes of one link file.
+/// A builder for the bytes of one link file.
 #[derive(Clone)]
 pub struct Maker {
     pub header: LinkHeader,

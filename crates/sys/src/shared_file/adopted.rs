@@ -71,12 +71,12 @@ impl AdoptedFile {
         }
     }
 
-    /// The descriptor of the file.
+    /// The descriptor of the adopted file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The identity of the file.
+    /// The identity of the adopted file: device and inode number.
     pub fn identity(&self) -> FileIdentity {
         self.named.identity
     }

@@ -40,7 +40,7 @@ fn child_touches_guarded_memory() {
     let map = truncated();
     assert_eq!(map.load(SIZE - 4), 0);
     assert!(map.is_damaged());
-    // Expected: the damaged mapping stays usable, as private memory.
+    // Expected: the damaged mapping stays usable, as private memory that stores reach.
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 

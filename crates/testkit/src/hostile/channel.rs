@@ -49,7 +49,7 @@ pub fn small_geometry() -> Geometry {
 
 /// A connection over which a test sends and receives handshake frames.
 pub struct Wire {
-    /// The socket of the connection.
+    /// The socket over which the handshake frames pass.
     pub socket: Socket,
     /// Descriptors that have arrived with frames which the test has not received yet.
     early: RefCell<VecDeque<OwnedFd>>,

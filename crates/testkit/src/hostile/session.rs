@@ -36,12 +36,12 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Role {
     /// Whether the hostile peer accepts the connection, so that the attacked end connects.
     pub is_acceptor: bool,
-    /// Whether records pass through shared memory.
+    /// Whether the records of the session pass through shared memory.
     pub is_shared_memory: bool,
 }
 
 impl Role {
-    /// All four combinations of side and transport.
+    /// All four combinations of the hostile peer's side and the transport.
     pub const ALL: [Self; 4] = [
         Self { is_acceptor: false, is_shared_memory: false },
         Self { is_acceptor: false, is_shared_memory: true },
@@ -62,11 +62,11 @@ pub struct SessionFoe {
 /// A record that the attacked end sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number of the record's kind.
+    /// The number of the kind of the received record.
     pub kind: u64,
     /// The number of the record's stream, in the numbering of a hostile peer that connects.
     pub stream: u32,
-    /// The body of the record.
+    /// The body of the received record.
     pub body: Vec<u8>,
 }
 
@@ -301,7 +301,7 @@ impl Writable for OwnPages {
 }
 
 impl SharedMemory {
-    /// Completes a handshake over shared memory, from the OFFERs on.
+    /// Completes a handshake over shared memory as the hostile peer, from the OFFERs on.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
@@ -403,7 +403,7 @@ fn ping_body(token: u64) -> Vec<u8> {
     [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }
 
-/// Completes a handshake over a socket, from the OFFERs on.
+/// Completes a handshake over a socket as the hostile peer, from the OFFERs on.
 fn agree_on_socket(wire: &Wire, role: Role) {
     let (offer, ready) = (Offer::socket(1), Ready::new(TRANSPORT_SOCKET, 1));
     if role.is_acceptor {

@@ -23,7 +23,7 @@ pub struct SessionHome {
     pub role: Role,
     config: Config,
     place: Directory,
-    /// The runtime of the attacked end's tasks.
+    /// The tokio runtime of the attacked end's tasks.
     pub runtime: Runtime,
     /// The sessions that the attacked end has accepted.
     sessions: Receiver<Session>,
