@@ -393,8 +393,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first gives
-    /// up the region that it made in advance.
+    /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first frees
+    /// the region that it made in advance.
     fn accept_socket(&self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
         use partywall_sys::AcceptError::{DescriptorLimit, OutOfMemory};
         match self.socket.accept() {

@@ -130,8 +130,8 @@ pub(super) fn encode_into<T: Serialize + ?Sized>(
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value. A short value is sent by `send`. For a long value, `reserve` provides memory, and
-/// `commit` sends the memory after cutting it to the used length.
+/// Encodes and sends a value. A short value is sent by `send`. For a long value, `reserve` provides
+/// memory, and `commit` sends the memory after cutting it to the used length.
 pub(super) fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,
