@@ -250,7 +250,8 @@ impl Listener {
         self.protocols.push(protocol);
     }
 
-    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
+    /// Returns the bound address. If the port was given as 0, the address contains the port that
+    /// the system chose.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         &self.address

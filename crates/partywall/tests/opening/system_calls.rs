@@ -60,8 +60,8 @@ fn examine(role: &str) {
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
         "{role}: {counts:?}"
     );
-    // A side that is faster than its peer makes one more system call, to wait. The smallest count
-    // is one of a connection in which it did not have to wait.
+    // A side that is faster than its peer has to wait for the peer, which takes one more system
+    // call. The smallest count belongs to a connection in which the side did not wait.
     let best = counts[1..].iter().min().unwrap();
     assert!(*best <= CALLS_MAX, "{role}: {counts:?}, {openings:?}");
 }

@@ -177,7 +177,8 @@ impl PendingMove {
         }
     }
 
-    /// Counts a message that this side received. Only a connector counts.
+    /// Counts a message that this side received. Only a connector counts, because only a connector
+    /// begins the move.
     pub(super) fn count_received(&self) {
         if self.is_connector && self.settled.get().is_none() {
             let mut state = self.lock();
