@@ -113,12 +113,12 @@ impl Channel {
         (self.sender, self.receiver)
     }
 
-    /// Returns the sending direction.
+    /// Returns the sending direction of this channel.
     pub const fn sender(&mut self) -> &mut Sender {
         &mut self.sender
     }
 
-    /// Returns the receiving direction.
+    /// Returns the receiving direction of this channel.
     pub const fn receiver(&mut self) -> &mut Receiver {
         &mut self.receiver
     }
