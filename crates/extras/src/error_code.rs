@@ -6,11 +6,9 @@
 
 use partywall::ErrorCode;
 
-#[cfg(feature = "calls")]
 use crate::calls::{CallError, CallViolation, Lost, ServeError};
 use crate::lossy::LossyRecvError;
 
-#[cfg(feature = "calls")]
 impl ErrorCode for CallError {
     fn code(&self) -> u32 {
         match self {
@@ -25,7 +23,6 @@ impl ErrorCode for CallError {
     }
 }
 
-#[cfg(feature = "calls")]
 impl ErrorCode for Lost {
     fn code(&self) -> u32 {
         match self {
@@ -37,7 +34,6 @@ impl ErrorCode for Lost {
     }
 }
 
-#[cfg(feature = "calls")]
 impl ErrorCode for CallViolation {
     fn code(&self) -> u32 {
         match self {
@@ -50,7 +46,6 @@ impl ErrorCode for CallViolation {
     }
 }
 
-#[cfg(feature = "calls")]
 impl ErrorCode for ServeError {
     fn code(&self) -> u32 {
         match self {

@@ -3,8 +3,8 @@
 //! built on its public API alone.
 //!
 //! ```text
-//!   calls   requests and responses over one stream, many in flight       feature `calls`, on tokio
-//!   lossy   log records and samples that a full channel may drop         no runtime
+//!   calls   requests and responses over one stream, many in flight; on tokio with feature `calls`
+//!   lossy   log records and samples that a full channel may drop
 //! ```
 //!
 //! A program that uses neither protocol does not need this crate. `spec/CALLS.md` and
@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
 
-#[cfg(feature = "calls")]
 pub mod calls;
 mod error_code;
 pub mod lossy;

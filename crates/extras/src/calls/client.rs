@@ -23,6 +23,36 @@ use tokio::task::AbortHandle;
 ///
 /// Dropping the last clone ends the direction to the server. The server still handles one-way calls
 /// that were sent before.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let address = format!("unix:{}/app.sock", directory.path().display());
+/// use partywall_extras::calls::{CallError, Client, Failure, Request, Server};
+/// # let mut listener = partywall::tokio::Listener::bind(&address)?;
+/// # let (session, there) = tokio::join!(partywall::tokio::connect(&address), listener.accept());
+/// # let (session, there) = (session?, there?);
+///
+/// let serving = tokio::spawn(async move {
+///     let stream = there.accept().await.unwrap().unwrap();
+///     Server::new(stream).serve(|request: Request| async move {
+///         if request.is_empty() {
+///             return Err(Failure::new(1, "nothing to shout"));
+///         }
+///         Ok(request.to_ascii_uppercase())
+///     }).await
+/// });
+///
+/// let client = Client::new(session.open(b"shout").await?);
+/// assert_eq!(client.call(b"hello").await?, b"HELLO");
+/// let Err(CallError::Failed { code, detail }) = client.call(b"").await else { panic!() };
+/// assert_eq!((code, &detail[..]), (1, &b"nothing to shout"[..]));
+/// drop(client);
+/// serving.await??;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Client {
     tasks: Arc<Tasks>,

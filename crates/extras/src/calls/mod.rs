@@ -1,39 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls and answers over one stream: many in flight, answered in any order.
 //!
+//! `Client` and `Server` run on tokio (feature `calls`); those of [`blocking`] need no runtime.
+//!
 //! ```text
 //!   Client ── call 1 ── call 2 ── call 3 ──▶  Server      one stream, one task of the client's,
 //!          ◀─ answer 2 ── error 3 ── answer 1 ─           one task per call that runs
-//! ```
-//!
-//! ```
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let directory = tempfile::tempdir()?;
-//! # let address = format!("unix:{}/app.sock", directory.path().display());
-//! use partywall_extras::calls::{CallError, Client, Failure, Request, Server};
-//! # let mut listener = partywall::tokio::Listener::bind(&address)?;
-//! # let (session, there) = tokio::join!(partywall::tokio::connect(&address), listener.accept());
-//! # let (session, there) = (session?, there?);
-//!
-//! let serving = tokio::spawn(async move {
-//!     let stream = there.accept().await.unwrap().unwrap();
-//!     Server::new(stream).serve(|request: Request| async move {
-//!         if request.is_empty() {
-//!             return Err(Failure::new(1, "nothing to shout"));
-//!         }
-//!         Ok(request.to_ascii_uppercase())
-//!     }).await
-//! });
-//!
-//! let client = Client::new(session.open(b"shout").await?);
-//! assert_eq!(client.call(b"hello").await?, b"HELLO");
-//! let Err(CallError::Failed { code, detail }) = client.call(b"").await else { panic!() };
-//! assert_eq!((code, &detail[..]), (1, &b"nothing to shout"[..]));
-//! drop(client);
-//! serving.await??;
-//! # Ok(())
-//! # }
 //! ```
 //!
 //! # What is copied
@@ -57,19 +29,26 @@
 //!
 //! The bytes are specified in `spec/CALLS.md`.
 
+pub mod blocking;
+#[cfg(feature = "calls")]
 mod client;
 mod frame;
 mod pending;
+#[cfg(feature = "calls")]
 mod server;
 mod serving;
 
+#[cfg(feature = "calls")]
 pub use client::Client;
 pub use frame::{ABORTED, BUSY, CODES_RESERVED, DEADLINE, VIOLATION};
-pub use server::{Failure, Request, ServeError, Server};
+#[cfg(feature = "calls")]
+pub use server::{Failure, Request, Server};
 pub use serving::CallViolation;
 
 use bytes::Bytes;
+#[cfg(feature = "calls")]
 use frame::{Frame, HEADER_BYTES};
+#[cfg(feature = "calls")]
 use partywall::tokio::SendStream;
 use partywall::{StreamRecvError, StreamSendError, TooLarge};
 
@@ -165,11 +144,28 @@ pub enum Lost {
     Violation(CallViolation),
 }
 
+/// Why a server ended early.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The client has gone or has reset the stream. All handlers were dropped.
+    #[error("no more calls will come: {0}")]
+    Recv(#[from] StreamRecvError),
+    /// Answers cannot be sent. The error is [`StreamSendError::Full`] under the policy
+    /// [`BackPressure::Error`](partywall::BackPressure::Error), which does not suit a server.
+    #[error("answers cannot be sent: {0}")]
+    Send(#[from] StreamSendError),
+    /// The client violated the call protocol; the stream was reset.
+    #[error(transparent)]
+    Violation(#[from] CallViolation),
+}
+
 impl From<StreamSendError> for CallError {
     fn from(error: StreamSendError) -> Self {
         match error {
             StreamSendError::TooLarge(limit) => Self::TooLarge(limit),
             StreamSendError::Full => Self::Full,
+            StreamSendError::TimedOut => Self::DeadlineExceeded,
             error => Self::Lost(Lost::Send(error)),
         }
     }
@@ -180,6 +176,7 @@ impl From<StreamSendError> for CallError {
 const SHORT_MAX: usize = 512;
 
 /// Sends a header and its payload as one message, whole or not at all.
+#[cfg(feature = "calls")]
 async fn send_frame(
     stream: &mut SendStream,
     frame: Frame,

@@ -14,7 +14,7 @@
 use super::frame::{Frame, HEADER_BYTES, left};
 use super::serving::{Arrived, Serving};
 use super::{ABORTED, BUSY, CODES_RESERVED, CallViolation, DEADLINE, VIOLATION};
-use super::{CallsConfig, send_frame};
+use super::{CallsConfig, ServeError, send_frame};
 use bytes::{Buf, Bytes};
 use partywall::Message;
 use partywall::tokio::{RecvStream, SendStream, Stream};
@@ -49,22 +49,6 @@ pub struct Request {
 pub struct Failure {
     code: u32,
     detail: Bytes,
-}
-
-/// Why [`Server::serve`] ended early.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The client has gone or has reset the stream. All handlers were dropped.
-    #[error("no more calls will come: {0}")]
-    Recv(#[from] StreamRecvError),
-    /// Answers cannot be sent. The error is [`StreamSendError::Full`] under the policy
-    /// [`BackPressure::Error`](partywall::BackPressure::Error), which does not suit a server.
-    #[error("answers cannot be sent: {0}")]
-    Send(#[from] StreamSendError),
-    /// The client violated the call protocol; the stream was reset.
-    #[error(transparent)]
-    Violation(#[from] CallViolation),
 }
 
 impl Request {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of calls over one stream, and of lossy channels between processes.
 
+mod blocking_calls;
 mod calls;
 mod calls_across_processes;
 mod lossy_agents;

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client of calls without a runtime. One of the threads that wait receives, for all of them.
+//!
+//! # Invariants
+//!
+//! - A call holds one of `in_flight_max` slots from its id until its answer, or until its CANCEL is
+//!   sent.
+//! - The receiving stream is in the state whenever nobody receives. Whoever puts it back notifies
+//!   all who wait.
+
+use super::super::frame::{Frame, HEADER_BYTES, left_us};
+use super::super::pending::{Left, Pending};
+use super::super::{ABORTED, BUSY, CallError, CallViolation, CallsConfig, DEADLINE, Lost};
+use super::turn::{Turn, wait_while};
+use super::{BETWEEN_MAX, refuse, send_frame, send_until};
+use bytes::Buf;
+use partywall::blocking::{RecvStream, SendStream, Stream};
+use partywall::{Message, StreamRecvError, StreamSendError};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Makes calls over a stream, from any number of threads. Clones share the stream.
+///
+/// Dropping the last clone, and the last [`Call`], ends the direction to the server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+/// A call that was sent. Dropping it before its answer cancels the call.
+#[derive(Debug)]
+pub struct Call {
+    shared: Arc<Shared>,
+    id: u64,
+    deadline: Option<Instant>,
+    is_answered: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    send: Turn<SendStream>,
+    state: Mutex<State>,
+    changed: Condvar,
+    in_flight_max: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    pending: Pending<()>,
+    answers: HashMap<u64, Result<Message, CallError>>,
+    /// Calls that hold a slot.
+    in_flight: usize,
+    /// Calls whose CANCEL is to be sent.
+    cancels: Vec<u64>,
+    /// `None` while a thread receives.
+    recv: Option<RecvStream>,
+    over: Option<Lost>,
+}
+
+impl Client {
+    /// Makes a client over `stream`, with the limits of `config`.
+    #[must_use]
+    pub fn new(stream: Stream, config: CallsConfig) -> Self {
+        let (send, recv) = stream.into_split();
+        Self::over(send, recv, config)
+    }
+
+    /// Makes a client over the two directions of a stream.
+    #[must_use]
+    pub fn over(send: SendStream, recv: RecvStream, config: CallsConfig) -> Self {
+        let state = State {
+            pending: Pending::new(),
+            answers: HashMap::new(),
+            in_flight: 0,
+            cancels: Vec::new(),
+            recv: Some(recv),
+            over: None,
+        };
+        let in_flight_max = config.in_flight_max.max(1);
+        let (send, state) = (Turn::new(send), Mutex::new(state));
+        Self { shared: Arc::new(Shared { send, state, changed: Condvar::new(), in_flight_max }) }
+    }
+
+    /// Makes a call and waits for the answer until `deadline`, which the server gets, too.
+    ///
+    /// # Errors
+    /// [`CallError::DeadlineExceeded`] if the deadline passed; another [`CallError`] if the call
+    /// was not answered.
+    pub fn call(&self, payload: &[u8], deadline: Option<Instant>) -> Result<Message, CallError> {
+        self.begin(payload, deadline)?.wait(deadline)
+    }
+
+    /// Sends a call. It waits while as many calls are in flight as may be, and for room. `deadline`
+    /// is that of the call, which the server gets.
+    ///
+    /// # Errors
+    /// [`CallError::DeadlineExceeded`] if the call could not be sent in time; another [`CallError`]
+    /// if it was not sent.
+    pub fn begin(&self, payload: &[u8], deadline: Option<Instant>) -> Result<Call, CallError> {
+        let shared = &self.shared;
+        shared.take_slot(deadline)?;
+        let Some(mut send) = shared.send.take(deadline) else {
+            return Err(shared.leave_slot(CallError::DeadlineExceeded));
+        };
+        let id = shared.lock().pending.begin(());
+        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+        let frame = Frame::Call { id, one_way: false, left_us: left_us(left) };
+        let sent = send_frame(&mut send, frame, payload, deadline, || shared.receive_arrived());
+        drop(send);
+        let mut state = shared.lock();
+        if let Err(error) = sent {
+            state.pending.leave(id);
+            drop(state);
+            return Err(shared.leave_slot(error.into()));
+        }
+        state.pending.sent(id);
+        drop(state);
+        Ok(Call { shared: Arc::clone(shared), id, deadline, is_answered: false })
+    }
+
+    /// Makes a one-way call, which has no answer. `Ok` means that the call is committed to the
+    /// stream.
+    ///
+    /// # Errors
+    /// Returns [`CallError`] if the call was not committed before `deadline`.
+    pub fn call_one_way(&self, payload: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
+        let shared = &self.shared;
+        let mut send = shared.send.take(deadline).ok_or(CallError::DeadlineExceeded)?;
+        let id = {
+            let mut state = shared.lock();
+            state.check()?;
+            state.pending.one_way()
+        };
+        let frame = Frame::Call { id, one_way: true, left_us: 0 };
+        Ok(send_frame(&mut send, frame, payload, deadline, || shared.receive_arrived())?)
+    }
+
+    /// Returns the reason why no more calls can be made, or `None` as long as calls can be made.
+    #[must_use]
+    pub fn lost(&self) -> Option<Lost> {
+        self.shared.lock().over.clone()
+    }
+}
+
+impl Call {
+    /// Whether an earlier [`wait`](Self::wait) has returned the answer.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Waits for the answer until `deadline`, or until the deadline of the call if that is earlier.
+    /// After a time-out the call is still in flight: wait again, or drop it.
+    ///
+    /// # Errors
+    /// [`CallError::DeadlineExceeded`] if no answer came in time; another [`CallError`] if the call
+    /// was not answered.
+    ///
+    /// # Panics
+    /// Panics if the call was answered to an earlier `wait`.
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Message, CallError> {
+        assert!(!self.is_answered, "the call was answered before");
+        let until = [deadline, self.deadline].into_iter().flatten().min();
+        let shared = Arc::clone(&self.shared);
+        let answered = shared.drive(until, |state| state.answers.remove(&self.id));
+        self.is_answered = answered.is_ok();
+        answered
+            .unwrap_or_else(|lost| Err(lost.map_or(CallError::DeadlineExceeded, CallError::Lost)))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        match state.pending.leave(self.id) {
+            Left::Cancel(()) => state.cancels.push(self.id),
+            Left::Nothing => {
+                state.answers.remove(&self.id);
+            }
+        }
+        drop(state);
+        self.shared.send_cancels();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a slot for one more call.
+    fn take_slot(&self, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.send_cancels();
+        let taken = self.drive(deadline, |state| {
+            let is_free = state.over.is_none() && state.in_flight < self.in_flight_max;
+            is_free.then(|| state.in_flight += 1)
+        });
+        taken.map_err(|lost| lost.map_or(CallError::DeadlineExceeded, CallError::Lost))
+    }
+
+    /// Gives a slot back, and returns the error for which that happens.
+    fn leave_slot(&self, error: CallError) -> CallError {
+        self.lock().in_flight -= 1;
+        self.changed.notify_all();
+        error
+    }
+
+    /// Receives, or waits for the thread that receives, until `look` finds something. Returns `Err`
+    /// with the end of the stream, or with `None` at the deadline.
+    fn drive<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut look: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, Option<Lost>> {
+        let mut state = self.lock();
+        let mut is_late = false;
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Ok(found);
+            }
+            if let Some(lost) = &state.over {
+                return Err(Some(lost.clone()));
+            }
+            if is_late {
+                return Err(None);
+            }
+            match state.recv.take() {
+                Some(recv) => {
+                    drop(state);
+                    is_late = self.receive(recv, |recv| match deadline {
+                        Some(deadline) => recv.recv_deadline(deadline),
+                        None => recv.recv(),
+                    });
+                    self.send_cancels();
+                    state = self.lock();
+                }
+                None => {
+                    // The thread that receives puts the stream back after each message.
+                    let found = |state: &mut State| state.recv.is_none() && state.over.is_none();
+                    state = wait_while(&self.changed, state, deadline, found);
+                    is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+                }
+            }
+        }
+    }
+
+    /// Receives the messages that have arrived, unless another thread does.
+    fn receive_arrived(&self) {
+        for _ in 0..BETWEEN_MAX {
+            let Some(recv) = self.lock().recv.take() else { return };
+            if self.receive(recv, RecvStream::try_recv) {
+                return;
+            }
+        }
+    }
+
+    /// Receives one message by `recv`, and puts the stream back. Returns true if none came.
+    fn receive(
+        &self,
+        mut stream: RecvStream,
+        recv: impl FnOnce(&mut RecvStream) -> Result<Option<Message>, StreamRecvError>,
+    ) -> bool {
+        let received = recv(&mut stream);
+        let mut state = self.lock();
+        let result = match received {
+            Err(StreamRecvError::Empty | StreamRecvError::TimedOut) => Ok(true),
+            Err(error) => Err(Lost::Recv(error)),
+            Ok(None) => Err(Lost::Finished),
+            Ok(Some(message)) => state.receive(message).map(|()| false).map_err(Lost::Violation),
+        };
+        if let Err(lost) = &result {
+            if matches!(lost, Lost::Violation(_)) {
+                refuse(&self.send, &mut stream);
+            }
+            state.end(lost.clone());
+        }
+        state.recv = Some(stream);
+        drop(state);
+        self.changed.notify_all();
+        result.unwrap_or(false)
+    }
+
+    /// Sends CANCEL for calls that were given up, as far as there is room now.
+    fn send_cancels(&self) {
+        if self.lock().cancels.is_empty() {
+            return;
+        }
+        let Some(mut send) = self.send.try_take() else { return };
+        loop {
+            let Some(id) = self.lock().cancels.pop() else { return };
+            match send_until(&mut send, Frame::Cancel { id }, &[], Instant::now()) {
+                Err(StreamSendError::TimedOut | StreamSendError::Full) => {
+                    self.lock().cancels.push(id);
+                    return;
+                }
+                // If the stream has ended, so have its calls: `recv` reports that.
+                Ok(()) | Err(_) => self.lock().in_flight -= 1,
+            }
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<(), Lost> {
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    /// Keeps the answer in `message` for its call.
+    fn receive(&mut self, mut message: Message) -> Result<(), CallViolation> {
+        let frame = Frame::decode(&message)?;
+        message.advance(HEADER_BYTES);
+        let (id, answer) = match frame {
+            Frame::Answer { id } => (id, Ok(message)),
+            Frame::Error { id, code } => (id, Err(failure(code, message))),
+            Frame::Call { id, .. } | Frame::Cancel { id } => {
+                return Err(CallViolation::Role { id });
+            }
+        };
+        if self.pending.answered(id)?.is_some() {
+            self.in_flight -= 1;
+            self.answers.insert(id, answer);
+        }
+        Ok(())
+    }
+
+    /// Ends every call that has no answer.
+    fn end(&mut self, lost: Lost) {
+        self.pending.end();
+        self.over.get_or_insert(lost);
+    }
+}
+
+fn failure(code: u32, detail: Message) -> CallError {
+    match code {
+        BUSY => CallError::Busy,
+        DEADLINE => CallError::DeadlineExceeded,
+        ABORTED => CallError::Aborted,
+        code => CallError::Failed { code, detail: detail.into() },
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls without a runtime, over streams of [`partywall::blocking`]. No thread works behind them:
+//! whoever waits receives, and passes on what is for others.
+//!
+//! ```text
+//!   Client ─ begin ─▶ Call ─ wait ─▶ answer          Server ─ recv ─▶ Request ─┬─ answer ─▶
+//!      any thread       └ dropped: CANCEL              any thread              ├─ fail ───▶
+//!                                                                              └ dropped: ABORTED
+//! ```
+//!
+//! The bytes are those of [`calls`](super), so either side may use the other form.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let address = format!("unix:{}/app.sock", directory.path().display());
+//! use partywall_extras::calls::CallsConfig;
+//! use partywall_extras::calls::blocking::{Client, Server};
+//! # let mut listener = partywall::blocking::Listener::bind(&*address)?;
+//!
+//! let serving = std::thread::spawn(move || {
+//!     let session = listener.accept().unwrap();
+//!     let server = Server::new(session.accept().unwrap().unwrap(), CallsConfig::default());
+//!     while let Some(request) = server.recv(None).unwrap() {
+//!         let answer = request.to_ascii_uppercase();
+//!         request.answer(&answer, None).unwrap();
+//!     }
+//! });
+//!
+//! let session = partywall::blocking::connect(&*address)?;
+//! let client = Client::new(session.open(b"shout")?, CallsConfig::default());
+//! assert_eq!(client.call(b"hello", None)?, b"HELLO");
+//! drop(client); // the server has no more calls
+//! serving.join().unwrap();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod server;
+mod turn;
+
+pub use client::{Call, Client};
+pub use server::{Request, Server};
+
+use super::frame::{Frame, HEADER_BYTES};
+use super::{SHORT_MAX, VIOLATION};
+use partywall::StreamSendError;
+use partywall::blocking::{RecvStream, SendStream};
+use std::time::{Duration, Instant};
+use turn::Turn;
+
+/// Time that one attempt to send waits for room. Between two attempts the side receives, because
+/// its peer may wait for that itself.
+const SEND_SLICE: Duration = Duration::from_millis(5);
+/// Most messages that a side receives between two attempts to send.
+const BETWEEN_MAX: usize = 64;
+
+/// Sends a header and its payload as one message, whole or not at all, until `deadline`.
+fn send_until(
+    stream: &mut SendStream,
+    frame: Frame,
+    payload: &[u8],
+    deadline: Instant,
+) -> Result<(), StreamSendError> {
+    let (header, len) = (frame.encode(), HEADER_BYTES + payload.len());
+    if len <= SHORT_MAX {
+        let mut short = [0; SHORT_MAX];
+        short[..HEADER_BYTES].copy_from_slice(&header);
+        short[HEADER_BYTES..len].copy_from_slice(payload);
+        return stream.send_deadline(&short[..len], deadline);
+    }
+    let mut memory = stream.reserve_deadline(len, deadline)?;
+    memory[..HEADER_BYTES].copy_from_slice(&header);
+    memory[HEADER_BYTES..].copy_from_slice(payload);
+    memory.commit_deadline(deadline)
+}
+
+/// Sends a frame, as [`send_until`] does. Without room, it calls `between` and tries again.
+fn send_frame(
+    stream: &mut SendStream,
+    frame: Frame,
+    payload: &[u8],
+    deadline: Option<Instant>,
+    mut between: impl FnMut(),
+) -> Result<(), StreamSendError> {
+    loop {
+        let slice = Instant::now() + SEND_SLICE;
+        let until = deadline.map_or(slice, |deadline| deadline.min(slice));
+        match send_until(stream, frame, payload, until) {
+            Err(StreamSendError::TimedOut) if deadline != Some(until) => between(),
+            sent => return sent,
+        }
+    }
+}
+
+/// Ends both directions of a stream after a violation by the peer.
+fn refuse(send: &Turn<SendStream>, recv: &mut RecvStream) {
+    recv.stop(VIOLATION);
+    send.apply(|send| send.reset(VIOLATION));
+}
