@@ -12,6 +12,7 @@
 //! not null: it is valid for the call and for the length passed with it.
 
 use crate::failure::{BUFFER_TOO_SHORT, Failure};
+use partywall_layout::seeded_fault;
 use std::ffi::{CStr, c_char, c_void};
 use std::{ptr, slice};
 
@@ -131,10 +132,19 @@ impl<T> Out<T> {
     /// The place that a caller passes who wants no result.
     pub(crate) const NULL: Self = Self(ptr::null_mut());
 
+    /// A place of Rust, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(place: &mut T) -> Self {
+        Self(place)
+    }
+
     /// Fails if the pointer is null; `name` is that of the argument.
     #[inline]
     pub(crate) fn require(self, name: &'static str) -> Result<Self, Failure> {
-        if self.0.is_null() { Err(Failure::null(name)) } else { Ok(self) }
+        if self.0.is_null() && !seeded_fault("no_null_check") {
+            return Err(Failure::null(name));
+        }
+        Ok(self)
     }
 
     /// Writes the result, unless the pointer is null.
@@ -180,4 +190,29 @@ fn check_len(len: usize, name: &'static str) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_pointers_are_refused() {
+        assert_eq!(Out::<i32>::NULL.require("x").err().map(|it| it.code()), Some(901));
+        assert_eq!(Text(ptr::null()).get("x").err().map(|it| it.code()), Some(901));
+        assert_eq!(Bytes(ptr::null()).get(1, "x").err().map(|it| it.code()), Some(901));
+        assert!(Bytes(ptr::null()).get(0, "x").is_ok());
+        assert_eq!(Buffer(ptr::null_mut()).check(1, "x").err().map(|it| it.code()), Some(901));
+        assert!(Buffer(ptr::null_mut()).check(0, "x").is_ok());
+    }
+
+    #[test]
+    fn structure_of_another_size_is_filled_as_far_as_both_know_it() {
+        let mut short = [1_u64; 2];
+        Out::of(&mut short).write_prefix(&[7, 8], 8);
+        assert_eq!(short, [7, 1]);
+        let mut long = [[1_u64; 2]; 2];
+        Out(long.as_mut_ptr()).write_prefix(&[7, 8], 24);
+        assert_eq!(long, [[7, 8], [0, 1]]);
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure>
     let info = channel.info();
     let (sender, receiver) = channel.split();
     let incoming = Incoming::Plain(receiver);
-    let receiving = Receiving { incoming, current: None, returned: None };
+    let receiving = Receiving { incoming, held: Held::Nothing };
     Handle::insert_with(Sending::Plain(sender), receiving, info)
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn take_receiver(
     let mut receiving = channel.second()?;
     match mem::replace(&mut receiving.incoming, Incoming::Closed) {
         Incoming::Plain(receiver) => {
-            (receiving.current, receiving.returned) = (None, None);
+            receiving.held = Held::Nothing;
             Ok(receiver)
         }
         other => {
@@ -194,13 +194,22 @@ impl Sending {
     }
 }
 
+/// The text of the failure that no view is valid.
+const NO_VIEW: &str = "no view is valid: receive one first";
+
 /// The receiving direction of a channel, and the message that its last call has shown.
 pub(crate) struct Receiving {
     incoming: Incoming,
+    held: Held,
+}
+
+/// A message that a receiving direction owns.
+enum Held {
+    Nothing,
     /// The message of the current view, if it was received as an owned message.
-    current: Option<Message>,
+    Viewed(Message),
     /// A message that did not fit into the caller's buffer: the next call receives it.
-    returned: Option<Message>,
+    Returned(Message),
 }
 
 enum Incoming {
@@ -213,10 +222,9 @@ impl Receiving {
     /// Receives a view, which is valid until the next call of this direction.
     #[inline]
     fn view(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
-        if let Some(message) = self.returned.take() {
-            return Ok(self.current.insert(message).as_slice());
+        if !matches!(self.held, Held::Nothing) && self.show_returned() {
+            return self.view_held();
         }
-        self.current = None;
         let view = match &mut self.incoming {
             Incoming::Plain(receiver) => match timeout {
                 Timeout::Zero => receiver.try_recv_view()?,
@@ -234,9 +242,31 @@ impl Receiving {
         view.ok_or_else(|| Failure::state(FINISHED))
     }
 
+    /// Shows the message that was returned, or drops the one that was shown. Returns whether there
+    /// is one to show.
+    #[cold]
+    fn show_returned(&mut self) -> bool {
+        self.held = match mem::replace(&mut self.held, Held::Nothing) {
+            Held::Returned(message) => Held::Viewed(message),
+            Held::Nothing | Held::Viewed(_) => Held::Nothing,
+        };
+        matches!(self.held, Held::Viewed(_))
+    }
+
+    #[cold]
+    fn view_held(&self) -> Result<&[u8], Failure> {
+        match &self.held {
+            Held::Viewed(message) => Ok(message.as_slice()),
+            _ => Err(Failure::argument(NO_VIEW)),
+        }
+    }
+
     /// Makes the message of the current view an owned message.
+    #[inline]
     fn keep(&mut self) -> Result<Message, Failure> {
-        if let Some(message) = self.current.take() {
+        if matches!(self.held, Held::Viewed(_))
+            && let Held::Viewed(message) = mem::replace(&mut self.held, Held::Nothing)
+        {
             return Ok(message);
         }
         let kept = match &mut self.incoming {
@@ -244,7 +274,7 @@ impl Receiving {
             Incoming::InLoop(receiver) => receiver.keep_view(),
             Incoming::Closed => None,
         };
-        kept.ok_or_else(|| Failure::argument("no view is valid: receive one first"))
+        kept.ok_or_else(|| Failure::argument(NO_VIEW))
     }
 
     fn stats(&self) -> Result<ReceiverStats, Failure> {
@@ -346,7 +376,7 @@ export! {
         let view = receiving.view(Timeout::new(timeout_ns))?;
         len.write(view.len());
         if view.len() > capacity {
-            receiving.returned = Some(receiving.keep()?);
+            receiving.held = Held::Returned(receiving.keep()?);
             return Err(Failure::state(BUFFER_TOO_SHORT));
         }
         buffer.write(view);

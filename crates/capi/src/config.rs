@@ -5,7 +5,7 @@ use crate::argument::{Out, Text};
 use crate::error::Errors;
 use crate::export::export;
 use crate::failure::Failure;
-use crate::lossy::LossySettings;
+use crate::lossy_config::LossySettings;
 use crate::table::{Handle, Object, Table};
 use partywall::{Admission, BackPressure, Begin, Config, TransportPolicy, TrustPolicy, Wait};
 use partywall_extras::lossy::LossyConfig;

@@ -32,11 +32,13 @@ mod link_group;
 mod link_message;
 mod listener;
 mod lossy;
+mod lossy_config;
 mod message;
 mod peer;
 mod reservation;
 mod session;
 mod shmipc;
+mod spare;
 mod stream;
 #[allow(unsafe_code, reason = "a lane hands its value to the one call that has locked it")]
 mod table;

@@ -177,7 +177,8 @@ export! {
     /// Closes a link in good order, and frees it.
     fn partywall_link_close(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
-        let ((), link) = link.remove()?;
+        let (_, link) = link.remove()?;
+        let link = link.ok_or_else(|| Failure::handle(LinkObject::NAME))?;
         let link = Arc::try_unwrap(link).map_err(|_| Failure::busy())?;
         Ok(link.close(deadline(Timeout::new(timeout_ns)))?)
     }

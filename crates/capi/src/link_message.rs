@@ -32,6 +32,12 @@ pub(crate) fn insert(message: Message) -> Result<Handle<LinkMessageObject>, Fail
     Handle::insert(message, ())
 }
 
+/// Takes a message out of its handle.
+fn taken(message: Handle<LinkMessageObject>) -> Result<Message, Failure> {
+    let (message, _) = message.remove()?;
+    message.ok_or_else(|| Failure::handle(LinkMessageObject::NAME))
+}
+
 export! {
     /// Writes where the bytes of a message lie. They stay there until the message is freed.
     fn partywall_link_message_data(
@@ -61,7 +67,7 @@ export! {
     /// Acknowledges the message, with all before it, and frees it.
     fn partywall_link_message_ack(message: Handle<LinkMessageObject>, error: Errors)
     reports error {
-        let (message, ()) = message.remove()?;
+        let message = taken(message)?;
         Ok(message.ack()?)
     }
 
@@ -71,7 +77,7 @@ export! {
         error: Errors,
     ) reports error {
         let answer = data.get(len, "data")?;
-        let (message, ()) = message.remove()?;
+        let message = taken(message)?;
         match Timeout::new(timeout_ns).deadline() {
             Some(deadline) => message.reply_deadline(answer, deadline)?,
             None => message.reply(answer)?,

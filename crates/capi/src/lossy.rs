@@ -8,7 +8,7 @@
 
 use crate::argument::{Bytes, Out};
 use crate::channel::{self, ChannelObject};
-use crate::config::{self, ConfigObject, choose, narrow};
+use crate::config::{self, ConfigObject};
 use crate::error::Errors;
 use crate::export::export;
 use crate::failure::{FINISHED, FULL, Failure};
@@ -16,7 +16,7 @@ use crate::message::MessageObject;
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall_extras::lossy::{
-    DropReason, LossyConfig, LossyReceiver, LossySender, LossyStats, OnFull, Record, SendOutcome,
+    DropReason, LossyReceiver, LossySender, LossyStats, Record, SendOutcome,
 };
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -56,66 +56,6 @@ impl Object for LossyReceiverObject {
         &RECEIVERS
     }
 }
-
-/// Settings of senders of records.
-#[derive(Clone, Default)]
-pub(crate) struct LossySettings {
-    policy: Policy,
-    block: Duration,
-    queue_records: Option<usize>,
-    queue_bytes: Option<usize>,
-    flush_on_drop: Option<Duration>,
-}
-
-/// What happens to a record without room, as a number chooses it.
-#[derive(Clone, Copy, Default)]
-enum Policy {
-    #[default]
-    DropNewest,
-    DropOldest,
-    Block,
-}
-
-impl LossySettings {
-    /// Sets the setting `key`. Returns false if records have no such setting.
-    ///
-    /// # Errors
-    /// Fails if the value is impossible.
-    pub(crate) fn set(&mut self, key: &str, value: u64) -> Result<bool, Failure> {
-        let time = Duration::from_nanos(value);
-        match key {
-            "on_full" => self.policy = choose(key, value, &POLICIES)?,
-            "on_full_block_ns" => self.block = time,
-            "queue_records" => self.queue_records = Some(narrow(key, value)?),
-            "queue_bytes" => self.queue_bytes = Some(narrow(key, value)?),
-            "flush_on_drop_ns" => self.flush_on_drop = Some(time),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Returns the settings for a sender.
-    pub(crate) fn config(&self) -> LossyConfig {
-        let mut config = LossyConfig::new(match self.policy {
-            Policy::DropNewest => OnFull::DropNewest,
-            Policy::DropOldest => OnFull::DropOldest,
-            Policy::Block => OnFull::Block(self.block),
-        });
-        if let Some(count) = self.queue_records {
-            config = config.queue_records(count);
-        }
-        if let Some(bytes) = self.queue_bytes {
-            config = config.queue_bytes(bytes);
-        }
-        if let Some(time) = self.flush_on_drop {
-            config = config.flush_on_drop(time);
-        }
-        config
-    }
-}
-
-// The numbers of the choices are constants of the header.
-const POLICIES: [Policy; 3] = [Policy::DropNewest, Policy::DropOldest, Policy::Block];
 
 /// A receiver, and the record that its last call has shown.
 pub(crate) struct Receiving {

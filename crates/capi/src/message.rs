@@ -46,7 +46,7 @@ export! {
     /// Frees a message. A null pointer is allowed.
     fn partywall_message_free(message: Handle<MessageObject>) {
         if !message.is_null() {
-            message.remove()?;
+            message.discard()?;
         }
         Ok(())
     }

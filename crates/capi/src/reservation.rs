@@ -63,7 +63,7 @@ pub(crate) fn commit(
     };
     drop(place);
     // Another thread may have freed the handle meanwhile: it had no reservation any more.
-    let _ = handle.remove();
+    let _ = handle.discard();
     result
 }
 
@@ -94,7 +94,7 @@ export! {
     /// Frees a reservation without sending the message. A null pointer is allowed.
     fn partywall_reservation_abort(reservation: Handle<ReservationObject>) {
         if !reservation.is_null() {
-            reservation.remove()?;
+            reservation.discard()?;
         }
         Ok(())
     }

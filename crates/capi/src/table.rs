@@ -17,9 +17,12 @@
 //! - A value is touched only by the thread that has changed the lane's state to BUSY.
 
 use crate::failure::Failure;
+use crate::spare;
+use partywall_layout::seeded_fault;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,12 +85,11 @@ impl<O: Object> Handle<O> {
         second: O::Second,
         shared: O::Shared,
     ) -> Result<Self, Failure> {
-        let table = O::table();
-        let index = table.take_vacant().ok_or_else(|| Failure::exhausted(O::NAME))?;
-        let slot = table.slot(index).ok_or_else(|| Failure::exhausted(O::NAME))?;
+        let index = spare::take::<O>().ok_or_else(|| Failure::exhausted(O::NAME))?;
+        let slot = O::table().slot(index).ok_or_else(|| Failure::exhausted(O::NAME))?;
         let generation = slot.first.generation();
-        slot.second.fill(generation, second);
-        slot.shared.fill(generation, shared);
+        slot.second.fill_part(generation, second);
+        slot.shared.fill_part(generation, shared);
         slot.first.fill(generation, first);
         let value = u64::from(generation) << 32 | u64::from(index) << 8 | u64::from(O::KIND);
         Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
@@ -140,28 +142,64 @@ impl<O: Object> Handle<O> {
         wait_briefly(lock).map(|guard| guard.clone())
     }
 
-    /// Takes the object out of its slot. From then on the handle names no object.
+    /// Takes the object out of its slot. From then on the handle names no object. A part without a
+    /// value is `None`, and so is one whose destructor has panicked before.
     ///
     /// # Errors
     /// Fails if the handle names no object, or another call has locked a part of it.
-    pub(crate) fn remove(self) -> Result<(O::First, O::Second), Failure> {
+    pub(crate) fn remove(self) -> Result<(Option<O::First>, Option<O::Second>), Failure> {
+        let taken = self.vacate(|first, second, shared| {
+            (first.take(), second.and_then(Option::take), shared.and_then(Option::take))
+        });
+        // The shared part is dropped here, when the slot is vacant, as the caller drops the others.
+        taken.map(|(first, second, _)| (first, second))
+    }
+
+    /// Frees an object, whose parts have short destructors, where it lies.
+    ///
+    /// # Errors
+    /// Fails as [`remove`](Self::remove) does.
+    #[inline]
+    pub(crate) fn discard(self) -> Result<(), Failure> {
+        self.vacate(|first, second, shared| {
+            *first = None;
+            if let Some(second) = second {
+                *second = None;
+            }
+            if let Some(shared) = shared {
+                *shared = None;
+            }
+        })
+    }
+
+    /// Locks the object, calls `take` with the places of its parts, and makes the slot vacant.
+    #[inline]
+    fn vacate<R>(
+        self,
+        take: impl FnOnce(
+            &mut Option<O::First>,
+            Option<&mut Option<O::Second>>,
+            Option<&mut Option<O::Shared>>,
+        ) -> R,
+    ) -> Result<R, Failure> {
         let (slot, generation) = self.locate()?;
-        let first = slot.first.lock_any(generation).map_err(|refusal| refusal.explain(O::NAME))?;
-        let second = slot.second.lock_any(generation);
-        let second = second.map_err(|refusal| refusal.explain(O::NAME))?;
-        let shared = slot.shared.lock_any(generation);
-        let shared = shared.map_err(|refusal| refusal.explain(O::NAME))?;
-        // The slot is free for others from the last line on, so nothing may follow that touches it.
-        let (parts, shared) = ((first.take(), second.take()), shared.take());
+        let refused = |refusal: Refusal| refusal.explain(O::NAME);
+        let mut first = slot.first.lock_any(generation).map_err(refused)?;
+        let mut second = slot.second.lock_part(generation).map_err(refused)?;
+        let mut shared = slot.shared.lock_part(generation).map_err(refused)?;
+        let places = (second.as_mut().map(Guard::place), shared.as_mut().map(Guard::place));
+        let taken = take(first.place(), places.0, places.1);
+        // The lanes stay locked until they are vacant.
+        mem::forget((first, second, shared));
         let next = generation.checked_add(1);
-        slot.second.vacate(next.unwrap_or(generation));
-        slot.shared.vacate(next.unwrap_or(generation));
+        slot.second.vacate_part(next.unwrap_or(generation));
+        slot.shared.vacate_part(next.unwrap_or(generation));
         slot.first.vacate(next.unwrap_or(generation));
+        // The slot is free for others from here on.
         if next.is_some() {
-            O::table().free().vacant.push(self.index());
+            spare::give::<O>(self.index());
         }
-        drop(shared);
-        Ok(parts)
+        Ok(taken)
     }
 
     #[inline]
@@ -171,6 +209,9 @@ impl<O: Object> Handle<O> {
             return Err(self.explain());
         }
         let slot = O::table().slot(self.index()).ok_or_else(|| Failure::handle(O::NAME))?;
+        if seeded_fault("no_generation_check") {
+            return Ok((slot, slot.first.generation()));
+        }
         Ok((slot, (value >> 32) as u32))
     }
 
@@ -219,7 +260,8 @@ impl<O: Object> Table<O> {
     }
 
     /// Returns the index of a slot for a new object, and makes its chunk unless it is there.
-    fn take_vacant(&self) -> Option<u32> {
+    #[cold]
+    pub(crate) fn take_vacant(&self) -> Option<u32> {
         let mut free = self.free();
         if let Some(index) = free.vacant.pop() {
             return Some(index);
@@ -235,6 +277,12 @@ impl<O: Object> Table<O> {
             slots.collect()
         });
         Some(index)
+    }
+
+    /// Makes a slot free for any thread.
+    #[cold]
+    pub(crate) fn give_vacant(&self, index: u32) {
+        self.free().vacant.push(index);
     }
 
     #[inline]
@@ -303,9 +351,27 @@ impl<T> Lane<T> {
         self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
+    /// Puts a value into a vacant lane, unless the value is empty: no call locks such a part.
+    #[inline]
+    fn fill_part(&self, generation: u32, value: T) {
+        if Self::IS_USED {
+            self.fill(generation, value);
+        }
+    }
+
+    /// Makes a lane vacant, unless it is not used.
+    #[inline]
+    fn vacate_part(&self, generation: u32) {
+        if Self::IS_USED {
+            self.vacate(generation);
+        }
+    }
+
     /// Makes a lane vacant for the object of the next generation.
+    #[inline]
     fn vacate(&self, generation: u32) {
-        // ORDER: the mutex of the free list makes this visible to the thread that reuses the slot.
+        // ORDER: the slot is reused by this thread, or by one that takes it out of the free list,
+        // whose mutex makes this visible.
         self.word.store(word(generation, VACANT), Ordering::Relaxed);
     }
 
@@ -314,7 +380,17 @@ impl<T> Lane<T> {
         self.exchange(generation, IDLE)
     }
 
+    /// Whether the lane has a value to guard.
+    const IS_USED: bool = size_of::<T>() > 0;
+
+    /// Locks the lane as [`lock_any`](Self::lock_any) does; returns `None` if it is not used.
+    #[inline]
+    fn lock_part(&self, generation: u32) -> Result<Option<Guard<'_, T>>, Refusal> {
+        if Self::IS_USED { self.lock_any(generation).map(Some) } else { Ok(None) }
+    }
+
     /// Locks the lane also if a panic has poisoned it: its value is then only dropped.
+    #[inline]
     fn lock_any(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
         match self.exchange(generation, IDLE) {
             Err(Refusal::Poisoned) => self.exchange(generation, POISONED),
@@ -352,13 +428,11 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Takes the value out. The lane stays locked until [`Lane::vacate`].
-    fn take(self) -> T {
-        // SAFETY: this guard has locked the lane, and nothing else refers to its value.
-        let value = unsafe { &mut *self.lane.value.get() };
-        let taken = value.take();
-        std::mem::forget(self);
-        taken.unwrap_or_else(|| unreachable!("a locked lane has a value"))
+    /// Returns the place of the value, which is empty if its destructor has panicked.
+    #[inline]
+    fn place(&mut self) -> &mut Option<T> {
+        // SAFETY: this guard has locked the lane, and is borrowed mutably.
+        unsafe { &mut *self.lane.value.get() }
     }
 }
 
@@ -452,7 +526,7 @@ mod tests {
         type First = String;
         type Second = u32;
         type Shared = &'static str;
-        const KIND: u8 = 200;
+        const KIND: u8 = 30;
         const NAME: &'static str = "sample";
 
         fn table() -> &'static Table<Self> {
@@ -468,11 +542,27 @@ mod tests {
         type First = ();
         type Second = ();
         type Shared = ();
-        const KIND: u8 = 201;
+        const KIND: u8 = 31;
         const NAME: &'static str = "other";
 
         fn table() -> &'static Table<Self> {
             &OTHERS
+        }
+    }
+
+    struct Reused;
+
+    static REUSED: Table<Reused> = Table::new();
+
+    impl Object for Reused {
+        type First = ();
+        type Second = ();
+        type Shared = ();
+        const KIND: u8 = 29;
+        const NAME: &'static str = "reused";
+
+        fn table() -> &'static Table<Self> {
+            &REUSED
         }
     }
 
@@ -483,7 +573,7 @@ mod tests {
     #[test]
     fn freed_handle_is_known_although_its_slot_is_used_again() {
         let old = Handle::<Sample>::insert_with("a".into(), 1, "s").unwrap();
-        assert_eq!(old.remove().unwrap(), ("a".into(), 1));
+        assert_eq!(old.remove().unwrap(), (Some("a".into()), Some(1)));
         assert_eq!(code(old.first()), 902);
         let mut others = Vec::new();
         for _ in 0..1000 {
@@ -503,7 +593,7 @@ mod tests {
         let cast = Handle::<Sample> { value: other.value, object: PhantomData };
         assert_eq!(code(cast.first()), 902);
         assert_eq!(code(Handle::<Sample>::NULL.first()), 901);
-        for value in [1, 200, 0x7fff_dead_bee8, usize::MAX, usize::MAX << 8 | 200] {
+        for value in [1, 30, 0x7fff_dead_be1e, usize::MAX, usize::MAX << 8 | 30] {
             let value = ptr::without_provenance_mut(value);
             let forged = Handle::<Sample> { value, object: PhantomData };
             assert_eq!(code(forged.second()), 902, "{value:?}");
@@ -524,6 +614,24 @@ mod tests {
         assert_eq!(code(handle.remove()), 8);
         drop(second);
         assert!(handle.remove().is_ok());
+    }
+
+    #[test]
+    fn slot_that_a_thread_keeps_goes_back_when_the_thread_ends() {
+        let free = |it: Handle<Reused>| {
+            assert!(it.discard().is_ok());
+            it.index()
+        };
+        let insert = || Handle::<Reused>::insert((), ()).unwrap();
+        let kept = thread::spawn(move || free(insert())).join().unwrap();
+        assert!(REUSED.free().vacant.contains(&kept));
+        let first = insert();
+        let index = free(first);
+        let second = insert();
+        assert_eq!(second.index(), index, "the thread uses its slot again");
+        assert_eq!(code(first.first()), 902);
+        assert_eq!(code(first.discard()), 902);
+        assert!(second.discard().is_ok());
     }
 
     #[test]

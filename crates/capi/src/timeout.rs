@@ -15,8 +15,8 @@ pub(crate) enum Timeout {
     Unlimited,
     /// The call never waits.
     Zero,
-    /// The call waits at most for this time.
-    After(Duration),
+    /// The call waits at most for so many nanoseconds.
+    After(u64),
 }
 
 impl Timeout {
@@ -25,7 +25,7 @@ impl Timeout {
         match timeout_ns {
             0 => Self::Zero,
             ..0 => Self::Unlimited,
-            _ => Self::After(Duration::from_nanos(timeout_ns.unsigned_abs())),
+            _ => Self::After(timeout_ns.unsigned_abs()),
         }
     }
 
@@ -34,7 +34,7 @@ impl Timeout {
         match self {
             Self::Unlimited => None,
             Self::Zero => Some(Instant::now()),
-            Self::After(time) => Instant::now().checked_add(time),
+            Self::After(time_ns) => Instant::now().checked_add(Duration::from_nanos(time_ns)),
         }
     }
 
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(Timeout::new(-1), Timeout::Unlimited);
         assert_eq!(Timeout::new(i64::MIN), Timeout::Unlimited);
         assert_eq!(Timeout::new(0), Timeout::Zero);
-        assert_eq!(Timeout::new(7), Timeout::After(Duration::from_nanos(7)));
+        assert_eq!(Timeout::new(7), Timeout::After(7));
         assert_eq!(Timeout::new(-1).deadline(), None);
         assert!(Timeout::new(i64::MAX).deadline().is_some());
         assert!(Timeout::new(7).require_zero().is_err());

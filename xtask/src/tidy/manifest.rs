@@ -8,7 +8,7 @@
 //!  ├──▶  link ──▶ reconcile           shmipc    extras
 //!  │        │                           │          │
 //!  └────────┴──▶  partywall  ◀──────────┴──────────┘
-//!            capi ──▶ partywall, link, shmipc, extras
+//!            capi ──▶ partywall, link, shmipc, extras, layout
 //!                     │
 //!                   wait ──▶ ring ──▶ layout
 //!                     └────▶ sys ──▶ ring
@@ -317,10 +317,17 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["partywall-testkit", "proptest", "tempfile"],
     },
-    // The crate `capi` uses only public APIs (docs/decisions/0037-c-interface.md).
+    // The crate `capi` uses only public APIs, and of `partywall-layout` the guards of seeded faults
+    // (docs/decisions/0037-c-interface.md).
     Row {
         directory: "crates/capi",
-        normal: &["partywall", "partywall-extras", "partywall-link", "partywall-shmipc"],
+        normal: &[
+            "partywall",
+            "partywall-extras",
+            "partywall-layout",
+            "partywall-link",
+            "partywall-shmipc",
+        ],
         loom_only: &[],
         dev: &["partywall-testkit", "tempfile"],
     },

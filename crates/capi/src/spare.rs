@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One vacant slot of each type for each thread, so that a thread that makes and frees an object in
+//! turn does not lock the table.
+//!
+//! ```text
+//!   insert ◀─ take ─ spare of this thread ◀─ give ─ remove
+//!                       │ empty: from the table      │ taken already: back to the table
+//!                       └─ end of the thread ────────┘
+//! ```
+
+use crate::table::Object;
+use std::cell::Cell;
+
+/// Returns the index of a vacant slot; `None` if there can be no more objects of the type.
+#[inline]
+pub(crate) fn take<O: Object>() -> Option<u32> {
+    let spare = SPARES.try_with(|spares| spares.of::<O>().and_then(Cell::take));
+    match spare {
+        Ok(Some(spare)) => Some(spare.index),
+        _ => O::table().take_vacant(),
+    }
+}
+
+/// Keeps a slot that has become vacant for this thread; gives it back to the table if the thread
+/// has one already, or ends.
+#[inline]
+pub(crate) fn give<O: Object>(index: u32) {
+    let is_kept = SPARES.try_with(|spares| match spares.of::<O>() {
+        Some(place) if place.get().is_none() => {
+            place.set(Some(Spare { index, give_back: give_back::<O> }));
+            true
+        }
+        _ => false,
+    });
+    if !is_kept.unwrap_or(false) {
+        give_back::<O>(index);
+    }
+}
+
+fn give_back<O: Object>(index: u32) {
+    O::table().give_vacant(index);
+}
+
+thread_local! {
+    static SPARES: Spares = const { Spares { places: [const { Cell::new(None) }; KINDS_MAX] } };
+}
+
+/// The spare slots of a thread, by the number of their type.
+struct Spares {
+    places: [Cell<Option<Spare>>; KINDS_MAX],
+}
+
+#[derive(Clone, Copy)]
+struct Spare {
+    index: u32,
+    give_back: fn(u32),
+}
+
+impl Spares {
+    #[inline]
+    fn of<O: Object>(&self) -> Option<&Cell<Option<Spare>>> {
+        self.places.get(usize::from(O::KIND))
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        for spare in self.places.iter().filter_map(Cell::take) {
+            (spare.give_back)(spare.index);
+        }
+    }
+}
+
+/// More than the largest number of a type. A type beyond it has no spare slots.
+const KINDS_MAX: usize = 32;
