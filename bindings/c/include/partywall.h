@@ -36,6 +36,9 @@
 extern "C" {
 #endif
 
+typedef struct partywall_call partywall_call;
+typedef struct partywall_calls_client partywall_calls_client;
+typedef struct partywall_calls_server partywall_calls_server;
 typedef struct partywall_channel partywall_channel;
 typedef struct partywall_config partywall_config;
 typedef struct partywall_error partywall_error;
@@ -50,6 +53,7 @@ typedef struct partywall_loop partywall_loop;
 typedef struct partywall_lossy_receiver partywall_lossy_receiver;
 typedef struct partywall_lossy_sender partywall_lossy_sender;
 typedef struct partywall_message partywall_message;
+typedef struct partywall_request partywall_request;
 typedef struct partywall_reservation partywall_reservation;
 typedef struct partywall_session partywall_session;
 typedef struct partywall_session_listener partywall_session_listener;
@@ -76,6 +80,9 @@ typedef struct partywall_stream partywall_stream;
 #define PARTYWALL_FINISHED_HERE 408
 #define PARTYWALL_STOPPED_HERE 409
 #define PARTYWALL_NOT_A_RECORD 701
+#define PARTYWALL_CALL_FAILED 711
+#define PARTYWALL_CALL_REFUSED 712
+#define PARTYWALL_CALL_ABORTED 713
 #define PARTYWALL_ARGUMENT 901
 #define PARTYWALL_HANDLE 902
 #define PARTYWALL_PANIC 903
@@ -138,6 +145,11 @@ int32_t partywall_error_free(partywall_error *error);
  *   queue_records             1024: most records that PARTYWALL_ON_FULL_DROP_OLDEST queues
  *   queue_bytes               1048576: most bytes of these
  *   flush_on_drop_ns          100000000: longest wait of freeing a sender
+ *
+ * Of calls:
+ *
+ *   in_flight_max             1024: most calls of a client without an answer; further ones wait
+ *   waiting_max               1024: most calls that wait for a server; further ones are refused
  */
 #define PARTYWALL_TRANSPORT_AUTO 0
 #define PARTYWALL_TRANSPORT_SHARED_MEMORY 1
@@ -598,6 +610,80 @@ int32_t partywall_stream_recv_copy(partywall_stream *stream, void *buffer, size_
 /* Receives a message as an object of its own, as partywall_channel_recv does. */
 int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **message,
                               int64_t timeout_ns, partywall_error **error);
+
+/* ---- Calls ------------------------------------------------------------------------------- */
+
+/*
+ * Calls and answers over one stream, many in flight, answered in any order. spec/CALLS.md has the
+ * bytes. Any number of threads may call a client or a server; no thread works behind them.
+ */
+
+/*
+ * Makes a client from a stream of a session that is in no loop, and frees the handle of the stream.
+ * `config` may be NULL.
+ */
+int32_t partywall_calls_client_new(partywall_stream *stream, partywall_config *config,
+                                   partywall_calls_client **client, partywall_error **error);
+/* Frees the handle. When its calls are freed, too, the server gets PARTYWALL_FINISHED. NULL is
+ * allowed. */
+int32_t partywall_calls_client_free(partywall_calls_client *client);
+/*
+ * Makes a call, and waits for its answer. The server learns of the timeout. PARTYWALL_TIMED_OUT: the
+ * call is cancelled. PARTYWALL_CALL_FAILED: the handler failed with the error's application code,
+ * and `*answer` is its detail. PARTYWALL_CALL_REFUSED: the server has too many calls; try again.
+ * PARTYWALL_CALL_ABORTED: the server gave up the call. Any other status: the stream has ended.
+ */
+int32_t partywall_calls_client_call(partywall_calls_client *client, const void *data, size_t len,
+                                    partywall_message **answer, int64_t timeout_ns,
+                                    partywall_error **error);
+/* Makes a call without an answer. PARTYWALL_OK means that the stream has taken it. */
+int32_t partywall_calls_client_call_one_way(partywall_calls_client *client, const void *data,
+                                            size_t len, int64_t timeout_ns,
+                                            partywall_error **error);
+/* Sends a call, and does not wait for its answer. The timeout is that of the whole call. */
+int32_t partywall_calls_client_begin(partywall_calls_client *client, const void *data, size_t len,
+                                     partywall_call **call, int64_t timeout_ns,
+                                     partywall_error **error);
+/*
+ * Waits for the answer, with the statuses of partywall_calls_client_call. After PARTYWALL_TIMED_OUT
+ * the call is still in flight, if its own timeout has not passed.
+ */
+int32_t partywall_call_wait(partywall_call *call, partywall_message **answer, int64_t timeout_ns,
+                            partywall_error **error);
+/* Frees a call, and cancels it if it has no answer yet. NULL is allowed. */
+int32_t partywall_call_free(partywall_call *call);
+
+/* Makes a server from a stream, as partywall_calls_client_new makes a client. */
+int32_t partywall_calls_server_new(partywall_stream *stream, partywall_config *config,
+                                   partywall_calls_server **server, partywall_error **error);
+/* Frees the handle. Its requests can still be answered. NULL is allowed. */
+int32_t partywall_calls_server_free(partywall_calls_server *server);
+/*
+ * Returns the next call. PARTYWALL_EMPTY: there is none now. PARTYWALL_FINISHED: the client has
+ * finished, and every call is answered. Any other status, but for PARTYWALL_TIMED_OUT: the stream has
+ * ended early.
+ */
+int32_t partywall_calls_server_recv(partywall_calls_server *server, partywall_request **request,
+                                    int64_t timeout_ns, partywall_error **error);
+/* Writes where the payload of a request lies. It stays there until the request is freed. */
+int32_t partywall_request_data(partywall_request *request, const void **data, size_t *len);
+/* Writes how many nanoseconds are left until the client's timeout; -1 if it has none. */
+int32_t partywall_request_time_left(partywall_request *request, int64_t *timeout_ns);
+/* Writes 1 if the client expects no answer, else 0. */
+int32_t partywall_request_is_one_way(partywall_request *request, int32_t *is_one_way);
+/* Writes 1 if nobody waits for the answer: it was cancelled, its time is over, or the client gone. */
+int32_t partywall_request_is_cancelled(partywall_request *request, int32_t *is_cancelled);
+/*
+ * Sends the answer, and frees the request, whatever the status. Nothing is sent to a client that
+ * does not wait any more. An answer that cannot be sent makes the call PARTYWALL_CALL_ABORTED.
+ */
+int32_t partywall_request_answer(partywall_request *request, const void *data, size_t len,
+                                 int64_t timeout_ns, partywall_error **error);
+/* Fails the call with a code below 0xffffff00 and a detail, and frees the request, as an answer. */
+int32_t partywall_request_fail(partywall_request *request, uint32_t code, const void *data,
+                               size_t len, int64_t timeout_ns, partywall_error **error);
+/* Frees a request: the call is PARTYWALL_CALL_ABORTED, unless it is one-way. NULL is allowed. */
+int32_t partywall_request_free(partywall_request *request);
 
 /* ---- The protocol shmipc ----------------------------------------------------------------- */
 

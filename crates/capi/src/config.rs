@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::lossy_config::LossySettings;
 use crate::table::{Handle, Object, Table};
 use partywall::{Admission, BackPressure, Begin, Config, TransportPolicy, TrustPolicy, Wait};
+use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ pub(crate) struct Settings {
     users: Vec<u32>,
     groups: Vec<u32>,
     lossy: LossySettings,
+    calls: CallsConfig,
 }
 
 /// Returns a copy of the configuration of `config`; of the default if it is null.
@@ -55,6 +57,11 @@ pub(crate) fn copy_lossy(config: Handle<ConfigObject>) -> Result<LossyConfig, Fa
         return Ok(LossySettings::default().config());
     }
     Ok(config.first()?.lossy.config())
+}
+
+/// Returns the settings of `config` for calls; the default ones if it is null.
+pub(crate) fn copy_calls(config: Handle<ConfigObject>) -> Result<CallsConfig, Failure> {
+    if config.is_null() { Ok(CallsConfig::default()) } else { Ok(config.first()?.calls) }
 }
 
 export! {
@@ -78,7 +85,7 @@ export! {
         config: Handle<ConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {
         let (mut settings, key) = (config.first()?, key.get("key")?);
-        if settings.lossy.set(key, value)? {
+        if settings.lossy.set(key, value)? || set_of_calls(&mut settings.calls, key, value)? {
             return Ok(());
         }
         let changed = set(settings.config.clone(), key, value)?;
@@ -97,6 +104,19 @@ export! {
         config.first()?.groups.push(gid);
         Ok(())
     }
+}
+
+/// Sets the setting `key` of calls. Returns false if calls have no such setting.
+///
+/// # Errors
+/// Fails if the value is impossible.
+fn set_of_calls(config: &mut CallsConfig, key: &str, value: u64) -> Result<bool, Failure> {
+    *config = match key {
+        "in_flight_max" => config.in_flight_max(narrow(key, value)?),
+        "waiting_max" => config.waiting_max(narrow(key, value)?),
+        _ => return Ok(false),
+    };
+    Ok(true)
 }
 
 fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
@@ -173,5 +193,12 @@ mod tests {
         assert_eq!(code("allow_remote", 2), Some(13));
         assert_eq!(code("backlog", 1 << 31), Some(13));
         assert_eq!(code("socket_mode", 0o1000), Some(13));
+    }
+
+    #[test]
+    fn settings_of_calls_are_found() {
+        let mut config = CallsConfig::default();
+        assert!(set_of_calls(&mut config, "in_flight_max", 4).unwrap());
+        assert!(!set_of_calls(&mut config, "ring_bytes", 4).unwrap());
     }
 }

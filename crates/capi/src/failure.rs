@@ -10,6 +10,7 @@
 //! cost no allocation.
 
 use partywall::{ErrorCode, OpenError, SessionError, StreamRecvError, StreamSendError};
+use partywall_extras::calls::CallError;
 use std::any::Any;
 use std::error::Error;
 use std::ffi::CString;
@@ -170,6 +171,9 @@ fn application_code(error: &(dyn Error + 'static)) -> u32 {
             _ => 0,
         };
     }
+    if let Some(CallError::Failed { code, .. }) = error.downcast_ref() {
+        return *code;
+    }
     match error.downcast_ref::<OpenError>() {
         Some(OpenError::GoingAway { code }) => *code,
         Some(OpenError::Session(error)) => of_session(error),
@@ -184,6 +188,10 @@ const STATES: std::ops::RangeInclusive<i32> = 4..=9;
 const SYSTEM: i32 = 2;
 /// Error code: another thread uses the object.
 const BUSY: i32 = 8;
+/// Error code: the deadline passed.
+pub(crate) const TIMED_OUT: i32 = 4;
+/// Error code: nothing has arrived.
+pub(crate) const EMPTY: i32 = 6;
 /// Error code: there is no room for the message now.
 pub(crate) const FULL: i32 = 5;
 /// Error code: the peer has finished.

@@ -19,6 +19,7 @@
 
 #[allow(unsafe_code, reason = "follows the pointers that C programs pass")]
 mod argument;
+mod calls;
 mod channel;
 mod config;
 mod error;

@@ -51,6 +51,22 @@ pub(crate) fn insert_in_loop(stream: event::Stream) -> Result<Handle<StreamObjec
     Handle::insert(Sending::InLoop(sender), receiving)
 }
 
+/// Takes both directions out of a stream whose session has a thread, and frees its handle.
+pub(crate) fn take_threaded(
+    stream: Handle<StreamObject>,
+) -> Result<(blocking::SendStream, blocking::RecvStream), Failure> {
+    if !matches!(*stream.first()?, Sending::Threaded(_)) {
+        return Err(Failure::argument("calls need a stream of a session that is in no loop"));
+    }
+    match stream.remove()? {
+        (Some(Sending::Threaded(send)), Some(Receiving { incoming, .. })) => match incoming {
+            Incoming::Threaded(recv) => Ok((send, recv)),
+            Incoming::InLoop(_) => unreachable!("both directions are of one session"),
+        },
+        _ => Err(Failure::handle(StreamObject::NAME)),
+    }
+}
+
 /// Checks a code of the application, which the peer sees.
 pub(crate) fn application_code(code: u32) -> Result<u32, Failure> {
     if code < RESERVED_CODES {

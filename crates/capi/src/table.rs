@@ -46,6 +46,9 @@ pub(crate) trait Object: Sized + 'static {
     fn table() -> &'static Table<Self>;
 }
 
+/// The two directions of an object that was taken out of its slot.
+type Parts<O> = (Option<<O as Object>::First>, Option<<O as Object>::Second>);
+
 /// A handle as C programs pass it: a pointer that the library never follows.
 #[repr(transparent)]
 pub(crate) struct Handle<O: Object> {
@@ -147,7 +150,7 @@ impl<O: Object> Handle<O> {
     ///
     /// # Errors
     /// Fails if the handle names no object, or another call has locked a part of it.
-    pub(crate) fn remove(self) -> Result<(Option<O::First>, Option<O::Second>), Failure> {
+    pub(crate) fn remove(self) -> Result<Parts<O>, Failure> {
         let taken = self.vacate(|first, second, shared| {
             (first.take(), second.and_then(Option::take), shared.and_then(Option::take))
         });

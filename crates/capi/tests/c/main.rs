@@ -65,6 +65,11 @@ fn shmipc_carries_streams_in_both_roles_with_threads_and_in_loops() {
 }
 
 #[test]
+fn calls_are_answered_given_up_and_lost() {
+    Program::build("tests/calls.c", Sanitizers::On).run(&[]);
+}
+
+#[test]
 fn links_keep_messages_over_a_restart() {
     Program::build_as("c11", "tests/link.c", Sanitizers::On).run(&[]);
 }

@@ -52,7 +52,7 @@ use frame::{Frame, HEADER_BYTES};
 use partywall::tokio::SendStream;
 use partywall::{StreamRecvError, StreamSendError, TooLarge};
 
-/// Limits of a [`Client`] or a [`Server`]. Each has a default.
+/// Limits of a client or a server of calls. Each has a default.
 #[derive(Clone, Copy, Debug)]
 pub struct CallsConfig {
     in_flight_max: usize,
@@ -92,7 +92,7 @@ impl CallsConfig {
     }
 }
 
-/// The reason why a call has no answer; [`Client::call`] returns it.
+/// The reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
