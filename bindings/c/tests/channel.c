@@ -45,6 +45,19 @@ static void short_buffer(struct pair pair) {
     OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
     CHECK(len == 5 && memcmp(data, "hello", 5) == 0);
     STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+
+    /* The same, for a message of its own; a view before it ends. */
+    partywall_message *message = NULL;
+    OK(partywall_channel_send(pair.client, "first", 5, 0, NULL));
+    OK(partywall_channel_send(pair.client, "second", 6, 0, NULL));
+    OK(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL));
+    STATUS(partywall_channel_recv_copy(pair.server, buffer, 3, &len, TIMEOUT_NS, NULL),
+           PARTYWALL_BUFFER_TOO_SHORT);
+    OK(partywall_channel_recv(pair.server, &message, 0, NULL));
+    OK(partywall_message_data(message, &data, &len));
+    CHECK(len == 6 && memcmp(data, "second", 6) == 0);
+    OK(partywall_message_free(message));
+    STATUS(partywall_channel_recv(pair.server, &message, 0, NULL), PARTYWALL_EMPTY);
 }
 
 /* A kept message outlives later messages, and its channel. */

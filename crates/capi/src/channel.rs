@@ -287,8 +287,26 @@ impl Receiving {
 
     /// Receives an owned message.
     fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
-        self.view(timeout)?;
-        self.keep()
+        if !matches!(self.held, Held::Nothing)
+            && let Held::Returned(message) = mem::replace(&mut self.held, Held::Nothing)
+        {
+            return Ok(message);
+        }
+        let received = match &mut self.incoming {
+            Incoming::Plain(receiver) => match timeout {
+                Timeout::Zero => receiver.try_recv()?,
+                _ => match timeout.deadline() {
+                    Some(deadline) => receiver.recv_deadline(deadline)?,
+                    None => receiver.recv()?,
+                },
+            },
+            Incoming::InLoop(receiver) => {
+                timeout.require_zero()?;
+                receiver.try_recv()?
+            }
+            Incoming::Closed => return Err(Failure::state(STOPPED_HERE)),
+        };
+        received.ok_or_else(|| Failure::state(FINISHED))
     }
 }
 
