@@ -324,4 +324,12 @@ export! {
         place.write(Handle::insert(kept, ())?);
         Ok(())
     }
+
+    /// Has a loop report the channel as readable no longer, until the next receiving call.
+    fn partywall_channel_pause(channel: Handle<ChannelObject>, error: Errors) reports error {
+        if let Incoming::InLoop(receiver) = &mut channel.second()?.incoming {
+            receiver.pause();
+        }
+        Ok(())
+    }
 }
