@@ -238,8 +238,9 @@ impl Sender {
 
     /// Sends a copy of `payload` if there is space now.
     ///
-    /// On a socket, the kernel may accept a part of the message only. The loop then reports the tag
-    /// as writable, and [`try_flush`](Self::try_flush), or the next message, goes on.
+    /// On a socket, the kernel may accept only a part of the message. The loop then reports the tag
+    /// as writable, and [`try_flush`](Self::try_flush) or the next message writes the remaining
+    /// bytes.
     ///
     /// # Errors
     /// [`TrySendError::Full`] if there is no space now: the loop reports the tag once there may be.
@@ -310,8 +311,8 @@ impl Sender {
         self.inner
     }
 
-    /// Attempts to send. If there is no room, arms the sender, so that the peer notifies the loop
-    /// of free room, and attempts once more.
+    /// Attempts to send a message. If there is no room, arms the sender, so that the peer notifies
+    /// the loop of free room, and attempts once more.
     fn attempt<T>(
         &mut self,
         mut attempt: impl FnMut(&mut crate::Sender) -> Result<T, TrySendError>,

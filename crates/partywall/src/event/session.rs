@@ -21,9 +21,9 @@ use std::task::{Context, Poll, Waker};
 
 /// A connection that carries many streams, and whose driver a loop runs.
 ///
-/// The loop reports the session's tag as opened while there may be streams to accept, as writable
-/// once a stream may be opened after an attempt that was refused, and as ended once the session is
-/// over and everything that it sent is written.
+/// The loop reports the session's tag as opened while there may be streams to accept. It reports
+/// the tag as writable once a stream may be opened after an attempt that was refused. It reports
+/// the tag as ended once the session is over and everything that it sent is written.
 ///
 /// Clones share one session. The session lives until either side [`close`](Self::close)s it, until
 /// all clones and streams are dropped, or until the loop is dropped. Nothing of a session advances
