@@ -283,8 +283,10 @@ public:
         complete_all(std::move(aborted), false);
     }
 
-    /// Lets the loop do what a call has left to it, if nobody waits for its descriptor.
+    /// Lets the loop do what a call has left to it, if nobody waits for its descriptor. Nothing of a
+    /// channel is left to its loop.
     void settle() {
+        if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
         for (int round = 0; round < 2 && pending_ == 0; round++) turn(none);
     }
@@ -345,10 +347,8 @@ private:
         {
             const std::lock_guard guard(lock_);
             (is_look ? is_looking_ : is_waiting_) = false;
-            if (is_look && channel_ != nullptr && channel_->pending[reading]) {
-                attempt(channel_->pending[reading], done);
-            }
-            if (done.empty()) turn(done);
+            if (!is_look || channel_ == nullptr || channel_->pending[writing]) turn(done);
+            else look(channel_->pending[reading], done);
             if (is_look && done.empty() && pending_ != 0) {
                 if (std::chrono::steady_clock::now() < look_until_) {
                     is_looking_ = true;
@@ -365,6 +365,11 @@ private:
             else arm();
         }
         complete_all(std::move(done), true);
+    }
+
+    /// Attempts to read from a channel for a few microseconds. Handlers that are ready run after it.
+    void look(std::unique_ptr<operation> &place, std::vector<std::unique_ptr<operation>> &done) {
+        for (int attempts = 0; attempts < LOOKS_MAX && place; attempts++) attempt(place, done);
     }
 
     void wait() {
@@ -423,7 +428,7 @@ private:
         pending_ = 0;
     }
 
-    static constexpr int SKIPS_MAX = 63;
+    static constexpr int SKIPS_MAX = 63, LOOKS_MAX = 16;
 
     partywall::loop loop_;
     net::posix::stream_descriptor descriptor_;
@@ -489,10 +494,10 @@ public:
             const std::lock_guard guard(reactor->lock());
             reactor->abort(*this, aborted);
             reactor->remove(tag);
-            reactor->look_at(nullptr);
             rest = {};
             object = Object();
             reactor->settle();
+            reactor->look_at(nullptr);
         }
         reactor::complete_all(std::move(aborted), false);
     }

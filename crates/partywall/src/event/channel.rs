@@ -9,12 +9,12 @@
 
 use super::event::Kinds;
 use super::registration::{Interest, Purpose, Registration, Shared};
-use crate::channel::{MessageRef, Readiness};
+use crate::channel::{ChannelInfo, MessageRef, Readiness};
 use crate::error::{SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::peer::{Peer, PeerIdentity};
+use crate::peer::Peer;
 use crate::stats::{ReceiverStats, SenderStats};
-use crate::transport::{LiveTransport, OwnedReservation, Transport};
+use crate::transport::{OwnedReservation, Transport};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,17 +25,16 @@ use std::time::Instant;
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
-    peer: PeerIdentity,
-    transport: LiveTransport,
+    info: ChannelInfo,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Arc<Shared>, channel: crate::Channel, tag: u64) -> io::Result<Self> {
-        let (peer, transport) = channel.parties();
+        let info = channel.info();
         let registration = Registration::new(shared, tag);
         let (sender, receiver) = channel.split();
         let receiver = Receiver::over(receiver, Arc::clone(&registration))?;
-        Ok(Self { sender: Sender::over(sender, registration), receiver, peer, transport })
+        Ok(Self { sender: Sender::over(sender, registration), receiver, info })
     }
 
     /// Splits the channel into its two directions, which report the same tag.
@@ -57,13 +56,13 @@ impl Channel {
     /// Returns the identity of the process at the other end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        self.peer.get()
+        self.info.peer()
     }
 
     /// Returns the transport of this channel.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.transport.get()
+        self.info.transport()
     }
 
     /// Sends a copy of `payload`, as [`Sender::try_send`] does.

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
 use crate::handshake::{Established, establish};
 use crate::peer::Peer;
+use crate::protocol::Protocol;
 use crate::session::{Handle, OpenError, Opening, SessionError, WaitError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
@@ -58,9 +59,10 @@ impl Session {
         shared: &Arc<Shared>,
         address: &Address,
         config: &Config,
+        protocol: Option<Arc<dyn Protocol>>,
         tag: u64,
     ) -> Result<Self, ConnectError> {
-        let established = establish(address, config, SERVICE_SESSION, None)?;
+        let established = establish(address, config, SERVICE_SESSION, protocol)?;
         Self::start(shared, established, config, tag).map_err(|source| {
             let (peer, what) = (address.to_string(), "adding the session to the loop");
             HandshakeError::System { peer, what, source }.into()
