@@ -40,7 +40,7 @@ struct Chunk {
     segment: u32,
     offset: u64,
     units: u64,
-    /// The chunks directly before and after this chunk in its segment, or `NONE`.
+    /// The chunks directly before and after this chunk in its segment; `NONE` where there is none.
     before: u32,
     after: u32,
 }

@@ -121,8 +121,8 @@ fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapE
     if actual != announced {
         return Err(MapError::SizeMismatch { announced, actual });
     }
-    // The first access to a hole in the memory would allocate a page for it, charged to this
-    // process.
+    // Holes are refused: the first access to a hole in the peer's memory would allocate a page for
+    // it, charged to this process.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_SIZE);
     if allocated < actual {
         return Err(MapError::Sparse { size: actual, allocated });

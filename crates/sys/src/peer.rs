@@ -233,7 +233,7 @@ pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
 
 /// Process id of this process, in the type that system calls take.
 pub(crate) fn own_pid() -> i32 {
-    // The conversion cannot fail, because process ids are below 2^22.
+    // The conversion of the process id cannot fail, because process ids are below 2^22.
     i32::try_from(fork::own_pid()).unwrap_or(i32::MAX)
 }
 

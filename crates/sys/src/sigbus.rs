@@ -169,8 +169,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo_t that is valid while the
     // handler runs.
     let (code, address) = unsafe { fault(info) };
-    // A code above 0 means that the kernel raised the signal. Then the address is that of the
-    // fault.
+    // A signal code above 0 means that the kernel raised SIGBUS, so the address is that of a fault.
     if code > 0 && mend(address) {
         return;
     }
@@ -234,8 +233,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // PREVIOUS is set whenever this code runs, because `install` sets it before it installs the
-    // handler.
+    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS before it installs
+    // the handler.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {
@@ -253,13 +252,13 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
         return;
     }
     if previous.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: without this file's handler the kernel would have called the same address with
-        // the same arguments.
+        // SAFETY: the address is that of the previous handler, which the kernel would have called
+        // with the same arguments.
         let handler = unsafe { core::mem::transmute::<usize, WithInfo>(handler) };
         handler(signal, info, context);
     } else {
-        // SAFETY: without this file's handler the kernel would have called the same address with
-        // the signal alone, because SA_SIGINFO is not set.
+        // SAFETY: the address is that of the previous handler, which the kernel would have called
+        // with the signal alone, because SA_SIGINFO is not set.
         let handler = unsafe { core::mem::transmute::<usize, Plain>(handler) };
         handler(signal);
     }

@@ -70,7 +70,7 @@ pub struct SpinBudget {
 
 /// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A spin budget below this time counts as zero: the thread blocks without polling first.
+/// A spin budget of less than this time counts as zero: the thread blocks without polling first.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
 /// Maximum number of waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;
@@ -202,8 +202,8 @@ fn poll_by_clock(
         return true;
     }
     let started = now();
-    // The time is read after each group of polls, not before the first one, to save a read of the
-    // clock. So the first group is assumed to have taken as long as the second.
+    // The clock is read after each group of polls and not before the first group, which saves one
+    // read. So the first group is assumed to have taken as long as the second.
     let mut first_polls = None;
     loop {
         if poll_times(polls, &mut poll) {

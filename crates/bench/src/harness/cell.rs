@@ -39,13 +39,14 @@ pub enum Scenario {
     /// Scenario `idle`: sessions carry no messages; the CPU time and wake-ups of blocked receivers
     /// are measured.
     Idle,
-    /// Unary calls of gRPC over byte streams, with tonic.
+    /// Scenario `grpc`: unary calls of gRPC over byte streams, with tonic.
     Grpc,
-    /// One call of gRPC that sends a stream of messages, with tonic.
+    /// Scenario `grpc-stream`: one call of gRPC that sends a stream of messages, with tonic.
     GrpcStream,
-    /// Requests of HTTP/1.1 over byte streams, with hyper.
+    /// Scenario `http`: requests of HTTP/1.1 over byte streams, with hyper.
     Http,
-    /// One request of HTTP/1.1 whose body is a stream of messages, with hyper.
+    /// Scenario `http-stream`: one request of HTTP/1.1 whose body is a stream of messages, with
+    /// hyper.
     HttpStream,
 }
 

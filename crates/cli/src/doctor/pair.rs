@@ -198,7 +198,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The error is ignored: at worst an empty directory stays in the temporary directory.
+        // An error of the removal is ignored: at worst an empty directory stays in the temporary
+        // directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -206,8 +206,8 @@ impl Found {
             Ok((read_at(&file, 0, wanted)?, metadata))
         });
         match opened {
-            // These errors are no failures: the process has closed the descriptor since it was
-            // listed, or the descriptor is that of a directory or device.
+            // Two errors of opening a descriptor are no failures: the process has closed the
+            // descriptor since it was listed, or the descriptor is that of a directory or device.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => self.unreadable.push((path.to_owned(), error.to_string())),

@@ -317,7 +317,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
 /// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
-/// They distinguish a file that was replaced in place.
+/// The checksum reveals that other content was written into the same file.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;
