@@ -443,7 +443,8 @@ impl Slab {
 
     #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
-        // The segment exists: `take_idle_segment` removes no segment of which a chunk is used.
+        // The chunk's segment exists, because `take_idle_segment` removes no segment of which a
+        // chunk is used.
         #[expect(clippy::unwrap_used, reason = "the line above")]
         self.segments[index as usize].as_mut().unwrap()
     }

@@ -195,8 +195,8 @@ unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
 fn mend(address: usize) -> bool {
     let Some((entry, start, len)) = covering(address) else { return false };
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // MAP_NORESERVE: the pages will hardly be used, so a shortage of memory must not make the
-    // mapping fail.
+    // The flag MAP_NORESERVE is set, because the pages of zeros will hardly be used, and a shortage
+    // of memory must not make the mapping fail.
     let kind = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: the range is a whole mapping that its owner registered and keeps until it is
     // unregistered. The call replaces the pages by others with the same access, and the code of

@@ -196,12 +196,12 @@ impl Scenario {
         }
     }
 
-    /// Whether the scenario runs a framework, tonic or hyper, over byte streams.
+    /// Whether this scenario runs a framework, tonic or hyper, over byte streams.
     pub const fn is_of_frameworks(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcStream | Self::Http | Self::HttpStream)
     }
 
-    /// Whether the scenario is part of this build; those of frameworks need a feature.
+    /// Whether this scenario is part of the build; the scenarios of frameworks need a feature.
     pub const fn is_built(self) -> bool {
         cfg!(feature = "frameworks") || !self.is_of_frameworks()
     }

@@ -61,7 +61,8 @@ impl PipeOptions {
     }
 }
 
-/// Carries bytes until both directions have ended, or one of them is broken.
+/// Carries bytes between the channel and stdin and stdout until both directions have ended, or one
+/// of them is broken.
 pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     let mut summary = Summary::new(&channel);
     let started = Instant::now();
@@ -82,8 +83,8 @@ struct Joined {
     counters: Arc<Counters>,
 }
 
-/// Counters of each direction. The threads update the counters while they run, because a thread may
-/// never end.
+/// The counters of the channel's two directions. The threads update the counters while they run,
+/// because a thread may never end.
 #[derive(Default)]
 struct Counters {
     sent: Mutex<SenderStats>,

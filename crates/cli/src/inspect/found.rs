@@ -53,7 +53,8 @@ pub struct Link {
     /// The path of the link's file; for a link in memory, which has no file, the path of its
     /// descriptor in `/proc`.
     pub source: String,
-    /// The name of the local end, the name of the remote end, and the name of the link.
+    /// The three names of the link: that of the local end, that of the remote end, and that of the
+    /// link itself.
     pub names: [String; 3],
     /// When the link's file was made, in nanoseconds since 1970.
     pub created_ns: u64,
