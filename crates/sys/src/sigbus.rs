@@ -139,9 +139,9 @@ fn install() -> io::Result<()> {
         let _ = PREVIOUS.set(previous);
         let mut ours = previous;
         ours.sa_sigaction = on_fault as *const () as usize;
-        // The handler runs on the alternate stack, because the faulting thread may have little
-        // stack left. SA_RESTART is not set: a fault interrupts no system call, and a SIGBUS that a
-        // process sends is passed on.
+        // The SIGBUS handler runs on the alternate signal stack, because the faulting thread may
+        // have little stack left. SA_RESTART is not set: a fault interrupts no system call, and a
+        // SIGBUS that a process sends is passed on.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: the signal set is a field of a local variable, which was initialised by copying
         // the previous action.

@@ -162,8 +162,8 @@ impl SpinBudget {
         }
         self.time /= 2;
         if self.time < (self.time_max / 4).max(BUDGET_MIN) {
-            // After three misses in a row, the next waits block without spinning. The number of
-            // such waits doubles each time.
+            // After three waits in a row whose polls found nothing, the next waits block without
+            // spinning. The number of such waits doubles each time.
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;

@@ -28,7 +28,7 @@ pub struct Workspace {
     run_name: String,
 }
 
-/// Names and sizes of one measurement that both processes must know before they connect.
+/// Names and sizes for one measurement, which both processes must know before they connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// A private directory for socket files; removed after the run.

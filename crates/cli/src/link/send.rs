@@ -335,8 +335,8 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // The loop reads the number of unacknowledged bytes after it has handled the events,
-            // which may include a new connection, and before it waits again.
+            // The loop handles the events, which may include a new connection, then reads the
+            // number of unacknowledged bytes, and only then waits again.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();
