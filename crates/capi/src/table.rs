@@ -47,7 +47,7 @@ pub(crate) trait Object: Sized + 'static {
 }
 
 /// The two directions of an object that was taken out of its slot.
-type Parts<O> = (Option<<O as Object>::First>, Option<<O as Object>::Second>);
+type Directions<O> = (Option<<O as Object>::First>, Option<<O as Object>::Second>);
 
 /// A handle as C programs pass it: a pointer that the library never follows.
 #[repr(transparent)]
@@ -150,7 +150,7 @@ impl<O: Object> Handle<O> {
     ///
     /// # Errors
     /// Fails if the handle names no object, or another call has locked a part of it.
-    pub(crate) fn remove(self) -> Result<Parts<O>, Failure> {
+    pub(crate) fn remove(self) -> Result<Directions<O>, Failure> {
         let taken = self.vacate(|first, second, shared| {
             (first.take(), second.and_then(Option::take), shared.and_then(Option::take))
         });
