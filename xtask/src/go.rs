@@ -50,6 +50,20 @@ pub fn with_peers(step: Step) -> Result<Step, String> {
     Ok(step.variable("PARTYWALL_PROGRAM", &program).variable("PARTYWALL_RUST_PEER", &peer))
 }
 
+/// The build of the Rust program that is the peer of the nested modules' tests.
+pub fn build_of_frameworks() -> Step {
+    builds::programs().args("--example framework_peer")
+}
+
+/// Returns a command with the variable that names the Rust peer of the nested modules' tests.
+///
+/// # Errors
+/// If there is no current directory.
+pub fn with_frameworks(step: Step) -> Result<Step, String> {
+    let program = absolute("target/debug/examples/framework_peer")?;
+    Ok(step.variable("PARTYWALL_RUST_FRAMEWORKS", &program))
+}
+
 fn full() -> Result<(), String> {
     let figures = absolute("target/go-figures")?;
     if Path::new(&figures).exists() {
