@@ -110,6 +110,8 @@ class Transport(asyncio.Transport):
         self._has_read_end = False
         self._has_written_end = False
         self._has_paused_protocol = False
+        self._has_turn = False
+        """Whether a call that receives is in the queue of the loop."""
         self.set_write_buffer_limits()
         self.set_protocol(protocol)
         self._reactor.handlers[tag] = self._handle
@@ -137,7 +139,8 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        if kinds & _READABLE:
+        # One turn in each round of the loop: an event must not add a second one.
+        if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:
             self._send_unsent()
@@ -153,7 +156,7 @@ class Transport(asyncio.Transport):
     def resume_reading(self) -> None:
         if self._is_paused:
             self._is_paused = False
-            self._loop.call_soon(self._receive)
+            self._receive_soon()
 
     def _receive(self) -> None:
         for _ in range(_READS_MAX):
@@ -171,8 +174,18 @@ class Transport(asyncio.Transport):
             if data is None:
                 return
             self._deliver(data)
-        # The loop reports the stream again, unless the first call came before any event.
-        self._loop.call_soon(self._receive)
+        # The loop need not report the stream again, if the first call came before any event.
+        self._receive_soon()
+
+    def _receive_soon(self) -> None:
+        """Receives in the next round of the loop, after the turns of other connections."""
+        if not self._has_turn:
+            self._has_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        self._receive()
 
     def _deliver(self, data: bytes) -> None:
         try:

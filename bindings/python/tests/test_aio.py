@@ -161,6 +161,79 @@ def test_many_connections_share_one_loop(tmp_path: Path) -> None:
     run(task())
 
 
+def test_protocol_that_raises_stalls_no_other(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "shm")
+
+    async def task() -> None:
+        loop, reported = asyncio.get_running_loop(), list[str]()
+        loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+
+        class Raising(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                self.transport = transport
+
+            def data_received(self, data: bytes) -> None:
+                if data == b"raise":
+                    raise RuntimeError("a protocol that fails")
+                self.transport.write(data)
+
+        async with await partywall.aio.create_server(Raising, address, config) as server:
+            pairs = [await partywall.aio.open_connection(server.address) for _ in range(3)]
+            # The events of all three are in the same round of the server.
+            for text, (_, writer) in zip((b"one", b"raise", b"two"), pairs, strict=True):
+                writer.write(text)
+            assert await pairs[0][0].readexactly(3) == b"one"
+            assert await pairs[2][0].readexactly(3) == b"two"
+            assert await pairs[1][0].read() == b""
+            pairs[0][1].write(b"again")
+            assert await pairs[0][0].readexactly(5) == b"again"
+            for _, writer in pairs:
+                writer.close()
+        assert reported == ["the protocol failed to take data"]
+
+    run(task())
+
+
+def test_busy_connection_takes_one_turn_in_each_round(tmp_path: Path) -> None:
+    """A stream of many short messages must not keep the loop from the others."""
+    address, _ = where(tmp_path, "shm")
+    config = partywall.Config(stream_window=8 << 20, begin="shm")
+    messages = 2_000
+
+    async def task() -> None:
+        loop, rounds = asyncio.get_running_loop(), [0]
+        done = loop.create_future()
+
+        def count_rounds() -> None:
+            rounds[0] += 1
+            if not done.done():
+                loop.call_soon(count_rounds)
+
+        class Counting(asyncio.Protocol):
+            received: dict[int, int] = {}
+            total = 0
+
+            def data_received(self, data: bytes) -> None:
+                number = rounds[0]
+                Counting.received[number] = Counting.received.get(number, 0) + 1
+                Counting.total += len(data)
+                if Counting.total == messages and not done.done():
+                    done.set_result(None)
+
+        async with await partywall.aio.create_server(Counting, address, config) as server:
+            _, writer = await partywall.aio.open_connection(server.address, config=config)
+            loop.call_soon(count_rounds)
+            for _ in range(messages):
+                writer.write(b"x")
+            await done
+            writer.close()
+        # Where two rounds meet, the counter may see the turns of both as one.
+        assert max(Counting.received.values()) <= 2 * partywall.aio._READS_MAX
+        assert len(Counting.received) >= messages // (2 * partywall.aio._READS_MAX)
+
+    run(task())
+
+
 def test_aiohttp_server_and_client_run_unmodified(tmp_path: Path) -> None:
     aiohttp: Any = pytest.importorskip("aiohttp")
     web: Any = pytest.importorskip("aiohttp.web")
