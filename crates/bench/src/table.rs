@@ -19,7 +19,7 @@ use crate::transport::shm::{Shm, ShmMove};
 use crate::transport::tcp::Tcp;
 use crate::transport::uds::Uds;
 
-/// One transport of the table.
+/// A row of the table of transports: one transport with the scenarios that run on it.
 pub struct Row {
     /// The name of the transport on the command line and in JSON.
     pub name: TransportName,
@@ -46,7 +46,7 @@ pub struct Row {
 pub struct Transports(pub &'static [Row]);
 
 impl Row {
-    /// The row of a transport of channels on which only `ping` runs.
+    /// Makes the row of a transport of channels on which only `ping` runs.
     pub const fn new(name: TransportName, help: &'static str, runner: Runner) -> Self {
         Self {
             name,
@@ -186,8 +186,8 @@ const EVERY_SCENARIO: [Scenario; 8] = [
 const LINK_SCENARIOS: [Scenario; 4] =
     [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
 
-/// The scenarios in which it matters that a connection begins on the socket, and those that show
-/// that it matters no more once the connection has moved.
+/// The scenarios for connections that begin on the socket. In `connect` that beginning matters;
+/// `ping` and `throughput` show that it does not matter once the connection has moved.
 const MOVING_SCENARIOS: [Scenario; 3] = [Scenario::Ping, Scenario::Throughput, Scenario::Connect];
 
 /// The scenarios that run on pipes. A pair of pipes is one connection that cannot be opened anew,

@@ -26,7 +26,7 @@ use partywall_layout::Violation;
 use partywall_layout::record_ring::SLOT_BYTES;
 use partywall_layout::seeded_fault;
 
-/// The unit of allocation in bytes: one cache line.
+/// The unit in which the slab allocates, in bytes: one cache line.
 const UNIT: usize = 64;
 const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 
@@ -40,7 +40,7 @@ struct Chunk {
     segment: u32,
     offset: u64,
     units: u64,
-    /// The chunks directly before and after this chunk in its segment, or `NONE`.
+    /// The chunks directly before and after this chunk in its segment; `NONE` where there is none.
     before: u32,
     after: u32,
 }
@@ -51,7 +51,7 @@ struct Segment {
     bytes: u64,
     /// Index in `Slab::chunks` of the chunk at offset 0 of the segment.
     first: u32,
-    /// Number of bytes of the segment that are reserved or in flight.
+    /// Number of bytes of the segment that are reserved for a message or in flight to the peer.
     used: u64,
 }
 
@@ -65,8 +65,9 @@ struct Ticket {
     chunk: u32,
 }
 
-/// Number of chunks for which a new slab has entries. Its tables grow when more are cut: most slabs
-/// never have more, and tables for all blocks would take 150 KiB of a connection.
+/// Number of chunks for which a new slab has entries. The tables grow when more chunks are cut.
+/// Most slabs never have more, and tables for all blocks would take 150 KiB of memory per
+/// connection.
 const CHUNKS_FIRST: usize = 32;
 
 /// A reserved block: memory for one message that only its holder may write, until the block is
@@ -85,7 +86,7 @@ pub struct Place {
     pub id: u64,
     /// The number of the segment in which the block lies.
     pub segment: u32,
-    /// Offset of the block in its segment, in bytes.
+    /// Offset in bytes of the block in its segment.
     pub offset: u64,
     /// Length in bytes of the message in the block.
     pub length: u64,
@@ -304,7 +305,7 @@ impl Slab {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)
     }
 
-    /// Number of blocks of the slab in flight.
+    /// Number of blocks of the slab that are in flight to the peer.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         (self.tickets.len() - self.idle.len()) as u64
@@ -389,7 +390,7 @@ impl Slab {
         }
     }
 
-    /// Frees `chunk` and joins it with adjacent free chunks.
+    /// Frees `chunk`, and joins it with adjacent chunks that are free.
     fn join(&mut self, chunk: u32) {
         self.chunks[chunk as usize].is_free = true;
         let (before, after) =
@@ -443,7 +444,8 @@ impl Slab {
 
     #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
-        // The segment exists: `take_idle_segment` removes no segment of which a chunk is used.
+        // The chunk's segment exists, because `take_idle_segment` removes no segment of which a
+        // chunk is used.
         #[expect(clippy::unwrap_used, reason = "the line above")]
         self.segments[index as usize].as_mut().unwrap()
     }
@@ -472,13 +474,13 @@ impl Block {
         self.mem.write(offset, bytes);
     }
 
-    /// Length in bytes of the message in the block.
+    /// Length in bytes of the message that the block holds.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the message in the block has length 0.
+    /// Whether the message that the block holds has length 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

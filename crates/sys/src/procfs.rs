@@ -42,7 +42,7 @@ pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text[..size]).into_owned())
 }
 
-/// The status flags in a text that [`fdinfo`] returned.
+/// Parses the status flags of a descriptor in a text that [`fdinfo`] returned.
 pub(crate) fn flags(info: &str) -> Option<OFlags> {
     let flags = u32::from_str_radix(field(info, "flags")?, 8).ok()?;
     Some(OFlags::from_bits_retain(flags))
@@ -61,7 +61,7 @@ pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
 
-/// The value of the first line of `text` that reads `name:<spaces>value`.
+/// Returns the value in the first line of `text` that reads `name:<spaces>value`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -89,9 +89,9 @@ struct OwnProcess {
     namespaces: Option<[PathBuf; 2]>,
 }
 
-/// The values that this process has read from `/proc`. A child may be forked while another thread
-/// holds the lock. So no thread ever blocks on the lock: a thread that does not get the lock reads
-/// the value again.
+/// The values that this process has read from `/proc`, protected by a lock. A child may be forked
+/// while another thread holds the lock. So no thread ever blocks on the lock: a thread that does
+/// not get the lock reads the value again.
 struct OwnValues(RwLock<OwnProcess>);
 
 static OWN: OwnValues =

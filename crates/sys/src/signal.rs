@@ -28,8 +28,8 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
     let pid = one_process(pid)?;
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => pidfd_send_signal(fd, signal),
-        // Each of these errors means that no pidfd can be opened: Linux before 5.3, a sandbox
-        // without pidfds, or no descriptor left.
+        // If no pidfd can be opened, the signal is sent by process id: Linux is older than 5.3, a
+        // sandbox forbids pidfds, or no descriptor is left.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => kill_process(pid, signal),
         Err(errno) => Err(errno),
     };
@@ -63,8 +63,8 @@ fn is_stopped(pid: i32) -> io::Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = match procfs::read_text(thread?.path().join("stat")) {
             Ok(stat) => stat,
-            // This error means that the thread ended after the directory was read. Only the other
-            // threads count.
+            // The error ESRCH means that the thread has ended since the list of threads was read,
+            // so the thread is left out.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),

@@ -23,7 +23,7 @@ pub fn within(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
-/// A duration of `count` milliseconds.
+/// Returns a duration of `count` milliseconds.
 pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
@@ -46,8 +46,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts to watch the test. If the value is not dropped within `limit`, the process prints
-    /// `what` and aborts.
+    /// Starts a watchdog for a test. If the returned value is not dropped within `limit`, the
+    /// process prints `what` and aborts.
     pub fn new(what: &'static str, limit: Duration) -> Self {
         let (alive, ended) = channel();
         std::thread::spawn(move || {
@@ -85,7 +85,7 @@ pub fn run<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T
     ended
 }
 
-/// Runs a future like [`run`], but on a runtime that uses only the thread of the test.
+/// Runs a future on a runtime that uses only the thread of the test, and fails after `limit`.
 pub fn run_alone<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(async { tokio::time::timeout(limit, future).await });

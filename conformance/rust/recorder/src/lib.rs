@@ -30,13 +30,13 @@ use rustix::net::{
 /// The side of a recorded connection that sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// The client, which connected to the proxy.
+    /// The client of the recorded connection, which connected to the proxy.
     Client,
-    /// The server, to which the proxy connected.
+    /// The server of the recorded connection, to which the proxy connected.
     Server,
 }
 
-/// The result of one `recvmsg`, which the proxy passed on.
+/// The bytes and descriptors that one `recvmsg` of the proxy returned, and that it passed on.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The number of the connection over which the bytes passed; the first connection has number 0.
@@ -102,8 +102,8 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // An error of `shutdown` is ignored, because the process that reads from `output`
-                // may have closed the connection already.
+                // An error of shutting the output down is ignored, because the process that reads
+                // from `output` may have closed the connection already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }
@@ -126,7 +126,7 @@ impl Recorder {
             let bytes = buffer[..count].to_vec();
             let described = descriptors.iter().map(describe).collect::<Result<_>>()?;
             let passed = Passed { connection, from, bytes, descriptors: described };
-            // The bytes are recorded before they are passed on, so that no answer is recorded
+            // The proxy records bytes before it passes them on, so that no answer is recorded
             // before its question.
             self.passed.lock().unwrap_or_else(PoisonError::into_inner).push(passed);
             send(output, &buffer[..count], &descriptors)?;

@@ -17,10 +17,11 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `uds`.
+/// The transport `uds`, as the benchmark's interface to it.
 pub struct Uds;
 
-/// The child's end: a bound socket file, at which the child accepts connections.
+/// The child's end of the transport `uds`: a bound socket file, at which the child accepts
+/// connections.
 pub struct UdsAcceptor {
     listener: UnixListener,
     path: PathBuf,
@@ -60,20 +61,22 @@ impl Acceptor for UdsAcceptor {
 
 impl Drop for UdsAcceptor {
     fn drop(&mut self) {
-        // The error is ignored: if the socket file remains, the workspace removes its directory at
-        // the end of the run.
+        // An error of the removal is ignored: if the socket file remains, the workspace removes its
+        // directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The server's end: a bound socket file, at which connections are accepted on tokio.
+/// The server's end of the transport `uds` with streams: a bound socket file, at which connections
+/// are accepted on tokio.
 pub struct UdsServer {
     listener: asynchronous::UnixListener,
     path: PathBuf,
     size: usize,
 }
 
-/// The client's end: the socket file to which it connects each stream.
+/// The client's end of the transport `uds` with streams: the socket file to which it connects each
+/// stream.
 pub struct UdsClient {
     path: PathBuf,
     size: usize,
@@ -111,8 +114,8 @@ impl Server for UdsServer {
 
 impl Drop for UdsServer {
     fn drop(&mut self) {
-        // The error is ignored: if the socket file remains, the workspace removes its directory at
-        // the end of the run.
+        // An error of the removal is ignored: if the socket file remains, the workspace removes its
+        // directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }

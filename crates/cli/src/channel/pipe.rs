@@ -61,7 +61,8 @@ impl PipeOptions {
     }
 }
 
-/// Carries bytes until both directions have ended, or one of them is broken.
+/// Carries bytes between the channel and stdin and stdout until both directions have ended, or one
+/// of them is broken.
 pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     let mut summary = Summary::new(&channel);
     let started = Instant::now();
@@ -82,15 +83,16 @@ struct Joined {
     counters: Arc<Counters>,
 }
 
-/// Counters of each direction. The threads update the counters while they run, because a thread may
-/// never end.
+/// The counters of the channel's two directions. The threads update the counters while they run,
+/// because a thread may never end.
 #[derive(Default)]
 struct Counters {
     sent: Mutex<SenderStats>,
     received: Mutex<ReceiverStats>,
 }
 
-/// The event that a thread reports when its direction has ended: which direction, and how it ended.
+/// The event that a thread of the command reports when its direction has ended: which direction,
+/// and how it ended.
 struct Ended {
     is_input: bool,
     how: Result<(), Broken>,
@@ -123,14 +125,15 @@ impl Joined {
         Ok(Self { events, counters })
     }
 
-    /// Waits until both directions have ended, or one is broken.
+    /// Waits until both directions of the channel have ended, or one of them is broken.
     fn wait(&self) -> Exit {
         let mut broken: Option<Broken> = None;
         for _ in 0..2 {
             let Ok(Ended { is_input, how }) = self.events.recv() else { break };
             let Err(reason) = how else { continue };
-            // A peer that receives no more may still send. In this case the program waits for the
-            // end of the receiving direction, which may explain the failure.
+            // A peer that receives no more may still send. So, if sending failed because the peer
+            // has died or left, the program waits for the end of the receiving direction, which may
+            // explain the failure.
             let may_continue = is_input && reason.exit == Exit::PeerDied;
             if broken.is_none() || reason.exit == Exit::Protocol {
                 broken = Some(reason);
@@ -149,7 +152,7 @@ impl Joined {
     }
 }
 
-/// Sends all of `input`, one message per read, and closes the direction.
+/// Sends all of `input`, one message per read of it, and closes the sending direction.
 fn send_all(
     mut sender: Sender,
     mut input: Input,
@@ -158,8 +161,8 @@ fn send_all(
 ) -> Result<(), Broken> {
     let ended = send_blocks(&mut sender, &mut input, block, counted);
     if ended.as_ref().is_err_and(|broken| broken.exit == Exit::Failure) {
-        // The sender is not dropped, because a close in good order would present the sent part as
-        // the whole.
+        // After a failure of this process the sender is not dropped, because a close in good order
+        // would present the sent part as the whole.
         mem::forget(sender);
     }
     ended

@@ -63,11 +63,14 @@ pub enum Kind {
 pub struct Entry {
     /// The id of the stream that the entry is about; 0 if no stream was known.
     pub stream: u64,
-    /// `In`: the tail of the stream. `Out`: the stream's acknowledged position.
+    /// In a checkpoint of the input, the tail of the link's stream; in one of the output, the
+    /// stream's acknowledged position.
     pub position: u64,
-    /// `In`: offset of the batch's first byte in the input. `Out`: length of the output in bytes.
+    /// In a checkpoint of the input, the offset of the batch's first byte in the input; in one of
+    /// the output, the length of the output in bytes.
     pub first: u64,
-    /// `In`: offset after the batch's last byte in the input. `Out`: the epoch of the link.
+    /// In a checkpoint of the input, the offset after the batch's last byte in the input; in one of
+    /// the output, the epoch of the link.
     pub second: u64,
 }
 
@@ -122,7 +125,7 @@ impl Identity {
         Ok(Self { device: metadata.dev(), inode: metadata.ino(), prefix, crc })
     }
 
-    /// Whether `file` is the file with this identity.
+    /// Whether `file` is the input or output file with this identity.
     fn is_of(&self, file: &File) -> Result<bool> {
         let metadata = file.metadata()?;
         let is_same = metadata.dev() == self.device && metadata.ino() == self.inode;
@@ -186,12 +189,12 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), file, sequence: 1, entry, epoch })
     }
 
-    /// The newest entry of the checkpoint.
+    /// The newest entry of this checkpoint.
     pub fn entry(&self) -> Entry {
         self.entry
     }
 
-    /// The epoch in which the checkpoint was created.
+    /// The epoch of the link in which the checkpoint was created.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -211,7 +214,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the checkpoint and its name to the disk.
+    /// Writes the checkpoint file and its name to the disk.
     pub fn sync(&self) -> Result<()> {
         let directory = self.path.parent().context("a checkpoint without a directory")?;
         let synced = self.file.sync_all().and_then(|()| File::open(directory)?.sync_all());
@@ -219,7 +222,7 @@ impl Checkpoint {
     }
 }
 
-/// Advice for the operator if a checkpoint cannot be used.
+/// Advice for the operator if the checkpoint of this kind cannot be used.
 pub fn advice(kind: Kind) -> &'static str {
     match kind {
         Kind::In => "remove it to begin with the first message of the input",
@@ -280,8 +283,8 @@ fn read(file: &File, kind: Kind) -> Result<(Identity, u64, u64, Entry)> {
     Ok((Identity { device, inode, prefix, crc }, epoch, sequence, entry))
 }
 
-/// Returns the newer entry of two slots; `None` if damage makes it uncertain which entry is newer
-/// (SPEC 13.2).
+/// Returns the newer of the entries in the two slots of a checkpoint; `None` if damage makes it
+/// uncertain which entry is newer (SPEC 13.2).
 fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
     let checked = [0, 1].map(|index| {
         let [sequence, stream, position, first, second, stored] = words(&slots[index]);
@@ -317,11 +320,11 @@ const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
 /// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
-/// They distinguish a file that was replaced in place.
+/// The checksum reveals that other content was written into the same file.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;
-/// Offsets of the two slots in the file, in bytes; neither slot crosses a page.
+/// Offsets of the two slots in the checkpoint file, in bytes; neither slot crosses a page.
 const SLOTS: [u64; 2] = [128, 192];
 const LOW: u64 = 0xffff_ffff;
 

@@ -76,7 +76,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     ))
 }
 
-/// Builds the bytes of one link file.
+/// A builder for the bytes of one link file.
 #[derive(Clone)]
 pub struct Maker {
     pub header: LinkHeader,
@@ -207,8 +207,8 @@ fn good() -> Vec<Image> {
     let mut adopted = Maker::used();
     adopted.owner(OwnerRecord { adopted: 1.into(), ..owner(3, 1, 1) }.sealed());
     let mut torn = Maker::used();
-    // The image has three updates that were interrupted before their seal was stored: of the owner
-    // record, of the state and of the consumed record.
+    // The image of a link file has three updates that were interrupted before their seal was
+    // stored: of the owner record, of the state and of the consumed record.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);
@@ -327,8 +327,8 @@ fn damaged() -> Vec<Image> {
     };
     let mut rolled_back = Maker::used();
     // The seal of the newest state slot gets the sequence number of the older state in that slot,
-    // as an interrupted update would leave it. But its checksum fits the new body, which no
-    // interrupted update leaves, so this is damage.
+    // as an interrupted update would leave it. But the checksum in the seal fits the new body. No
+    // interrupted update leaves such a slot, so the slot counts as damaged.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

@@ -141,7 +141,7 @@ fn sides(ring_bytes: u64) -> (Writer, Reader) {
 }
 
 impl Writer {
-    /// Sends record `number`; returns `false` if the reader left.
+    /// Sends record `number` to the reader; returns `false` if the reader has left.
     fn send(&mut self, number: u32, words: usize) -> bool {
         loop {
             if self.records.waker.is_gone() {
@@ -270,7 +270,8 @@ fn writer_short_of_room_wakes_quiet_reader() {
             for number in 0..4 {
                 assert!(writer.send(number, 1));
             }
-            // This last wake-up stands for the poll that a quiet reader would do by itself.
+            // The test wakes the reader once more, in place of the poll that a quiet reader would
+            // do by itself.
             writer.records.wake_before_wait();
         });
         for number in 0..4 {

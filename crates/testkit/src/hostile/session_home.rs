@@ -23,7 +23,7 @@ pub struct SessionHome {
     pub role: Role,
     config: Config,
     place: Directory,
-    /// The runtime of the attacked end's tasks.
+    /// The tokio runtime of the attacked end's tasks.
     pub runtime: Runtime,
     /// The sessions that the attacked end has accepted.
     sessions: Receiver<Session>,
@@ -32,12 +32,13 @@ pub struct SessionHome {
 }
 
 impl SessionHome {
-    /// Makes the attacked end for a hostile peer in the given role.
+    /// Makes the attacked end for a hostile peer with the side and transport of `role`.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
 
-    /// Makes the attacked end like [`new`](Self::new), with the configuration that `adapt` returns.
+    /// Makes the attacked end for a hostile peer in the given role, with the configuration that
+    /// `adapt` returns.
     pub fn with(role: Role, adapt: impl Fn(Config) -> Config) -> Self {
         let place = Directory::new();
         let transport = if role.is_shared_memory {
