@@ -545,7 +545,7 @@ fn python(_: &[&str]) -> Result<Done, String> {
     };
     passed(&[
         command("-m pytest -q -p no:cacheprovider"),
-        command("-m mypy --strict --no-incremental partywall tests"),
+        command("-m mypy --strict --no-incremental partywall tests examples"),
         command("-m mypy.stubtest partywall --allowlist tests/stubtest.allow")
             .args("--ignore-unused-allowlist --ignore-disjoint-bases"),
     ])

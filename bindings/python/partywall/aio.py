@@ -14,6 +14,13 @@ The functions are those of asyncio, with an address instead of host and port::
 
 Each connection is a stream of a session of its own. The event loop of asyncio watches one
 descriptor for all of them.
+
+``Link`` and ``Calls`` wait for a link or for calls without a thread::
+
+    link = partywall.aio.Link(links.Client("alice").connect("unix:/run/bob.sock", "bob", "orders"))
+    await link.send(b"buy 5")
+    async for message in link:
+        message.ack()
 """
 
 import asyncio
@@ -22,13 +29,22 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ._native import Config, EventListener, EventLoop, EventSession, EventStream, Peer
+from . import calls, links
+from ._errors import WouldBlock
+from ._native import Config, EventListener, EventLoop, EventSession, EventStream, Message, Peer
+from ._native import Pending
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
+    "Calls",
+    "Link",
     "Server",
     "Transport",
+    "accept_link",
     "create_connection",
     "create_server",
     "open_connection",
@@ -514,3 +530,120 @@ async def start_server(
         return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
 
     return await create_server(factory, address, config)
+
+
+_Done = Callable[[Any, BaseException | None], object]
+
+
+async def _wait_for(
+    start: Callable[[_Done], Pending], unused: Callable[[Any], None] = lambda value: None
+) -> Any:
+    """Waits for an operation of the native module. ``unused`` gets the value of a cancelled one."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            if error is None:
+                unused(value)
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    def done(value: Any, error: BaseException | None) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, value, error)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+
+    pending = start(done)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        pending.cancel()
+        if future.done() and not future.cancelled() and future.exception() is None:
+            unused(future.result())
+        raise
+
+
+class Link:
+    """The calls of a link that wait, as coroutines. ``link`` has the others.
+
+    Cancelling one gives it up as a whole: nothing was sent, no message is lost.
+    """
+
+    def __init__(self, link: links.Link) -> None:
+        self.link = link
+        """The link whose calls these are."""
+        self._unused: deque[links.Message | None] = deque()
+
+    async def send(self, payload: "Buffer") -> None:
+        """Sends a copy of ``payload``. Waits for room."""
+        try:
+            self.link.send(payload, 0)
+        except WouldBlock:
+            await _wait_for(lambda done: self.link.start_send(payload, done))
+
+    async def recv(self) -> links.Message | None:
+        """Receives the next message; ``None`` once the peer has closed its end in good order."""
+        if self._unused:
+            return self._unused.popleft()
+        try:
+            return self.link.recv(0)
+        except WouldBlock:
+            message: links.Message | None = await _wait_for(
+                self.link.start_recv, self._unused.append
+            )
+            return message
+
+    async def reply(self, message: links.Message, answer: "Buffer") -> None:
+        """Sends ``answer`` and acknowledges ``message``, both or neither."""
+        await _wait_for(lambda done: message.start_reply(answer, done))
+
+    async def wait_acked(self) -> None:
+        """Waits until the peer has acknowledged every message that was sent before."""
+        await _wait_for(self.link.start_wait_acked)
+
+    async def wait_attached(self) -> None:
+        """Waits until the link has a connection."""
+        await _wait_for(self.link.start_wait_attached)
+
+    async def next_event(self) -> links.Event:
+        """Waits for the next event of the link."""
+        event: links.Event = await _wait_for(self.link.start_next_event)
+        return event
+
+    async def close(self) -> None:
+        """Closes this end in good order. Cancelling it closes the link at once."""
+        await _wait_for(self.link.start_close)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> links.Message:
+        message = await self.recv()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+
+async def accept_link(server: links.Server) -> Link:
+    """Waits for the next link that a client attaches. Raises ValueError if the server is closed."""
+    return Link(await _wait_for(server.start_accept))
+
+
+class Calls:
+    """Calls of a client as coroutines. Cancelling one cancels the call at the server, too."""
+
+    def __init__(self, client: calls.Client) -> None:
+        self.client = client
+        """The client that makes the calls."""
+
+    async def call(self, payload: "Buffer", timeout: float | None = None) -> Message:
+        """Makes a call, and returns its answer. The server learns of ``timeout``, in seconds."""
+        answer: Message = await _wait_for(
+            lambda done: self.client.start_call(payload, timeout, done)
+        )
+        return answer

@@ -9,7 +9,7 @@
 use crate::buffer::Payload;
 use crate::error;
 use crate::message::{Content, Message};
-use crate::runtime::{self, Detached, wait};
+use crate::runtime::{self, Detached, Pending, wait};
 use crate::stream::Stream;
 use crate::wait::Deadline;
 use partywall_extras::calls::{CODES_RESERVED, CallError, CallsConfig, Client, Failure, Server};
@@ -63,6 +63,28 @@ impl CallsClient {
         };
         let answered = called.unwrap_or(Err(CallError::DeadlineExceeded));
         answered.map(Message::new).map_err(|error| exception(py, &error))
+    }
+
+    /// Begins `call`, for `partywall.aio`. Giving it up cancels the call.
+    fn start_call(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        done: &Bound<'_, PyAny>,
+    ) -> PyResult<Pending> {
+        let deadline = Deadline::after(timeout)?;
+        let bytes = Payload::of(payload)?.as_slice().to_vec();
+        let client = self.client()?.clone();
+        let calling = async move {
+            match deadline {
+                Deadline::Never => client.call(&bytes).await,
+                timed => client.call_deadline(&bytes, timed.instant()).await,
+            }
+        };
+        runtime::start(done, calling, |py, answered| match answered {
+            Ok(answer) => Ok(Py::new(py, Message::new(answer))?.into_any()),
+            Err(error) => Err(exception(py, &error)),
+        })
     }
 
     /// Makes a call without an answer. Returns once the call is on its way.

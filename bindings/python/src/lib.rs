@@ -77,6 +77,7 @@ fn add_sessions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<event_loop::EventLoop>()?;
     module.add_class::<event_loop::EventSession>()?;
     module.add_class::<event_loop::EventStream>()?;
+    module.add_class::<runtime::Pending>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<session::SessionListener>()?;
     module.add_class::<stream::Stream>()?;

@@ -16,7 +16,7 @@ use crate::error;
 use crate::link_config::{LinkConfig, LinkGroup};
 use crate::link_state::{LinkEvent, LinkPosition, LinkReport, LinkStats, LinkStatus};
 use crate::message::{Content, Message};
-use crate::runtime::{self, Detached, wait};
+use crate::runtime::{self, Detached, Pending, wait};
 use crate::wait::Deadline;
 use partywall::ErrorCode;
 use partywall_link::tokio::{Client, Group, Link as EndOfLink, Sender, Server};
@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{RwLock, Semaphore};
 
 /// Returns the storage that a directory names; memory of this process if there is none.
@@ -44,6 +44,14 @@ fn group_of(group: Option<&Bound<'_, LinkGroup>>) -> std::io::Result<Group> {
 /// Raises the exception of an error.
 fn raise<T, E: ErrorCode + Error + 'static>(py: Python<'_>, result: Result<T, E>) -> PyResult<T> {
     result.map_err(|error| error::exception(py, &error))
+}
+
+/// Makes the value of an operation that returns nothing.
+fn nothing<E>(py: Python<'_>, result: Result<(), E>) -> PyResult<Py<PyAny>>
+where
+    E: ErrorCode + Error + 'static,
+{
+    raise(py, result).map(|()| py.None())
 }
 
 /// Opens links by name, to servers at addresses.
@@ -95,25 +103,34 @@ impl LinkClient {
 /// Serves links at an address. A context manager, and an iterable of links.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkServer {
+    shared: Arc<Serving>,
+    address: String,
+}
+
+/// A server that calls of several threads and tasks use at the same time.
+struct Serving {
     inner: RwLock<Option<Server>>,
     /// Never has a permit; it is closed with the server, which ends the calls that wait for one.
     closing: Semaphore,
-    address: String,
+}
+
+impl Serving {
+    /// Accepts a link; `None` once the server is closed.
+    async fn accept(&self) -> Option<Result<Link, AcceptError>> {
+        let place = self.inner.read().await;
+        let server = place.as_ref()?;
+        tokio::select! {
+            biased;
+            _ = self.closing.acquire() => None,
+            accepted = server.accept() => Some(accepted.map(Link::new)),
+        }
+    }
 }
 
 impl LinkServer {
     /// Accepts a link; `None` once the server is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Link>> {
-        let accepting = async {
-            let place = self.inner.read().await;
-            let server = place.as_ref()?;
-            tokio::select! {
-                biased;
-                _ = self.closing.acquire() => None,
-                accepted = server.accept() => Some(accepted.map(Link::new)),
-            }
-        };
-        match wait(py, deadline, accepting)? {
+        match wait(py, deadline, self.shared.accept())? {
             None => raise(py, Err(AcceptError::TimedOut)),
             Some(None) => Ok(None),
             Some(Some(accepted)) => raise(py, accepted).map(Some),
@@ -127,7 +144,7 @@ impl LinkServer {
         act: impl FnOnce(&Server) -> PyResult<T> + Send,
     ) -> PyResult<T> {
         py.detach(|| {
-            let place = self.inner.try_read().map_err(|_| error::closed_here("server"))?;
+            let place = self.shared.inner.try_read().map_err(|_| error::closed_here("server"))?;
             act(place.as_ref().ok_or_else(|| error::closed_here("server"))?)
         })
     }
@@ -152,7 +169,8 @@ impl LinkServer {
         let bound = Server::bind_in(&group, &*address, storage(directory), name, config);
         let server = raise(py, bound)?;
         let address = server.local_address().to_string();
-        Ok(Self { inner: RwLock::new(Some(server)), closing: Semaphore::new(0), address })
+        let shared = Serving { inner: RwLock::new(Some(server)), closing: Semaphore::new(0) };
+        Ok(Self { shared: Arc::new(shared), address })
     }
 
     /// Waits for the next link that a client attaches, at most `timeout` seconds. Raises ValueError
@@ -161,6 +179,15 @@ impl LinkServer {
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Link> {
         let accepted = self.accept_until(py, &Deadline::after(timeout)?)?;
         accepted.ok_or_else(|| error::closed_here("server"))
+    }
+
+    /// Begins `accept`, for `partywall.aio`.
+    fn start_accept(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let shared = Arc::clone(&self.shared);
+        runtime::start(done, async move { shared.accept().await }, |py, accepted| match accepted {
+            Some(accepted) => Ok(Py::new(py, raise(py, accepted)?)?.into_any()),
+            None => Err(error::closed_here("server")),
+        })
     }
 
     /// Opens the link of a client by its names, before the client attaches.
@@ -213,9 +240,9 @@ impl LinkServer {
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Deadline::after(timeout)?.instant();
-        self.closing.close();
+        self.shared.closing.close();
         let closing = async {
-            let taken = self.inner.write().await.take();
+            let taken = self.shared.inner.write().await.take();
             match taken {
                 Some(server) => server.close(until).await,
                 None => Ok(()),
@@ -249,7 +276,7 @@ impl LinkServer {
     }
 }
 
-impl Drop for LinkServer {
+impl Drop for Serving {
     fn drop(&mut self) {
         drop(self.inner.get_mut().take().map(Detached::new));
     }
@@ -489,6 +516,49 @@ impl Link {
         Ok(py.detach(|| end.stats()).into())
     }
 
+    /// Begins `send`, for `partywall.aio`.
+    fn start_send(&self, payload: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let (end, bytes) = (self.end()?, Payload::of(payload)?.as_slice().to_vec());
+        runtime::start(done, async move { end.send(&bytes).await }, nothing)
+    }
+
+    /// Begins `recv`, for `partywall.aio`.
+    fn start_recv(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.recv().await }, |py, received| {
+            Ok(match raise(py, received)? {
+                Some(message) => LinkMessage::new(py, message)?.into_any(),
+                None => py.None(),
+            })
+        })
+    }
+
+    /// Begins `wait_acked`, for `partywall.aio`.
+    fn start_wait_acked(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.wait_acked().await }, nothing)
+    }
+
+    /// Begins `wait_attached`, for `partywall.aio`.
+    fn start_wait_attached(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.wait_attached().await }, nothing)
+    }
+
+    /// Begins `next_event`, for `partywall.aio`.
+    fn start_next_event(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.next_event().await }, |py, event| {
+            Ok(Py::new(py, LinkEvent::from(&raise(py, event)?))?.into_any())
+        })
+    }
+
+    /// Begins `close`, for `partywall.aio`. Giving it up closes the link at once.
+    fn start_close(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.close().await }, nothing)
+    }
+
     /// Closes this end in good order: all messages go out, the peer is told, and the file is
     /// written to the disk. Messages that the peer has not acknowledged stay in the file. Raises
     /// TimedOut if they have not gone out within `timeout` seconds; the link is closed even then.
@@ -585,6 +655,13 @@ impl LinkMessage {
         let replied = wait(py, &deadline, message.reply(answer.as_slice()))?;
         let in_vain = partywall_link::ReplyError::Send(partywall_link::SendError::TimedOut);
         raise(py, replied.unwrap_or(Err(in_vain)))
+    }
+
+    /// Begins `reply`, for `partywall.aio`.
+    fn start_reply(&self, answer: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let bytes = Payload::of(answer)?.as_slice().to_vec();
+        let message = self.take()?;
+        runtime::start(done, async move { message.reply(&bytes).await }, nothing)
     }
 
     /// Position at which the message begins in the peer's stream. Positions rise.

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::AbortHandle;
 
 /// The runtime of one process.
 struct Process {
@@ -117,6 +118,49 @@ fn step<F: Future>(
             return Ok(Step::TimedOut);
         }
         sleeper.sleep(deadline)?;
+    }
+}
+
+/// An operation that goes on in the runtime, for callers that do not wait for it in a thread.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct Pending {
+    task: AbortHandle,
+}
+
+#[pymethods]
+impl Pending {
+    /// Gives the operation up, unless it is done.
+    fn cancel(&self) {
+        self.task.abort();
+    }
+}
+
+/// Starts `future`. When it is ready, a thread calls `done(value, error)`, one of which is `None`;
+/// `convert` makes the value of the output.
+pub fn start<F, C>(done: &Bound<'_, PyAny>, future: F, convert: C) -> PyResult<Pending>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+    C: FnOnce(Python<'_>, F::Output) -> PyResult<Py<PyAny>> + Send + 'static,
+{
+    let runtime = handle(done.py())?;
+    let done = done.clone().unbind();
+    let task = runtime.spawn(async move {
+        let output = future.await;
+        // Taking the GIL may last, and the thread of the runtime drives everything else.
+        let finish = move || Python::attach(|py| notify(py, &done, convert(py, output)));
+        // It fails only if the runtime is being shut down: then nobody waits any more.
+        let _ = tokio::task::spawn_blocking(finish).await;
+    });
+    Ok(Pending { task: task.abort_handle() })
+}
+
+fn notify(py: Python<'_>, done: &Py<PyAny>, result: PyResult<Py<PyAny>>) {
+    let (value, error) = match result {
+        Ok(value) => (value, py.None()),
+        Err(raised) => (py.None(), raised.into_value(py).into_any()),
+    };
+    if let Err(raised) = done.call1(py, (value, error)) {
+        raised.write_unraisable(py, Some(done.bind(py)));
     }
 }
 

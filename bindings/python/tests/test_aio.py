@@ -4,6 +4,7 @@
 import asyncio
 import hashlib
 import os
+import threading
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ import partywall
 import partywall.aio
 import pytest
 from conftest import DEADLINE
+from partywall import calls, links
+from test_sessions import session_pair
 
 T = TypeVar("T")
 
@@ -264,3 +267,109 @@ def test_aiohttp_server_and_client_run_unmodified(tmp_path: Path) -> None:
         await runner.cleanup()
 
     run(task())
+
+
+def test_links_are_awaited_and_cancelled_without_loss(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+
+    async def task() -> None:
+        server = links.Server(address, "bob")
+        accepting = asyncio.create_task(partywall.aio.accept_link(server))
+        client = links.Client("alice").connect(address, "bob", "orders")
+        alice, bob = partywall.aio.Link(client), await accepting
+        await alice.wait_attached()
+        assert (await alice.next_event()).kind == "attached"
+        # Each attempt that is cancelled leaves the message to the next one.
+        for number in range(200):
+            receiving = asyncio.create_task(bob.recv())
+            await asyncio.sleep(0)
+            await alice.send(b"%d" % number)
+            for _ in range(number % 50):
+                await asyncio.sleep(0)
+            receiving.cancel()
+            try:
+                message = await receiving
+            except asyncio.CancelledError:
+                message = await bob.recv()
+            assert message is not None and message == b"%d" % number
+            await bob.reply(message, b"answer %d" % number)
+            answer = await alice.recv()
+            assert answer is not None and answer == b"answer %d" % number
+            answer.ack()
+        await alice.wait_acked()
+        await alice.send(b"last")
+        await alice.close()
+        async for message in bob:
+            assert message == b"last"
+            message.ack()
+        accepting = asyncio.create_task(partywall.aio.accept_link(server))
+        await asyncio.sleep(0)
+        server.close()
+        with pytest.raises(ValueError):
+            await accepting
+
+    run(task())
+
+
+def test_sender_without_room_is_awaited(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+
+    async def task() -> None:
+        with links.Server(address, "bob") as server:
+            client = links.Client("alice").connect(address, "bob", "orders")
+            alice, bob = partywall.aio.Link(client), await partywall.aio.accept_link(server)
+
+            async def send() -> None:
+                for _ in range(100):
+                    await alice.send(bytes(200_000))
+                await alice.close()
+
+            sending = asyncio.create_task(send())
+            count = 0
+            async for message in bob:
+                message.ack()
+                count += len(message)
+            await sending
+            assert count == 100 * 200_000
+
+    run(task())
+
+
+def test_calls_are_awaited_and_cancelled(address: str) -> None:
+    client, server = session_pair(address)
+    caller = partywall.aio.Calls(calls.Client(client.open()))
+    goes_on = threading.Event()
+
+    def handler(request: calls.Request) -> bytes:
+        if request == b"slow":
+            assert goes_on.wait(DEADLINE)
+        return bytes(request).upper()
+
+    def serve() -> None:
+        try:
+            stream = server.accept(DEADLINE)
+            assert stream is not None
+            calls.serve(stream, handler)
+        except partywall.Error:
+            pass  # the session was closed at the end of the test
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+
+    async def task() -> None:
+        slow = asyncio.create_task(caller.call(b"slow"))
+        answers = await asyncio.gather(*(caller.call(b"call %d" % it) for it in range(50)))
+        assert [bytes(answer) for answer in answers] == [b"CALL %d" % it for it in range(50)]
+        with pytest.raises(partywall.TimedOut):
+            await caller.call(b"slow", 0.01)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+
+    try:
+        run(task())
+    finally:
+        goes_on.set()
+        client.close()
+        serving.join(DEADLINE)
+    assert not serving.is_alive()

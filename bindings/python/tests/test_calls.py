@@ -47,28 +47,25 @@ def serve(address: str) -> Iterator[Serve]:
         assert not thread.is_alive()
 
 
-def test_answers_come_in_any_order(serve: Serve) -> None:
-    second_came = threading.Event()
+def test_second_call_is_answered_before_the_first(serve: Serve) -> None:
+    goes_on = threading.Event()
 
     def handler(request: calls.Request) -> bytes:
         if request == b"first":
-            assert second_came.wait(DEADLINE)
-        else:
-            second_came.set()
+            assert goes_on.wait(DEADLINE)
         return bytes(request).upper()
 
     client = serve(handler)
     answers: list[bytes] = []
-
-    def call(payload: bytes) -> None:
-        answers.append(bytes(client.call(payload, DEADLINE)))
-
-    threads = [threading.Thread(target=call, args=(it,)) for it in (b"first", b"second")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-    assert answers == [b"SECOND", b"FIRST"]
+    calling = threading.Thread(
+        target=lambda: answers.append(bytes(client.call(b"first", DEADLINE)))
+    )
+    calling.start()
+    assert client.call(b"second", DEADLINE) == b"SECOND"
+    assert answers == []
+    goes_on.set()
+    calling.join(DEADLINE)
+    assert answers == [b"FIRST"]
 
 
 def test_large_payloads_arrive_and_a_request_tells_its_kind(serve: Serve) -> None:
