@@ -26,6 +26,7 @@ static STREAMS: Table<StreamObject> = Table::new();
 impl Object for StreamObject {
     type First = Sending;
     type Second = Receiving;
+    type Shared = ();
     const KIND: u8 = 10;
     const NAME: &'static str = "partywall_stream";
 
@@ -282,6 +283,14 @@ export! {
         let place = message.require("message")?;
         let received = stream.second()?.recv(Timeout::new(timeout_ns))?;
         place.write(Handle::insert(received, ())?);
+        Ok(())
+    }
+
+    /// Has a loop report the stream as readable no longer, until the next receiving call.
+    fn partywall_stream_pause(stream: Handle<StreamObject>, error: Errors) reports error {
+        if let Incoming::InLoop(receiver) = &mut stream.second()?.incoming {
+            receiver.pause();
+        }
         Ok(())
     }
 }

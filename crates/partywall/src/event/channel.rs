@@ -9,12 +9,12 @@
 
 use super::event::Kinds;
 use super::registration::{Interest, Purpose, Registration, Shared};
-use crate::channel::{MessageRef, Readiness};
+use crate::channel::{ChannelInfo, MessageRef, Readiness};
 use crate::error::{SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::peer::{Peer, PeerIdentity};
+use crate::peer::Peer;
 use crate::stats::{ReceiverStats, SenderStats};
-use crate::transport::{LiveTransport, OwnedReservation, Transport};
+use crate::transport::{OwnedReservation, Transport};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,17 +25,16 @@ use std::time::Instant;
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
-    peer: PeerIdentity,
-    transport: LiveTransport,
+    info: ChannelInfo,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Arc<Shared>, channel: crate::Channel, tag: u64) -> io::Result<Self> {
-        let (peer, transport) = channel.parties();
+        let info = channel.info();
         let registration = Registration::new(shared, tag);
         let (sender, receiver) = channel.split();
         let receiver = Receiver::over(receiver, Arc::clone(&registration))?;
-        Ok(Self { sender: Sender::over(sender, registration), receiver, peer, transport })
+        Ok(Self { sender: Sender::over(sender, registration), receiver, info })
     }
 
     /// Splits the channel into its two directions, which report the same tag.
@@ -57,13 +56,13 @@ impl Channel {
     /// Returns the identity of the process at the other end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        self.peer.get()
+        self.info.peer()
     }
 
     /// Returns the transport of this channel.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.transport.get()
+        self.info.transport()
     }
 
     /// Sends a copy of `payload`, as [`Sender::try_send`] does.
@@ -91,6 +90,7 @@ pub struct Receiver {
     inner: crate::Receiver,
     records: Interest,
     registration: Arc<Registration>,
+    is_paused: bool,
 }
 
 impl Receiver {
@@ -104,7 +104,7 @@ impl Receiver {
 
     fn over(inner: crate::Receiver, registration: Arc<Registration>) -> io::Result<Self> {
         let records = Interest::new(Arc::clone(&registration), Purpose::Records);
-        let mut receiver = Self { inner, records, registration };
+        let mut receiver = Self { inner, records, registration, is_paused: false };
         receiver.watch()?;
         // The new receiver is marked as readable, because messages may have arrived before. The
         // peer notifies only a receiver that is armed.
@@ -145,6 +145,16 @@ impl Receiver {
         self.inner.keep_view()
     }
 
+    /// Has the loop report the receiver as readable no longer, until the next attempt to receive.
+    ///
+    /// An application that cannot take messages now calls it, because the loop would report the
+    /// receiver in every turn. Unread messages keep their memory, so the sender waits.
+    pub fn pause(&mut self) {
+        self.is_paused = true;
+        self.records.unwatch();
+        self.registration.clear(Kinds::READABLE);
+    }
+
     /// Returns the counters of the receiving direction.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -161,6 +171,10 @@ impl Receiver {
     /// Finds the next message, and returns false at the end of the direction. If no message has
     /// arrived, arms the receiver, so that the peer notifies the loop of the next one.
     fn find(&mut self) -> Result<bool, TryRecvError> {
+        if std::mem::take(&mut self.is_paused) {
+            self.watch().map_err(crate::transport::waiting_failed)?;
+            self.registration.mark(Kinds::READABLE);
+        }
         match self.inner.try_find() {
             Err(TryRecvError::Empty) => {}
             found => return self.settle(found),
@@ -223,8 +237,9 @@ impl Sender {
 
     /// Sends a copy of `payload` if there is space now.
     ///
-    /// On a socket, the kernel may accept a part of the message only. The loop then reports the tag
-    /// as writable, and [`try_flush`](Self::try_flush), or the next message, goes on.
+    /// On a socket, the kernel may accept only a part of the message. The loop then reports the tag
+    /// as writable, and [`try_flush`](Self::try_flush) or the next message writes the remaining
+    /// bytes.
     ///
     /// # Errors
     /// [`TrySendError::Full`] if there is no space now: the loop reports the tag once there may be.
@@ -295,8 +310,8 @@ impl Sender {
         self.inner
     }
 
-    /// Attempts to send. If there is no room, arms the sender, so that the peer notifies the loop
-    /// of free room, and attempts once more.
+    /// Attempts to send a message. If there is no room, arms the sender, so that the peer notifies
+    /// the loop of free room, and attempts once more.
     fn attempt<T>(
         &mut self,
         mut attempt: impl FnMut(&mut crate::Sender) -> Result<T, TrySendError>,
