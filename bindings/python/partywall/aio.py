@@ -535,18 +535,15 @@ async def start_server(
 _Done = Callable[[Any, BaseException | None], object]
 
 
-async def _wait_for(
-    start: Callable[[_Done], Pending], unused: Callable[[Any], None] = lambda value: None
-) -> Any:
-    """Waits for an operation of the native module. ``unused`` gets the value of a cancelled one."""
+async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
+    """Waits for an operation of the native module. Cancelling gives the operation up."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
     def settle(value: Any, error: BaseException | None) -> None:
         if future.done():
-            if error is None:
-                unused(value)
-        elif error is not None:
+            return
+        if error is not None:
             future.set_exception(error)
         else:
             future.set_result(value)
@@ -563,21 +560,44 @@ async def _wait_for(
         return await future
     except asyncio.CancelledError:
         pending.cancel()
-        if future.done() and not future.cancelled() and future.exception() is None:
-            unused(future.result())
         raise
+
+
+class _Taker:
+    """Takes values, one after the other. A cancelled coroutine leaves its value to the next one."""
+
+    def __init__(self, start: Callable[[_Done], Pending]) -> None:
+        self._start = start
+        self._next: asyncio.Task[Any] | None = None
+
+    def is_waiting(self) -> bool:
+        """Whether a value is on its way, or is there and was not taken."""
+        return self._next is not None
+
+    async def take(self) -> Any:
+        while True:
+            if self._next is None:
+                self._next = asyncio.ensure_future(_wait_for(self._start))
+                self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+            current = self._next
+            await asyncio.wait([current])  # being cancelled here does not cancel `current`
+            if self._next is current:
+                self._next = None
+                return current.result()
 
 
 class Link:
     """The calls of a link that wait, as coroutines. ``link`` has the others.
 
-    Cancelling one gives it up as a whole: nothing was sent, no message is lost.
+    Cancelling one gives it up as a whole: nothing was sent. A message that comes after a cancelled
+    ``recv`` is kept for the next one.
     """
 
     def __init__(self, link: links.Link) -> None:
         self.link = link
         """The link whose calls these are."""
-        self._unused: deque[links.Message | None] = deque()
+        self._messages = _Taker(link.start_recv)
+        self._events = _Taker(link.start_next_event)
 
     async def send(self, payload: "Buffer") -> None:
         """Sends a copy of ``payload``. Waits for room."""
@@ -588,15 +608,13 @@ class Link:
 
     async def recv(self) -> links.Message | None:
         """Receives the next message; ``None`` once the peer has closed its end in good order."""
-        if self._unused:
-            return self._unused.popleft()
-        try:
-            return self.link.recv(0)
-        except WouldBlock:
-            message: links.Message | None = await _wait_for(
-                self.link.start_recv, self._unused.append
-            )
-            return message
+        if not self._messages.is_waiting():
+            try:
+                return self.link.recv(0)
+            except WouldBlock:
+                pass
+        message: links.Message | None = await self._messages.take()
+        return message
 
     async def reply(self, message: links.Message, answer: "Buffer") -> None:
         """Sends ``answer`` and acknowledges ``message``, both or neither."""
@@ -612,7 +630,7 @@ class Link:
 
     async def next_event(self) -> links.Event:
         """Waits for the next event of the link."""
-        event: links.Event = await _wait_for(self.link.start_next_event)
+        event: links.Event = await self._events.take()
         return event
 
     async def close(self) -> None:
