@@ -563,7 +563,7 @@ async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
         raise
 
 
-class _Taker:
+class _Results:
     """Takes values, one after the other. A cancelled coroutine leaves its value to the next one."""
 
     def __init__(self, start: Callable[[_Done], Pending]) -> None:
@@ -596,8 +596,8 @@ class Link:
     def __init__(self, link: links.Link) -> None:
         self.link = link
         """The link whose calls these are."""
-        self._messages = _Taker(link.start_recv)
-        self._events = _Taker(link.start_next_event)
+        self._messages = _Results(link.start_recv)
+        self._events = _Results(link.start_next_event)
 
     async def send(self, payload: "Buffer") -> None:
         """Sends a copy of ``payload``. Waits for room."""
