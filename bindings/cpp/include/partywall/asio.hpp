@@ -349,17 +349,17 @@ private:
             (is_look ? is_looking_ : is_waiting_) = false;
             if (!is_look || channel_ == nullptr || channel_->pending[writing]) turn(done);
             else look(channel_->pending[reading], done);
-            if (is_look && done.empty() && pending_ != 0) {
-                if (std::chrono::steady_clock::now() < look_until_) {
+            if (is_look && pending_ + done.size() != 0) {
+                const bool is_in_time = std::chrono::steady_clock::now() < look_until_;
+                if (done.empty() && is_in_time) {
                     is_looking_ = true;
                     net::post(executor(), wake(shared_from_this(), true));
                     return;
                 }
-                // Looking was in vain: the next times, fewer looks and more waits.
-                skips_ = std::min(2 * skips_ + 1, SKIPS_MAX);
+                // Looking is in vain, too, if others needed the processor meanwhile. Then the next
+                // waits come without it.
+                skips_ = is_in_time ? 0 : std::min(2 * skips_ + 1, SKIPS_MAX);
                 skips_left_ = skips_;
-            } else if (is_look && !done.empty()) {
-                skips_ = 0;
             }
             if (is_look && done.empty()) wait();
             else arm();
