@@ -9,7 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, install, tidy, vectors};
+use crate::{builds, executables, faults, go, install, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -295,44 +295,80 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&[step.args("--lib --bins --tests")], BUSY_AT_ONCE)
 }
 
-/// Compiles C programs against the library, and runs them.
+/// Compiles C programs against the library, and runs them. Then the library is installed.
 fn c(_: &[&str]) -> Result<Done, String> {
-    for compiler in ["cc", "c++"] {
-        if !Step::new(compiler).args("--version").works() {
-            return skipped(&format!("no `{compiler}`; the packages gcc and g++ have it"));
-        }
+    if !Step::new("cc").args("--version").works() {
+        return skipped("no `cc`; the package gcc has it");
     }
     passed(&[builds::tests().args("--test c")])?;
-    installed()
+    let prefix = installed()?;
+    check_symbols(&format!("{prefix}/lib/libpartywall.so"))?;
+    for example in ["echo", "link"] {
+        let source = format!("bindings/c/examples/{example}.c");
+        build_by_pkg_config("cc", "c11", &source, &format!("{prefix}/{example}"))?;
+    }
+    build_by_cmake("c", &prefix)
 }
 
-/// Installs the C library, compares its symbols with their list, and builds the examples by
-/// pkg-config and by CMake, as users do.
-fn installed() -> Result<Done, String> {
+/// Compiles C++ programs against the library, and runs them. Then the headers are installed.
+fn cpp(_: &[&str]) -> Result<Done, String> {
+    if !Step::new("c++").args("--version").works() {
+        return skipped("no `c++`; the package g++ has it");
+    }
+    passed(&[builds::tests().args("--test cpp")])?;
+    let prefix = installed()?;
+    let program = format!("{prefix}/echo_cpp");
+    build_by_pkg_config("c++", "c++17", "bindings/cpp/examples/echo.cpp", &program)?;
+    build_by_cmake("cpp", &prefix)
+}
+
+/// Installs the library and the headers below `target/`, and returns the prefix.
+fn installed() -> Result<String, String> {
     let prefix = std::path::absolute("target/installed");
     let prefix = prefix.map_err(|error| format!("no current directory: {error}"))?;
-    let prefix = prefix.to_string_lossy();
-    install::main(&["--prefix".to_owned(), prefix.clone().into_owned()])?;
-    check_symbols(&format!("{prefix}/lib/libpartywall.so"))?;
-    if Step::new("pkg-config").args("--version").works() {
-        let flags = Step::new("pkg-config").args("--cflags --libs partywall");
-        let flags = flags.variable("PKG_CONFIG_PATH", &format!("{prefix}/lib/pkgconfig"));
-        let output = flags.capture()?;
-        let flags = String::from_utf8_lossy(&output.stdout).into_owned();
-        for example in ["echo", "link"] {
-            let compile = Step::new("cc").args("-std=c11 -Wextra -Wpedantic -Werror");
-            let compile = compile.arg(&format!("bindings/c/examples/{example}.c"));
-            passed(&[compile.args(&flags).arg("-o").arg(&format!("{prefix}/{example}"))])?;
-        }
+    let prefix = prefix.to_string_lossy().into_owned();
+    install::main(&["--prefix".to_owned(), prefix.clone()])?;
+    Ok(prefix)
+}
+
+/// Builds a program against the installed library, as users of pkg-config do. Without pkg-config
+/// only a message is printed.
+fn build_by_pkg_config(
+    compiler: &str,
+    standard: &str,
+    source: &str,
+    program: &str,
+) -> Result<(), String> {
+    if !Step::new("pkg-config").args("--version").works() {
+        println!("skipped in this stage: no pkg-config");
+        return Ok(());
     }
+    let prefix = program.rsplit_once('/').map_or("", |(prefix, _)| prefix);
+    let flags = Step::new("pkg-config").args("--cflags --libs partywall");
+    let flags = flags.variable("PKG_CONFIG_PATH", &format!("{prefix}/lib/pkgconfig"));
+    let output = flags.capture()?;
+    let flags = String::from_utf8_lossy(&output.stdout).into_owned();
+    let compile = Step::new(compiler).arg(&format!("-std={standard}"));
+    let compile = compile.args("-Wextra -Wpedantic -Werror").arg(source);
+    passed(&[compile.args(&flags).arg("-o").arg(program)]).map(drop)
+}
+
+/// Builds the examples of a language against the installed library, as users of CMake do.
+fn build_by_cmake(language: &str, prefix: &str) -> Result<Done, String> {
     if !Step::new("cmake").args("--version").works() {
         println!("skipped in this stage: no CMake");
         return Ok(Done::Passed);
     }
-    let configure = Step::new("cmake").args("-S bindings/c/examples -B target/cmake");
+    let (source, build) =
+        (format!("bindings/{language}/examples"), format!("target/cmake/{language}"));
     passed(&[
-        configure.arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
-        Step::new("cmake").args("--build target/cmake"),
+        Step::new("cmake")
+            .args("-S")
+            .arg(&source)
+            .arg("-B")
+            .arg(&build)
+            .arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
+        Step::new("cmake").arg("--build").arg(&build),
     ])
 }
 
@@ -378,29 +414,26 @@ fn volo(_: &[&str]) -> Result<Done, String> {
 }
 
 /// Checks and tests the Go module, on this system and, as far as vet sees it, on two others.
-fn go(_: &[&str]) -> Result<Done, String> {
-    if !go_command("version").works() {
+fn go_module(_: &[&str]) -> Result<Done, String> {
+    if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
     let mut unformatted = Vec::new();
-    Step::new("gofmt").args("-l .").directory(GO_MODULE).lines(|path| {
+    Step::new("gofmt").args("-l .").directory(go::MODULE).lines(|path| {
         unformatted.push(path.to_owned());
         Ok(())
     })?;
     if !unformatted.is_empty() {
-        return Err(format!("in {GO_MODULE}: gofmt -w {}", unformatted.join(" ")));
+        return Err(format!("in {}: gofmt -w {}", go::MODULE, unformatted.join(" ")));
     }
-    // The command is the peer of the module's tests.
-    let program = std::path::absolute("target/debug/partywall");
-    let program = program.map_err(|error| format!("no current directory: {error}"))?;
     passed(&[
-        Step::cargo("build --package partywall-cli"),
-        go_command("vet ./..."),
-        go_command("vet ./...").variable("GOOS", "darwin"),
-        go_command("vet ./...").variable("GOARCH", "arm64"),
+        go::build_of_peers(),
+        go::command("vet ./..."),
+        go::command("vet ./...").variable("GOOS", "darwin"),
+        go::command("vet ./...").variable("GOARCH", "arm64"),
         // Go takes a cached result of a test while no file in its module has changed; the images of
         // `spec/` are outside the module.
-        go_command("test -count=1 ./...").variable("PARTYWALL_PROGRAM", &program.to_string_lossy()),
+        go::with_peers(go::command("test -count=1 ./..."))?,
     ])?;
     staticcheck()?;
     // The race detector is the only part that needs a C compiler.
@@ -408,13 +441,13 @@ fn go(_: &[&str]) -> Result<Done, String> {
         println!("skipped in this stage: no C compiler, so no race detector");
         return Ok(Done::Passed);
     }
-    passed(&[go_command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
+    passed(&[go::command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
 }
 
 /// Builds staticcheck in the version that its module pins, and checks the first Go module. Where it
 /// cannot be downloaded, or needs a newer Go, only this part is left out.
 fn staticcheck() -> Result<Done, String> {
-    let command = |arguments| go_command(arguments).directory(tidy::go::STATICCHECK);
+    let command = |arguments| go::command(arguments).directory(tidy::go::STATICCHECK);
     let download = command("mod download");
     let output = download.capture()?;
     if !output.status.success() {
@@ -430,7 +463,7 @@ fn staticcheck() -> Result<Done, String> {
     let program = program.to_string_lossy();
     passed(&[
         command("build -o").arg(&program).arg("honnef.co/go/tools/cmd/staticcheck"),
-        Step::new(&program).args("./...").directory(GO_MODULE),
+        Step::new(&program).args("./...").directory(go::MODULE),
     ])
 }
 
@@ -438,13 +471,13 @@ fn staticcheck() -> Result<Done, String> {
 /// A module that cannot be downloaded, or that needs a newer Go, is left out: then the stage counts
 /// as skipped.
 fn go_frameworks(_: &[&str]) -> Result<Done, String> {
-    if !go_command("version").works() {
+    if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
     let mut left_out = Vec::new();
-    let elsewhere = [GO_MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
+    let elsewhere = [go::MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
     for module in tidy::go::MODULES.iter().filter(|m| !elsewhere.contains(&m.directory)) {
-        let command = |arguments| go_command(arguments).directory(module.directory);
+        let command = |arguments| go::command(arguments).directory(module.directory);
         let download = command("mod download");
         let output = download.capture()?;
         if !output.status.success() {
@@ -470,15 +503,6 @@ fn is_obtainable_elsewhere(text: &str) -> bool {
     let reasons =
         ["dial ", "no such host", "imeout", "connection re", "lookup disabled", "requires go >="];
     !text.contains("checksum mismatch") && reasons.iter().any(|reason| text.contains(reason))
-}
-
-/// The directory of the first Go module.
-const GO_MODULE: &str = "go";
-
-/// A command `go` that runs in the directory of the first Go module, without cgo: the module needs
-/// no C compiler.
-fn go_command(arguments: &str) -> Step {
-    Step::new("go").args(arguments).directory(GO_MODULE).variable("CGO_ENABLED", "0")
 }
 
 /// Builds the Python package, and runs its tests and the type checker. The tools of the tests are
@@ -609,7 +633,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 19] = [
+const STAGES: [Stage; 20] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -618,9 +642,10 @@ const STAGES: [Stage; 19] = [
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
     Stage { name: "c", quick: false, run: c },
+    Stage { name: "cpp", quick: false, run: cpp },
     Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "volo", quick: false, run: volo },
-    Stage { name: "go", quick: false, run: go },
+    Stage { name: "go", quick: false, run: go_module },
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "python", quick: false, run: python },
     Stage { name: "faults", quick: false, run: take_out_rules },

@@ -50,8 +50,8 @@ impl StateSlots {
         &self.in_force
     }
 
-    /// Puts the whole `state` in force: writes it into the other slot with the next sequence number,
-    /// and then its seal. From then on a reader finds this state.
+    /// Puts the whole `state` in force: writes it into the other slot with the next sequence
+    /// number, and then its seal. From then on a reader finds this state.
     ///
     /// # Panics
     ///
