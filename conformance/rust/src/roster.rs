@@ -24,7 +24,8 @@ pub enum Peer {
     Ours,
 }
 
-/// All implementations that take part. A new one needs only an entry in this array.
+/// All implementations of shmipc that take part in the tests. A new one needs only an entry in this
+/// array.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
@@ -62,8 +63,8 @@ impl Peer {
     }
 }
 
-/// All implementations that can run on this machine. Without Go, shmipc-go is left out, and a line
-/// on stderr says so.
+/// All implementations of shmipc whose programs can run on this machine. Without Go, shmipc-go is
+/// left out, and a line on stderr says so.
 pub fn present() -> Vec<Peer> {
     ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
 }

@@ -153,7 +153,8 @@ impl Foe {
         Self::meet_with(listener, path, hello, small_geometry())
     }
 
-    /// Connects like [`meet`](Self::meet), with a hostile peer's region of the given geometry.
+    /// Connects to `listener` with a handshake that keeps the rules, as a hostile peer whose region
+    /// has the given geometry.
     pub fn meet_with(
         listener: &mut Listener,
         path: &Path,
@@ -163,8 +164,8 @@ impl Foe {
         Self::meet_as(listener, path, hello, geometry, None)
     }
 
-    /// Connects like [`meet_with`](Self::meet_with). The hostile peer sends `ready` in place of the
-    /// READY that fits its handshake.
+    /// Connects to `listener` as a hostile peer whose region has the given geometry, and which
+    /// sends `ready`, if it is given, in place of the READY that fits its handshake.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
@@ -247,7 +248,7 @@ impl Foe {
         self.publish_as(kind, body.len() as u32, body);
     }
 
-    /// Publishes a record like `publish`, but announces the length `len`, which may differ from the
+    /// Publishes one record whose header announces the length `len`, which may differ from the
     /// length of `body`.
     pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
         let at = self.place(self.position);
