@@ -27,8 +27,8 @@ pub enum Peer {
     C,
 }
 
-/// All implementations of shmipc that take part in every test. A new one needs only an entry in this
-/// array. The C program is not among them: it has a test of its own.
+/// All implementations of shmipc that take part in every test. A new one needs only an entry in
+/// this array. The C program is not among them: it has a test of its own.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
