@@ -9,6 +9,7 @@
 
 use super::event::Kinds;
 use super::registration::{Interest, Purpose, Registration, Shared};
+use super::task::ClosingTask;
 use crate::channel::{ChannelInfo, MessageRef, Readiness};
 use crate::error::{SendError, TryRecvError, TrySendError};
 use crate::message::Message;
@@ -90,6 +91,7 @@ pub struct Receiver {
     inner: crate::Receiver,
     records: Interest,
     registration: Arc<Registration>,
+    is_paused: bool,
 }
 
 impl Receiver {
@@ -103,7 +105,7 @@ impl Receiver {
 
     fn over(inner: crate::Receiver, registration: Arc<Registration>) -> io::Result<Self> {
         let records = Interest::new(Arc::clone(&registration), Purpose::Records);
-        let mut receiver = Self { inner, records, registration };
+        let mut receiver = Self { inner, records, registration, is_paused: false };
         receiver.watch()?;
         // The new receiver is marked as readable, because messages may have arrived before. The
         // peer notifies only a receiver that is armed.
@@ -144,6 +146,16 @@ impl Receiver {
         self.inner.keep_view()
     }
 
+    /// Has the loop report the receiver as readable no longer, until the next attempt to receive.
+    ///
+    /// An application that cannot take messages now calls it, because the loop would report the
+    /// receiver in every turn. Unread messages keep their memory, so the sender waits.
+    pub fn pause(&mut self) {
+        self.is_paused = true;
+        self.records.unwatch();
+        self.registration.clear(Kinds::READABLE);
+    }
+
     /// Returns the counters of the receiving direction.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -160,6 +172,10 @@ impl Receiver {
     /// Finds the next message, and returns false at the end of the direction. If no message has
     /// arrived, arms the receiver, so that the peer notifies the loop of the next one.
     fn find(&mut self) -> Result<bool, TryRecvError> {
+        if std::mem::take(&mut self.is_paused) {
+            self.watch().map_err(crate::transport::waiting_failed)?;
+            self.registration.mark(Kinds::READABLE);
+        }
         match self.inner.try_find() {
             Err(TryRecvError::Empty) => {}
             found => return self.settle(found),
@@ -203,6 +219,10 @@ impl Receiver {
 /// The sending direction of a channel in an event loop.
 ///
 /// The loop reports its tag as writable once there may be room, after an attempt that found none.
+///
+/// Dropping the sender finishes its direction and never waits. Bytes of sent messages that a socket
+/// has not accepted are written by later turns of the loop, for at most 1 s after the drop. If the
+/// loop is dropped within that time, its drop waits for them.
 #[derive(Debug)]
 pub struct Sender {
     inner: crate::Sender,
@@ -290,9 +310,9 @@ impl Sender {
 
     /// Removes the sender from the loop, and returns it for calls that block.
     #[must_use]
-    pub fn into_inner(self) -> crate::Sender {
+    pub fn into_inner(mut self) -> crate::Sender {
         self.registration.clear(Kinds::WRITABLE);
-        self.inner
+        self.inner.take()
     }
 
     /// Attempts to send a message. If there is no room, arms the sender, so that the peer notifies
@@ -327,6 +347,15 @@ impl Sender {
     fn watch(&mut self) -> Result<(), crate::Fault> {
         let added = self.room.watch(&self.inner);
         added.map_err(crate::transport::waiting_failed)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.inner.begin_close() {
+            self.room.unwatch();
+            ClosingTask::start(self.registration.shared(), self.inner.take());
+        }
     }
 }
 
