@@ -16,10 +16,11 @@ use crate::reservation::{self, ReservationObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{self, Loop};
-use partywall::{BackPressure, Channel, Message, OwnedReservation};
+use partywall::{BackPressure, Channel, Message, OwnedReservation, Readiness, Transport};
 use partywall::{SendError, TrySendError};
 use std::ffi::c_void;
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The type of channels.
 pub(crate) struct ChannelObject;
@@ -39,9 +40,10 @@ impl Object for ChannelObject {
 
 /// Makes a handle of a channel.
 pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure> {
+    let shares_memory = matches!(channel.transport(), Transport::SharedMemory);
     let (sender, receiver) = channel.split();
     let incoming = Incoming::Plain(receiver);
-    let receiving = Receiving { incoming, current: None, returned: None };
+    let receiving = Receiving { incoming, shares_memory, current: None, returned: None };
     Handle::insert(Sending::Plain(sender), receiving)
 }
 
@@ -141,6 +143,15 @@ impl Sending {
         }
     }
 
+    /// Prepares for waiting for room, and returns the descriptor to wait for.
+    fn arm(&mut self) -> Result<i32, Failure> {
+        match self {
+            Self::Plain(sender) => Ok(descriptor(sender.arm()?, sender)),
+            Self::InLoop(_) => Err(armed_by_loop()),
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
+    }
+
     fn flush(&mut self, timeout: Timeout) -> Result<(), Failure> {
         match self {
             Self::Plain(sender) => Ok(sender.flush(timeout.deadline())?),
@@ -156,6 +167,8 @@ impl Sending {
 /// The receiving direction of a channel, and the message that its last call has shown.
 pub(crate) struct Receiving {
     incoming: Incoming,
+    /// Whether the channel shared memory when it was made.
+    shares_memory: bool,
     /// The message of the current view, if it was received as an owned message.
     current: Option<Message>,
     /// A message that did not fit into the caller's buffer: the next call receives it.
@@ -193,6 +206,19 @@ impl Receiving {
         view.ok_or_else(|| Failure::state(FINISHED))
     }
 
+    /// Prepares for waiting for a message, and returns the descriptor to wait for.
+    fn arm(&mut self) -> Result<i32, Failure> {
+        if self.returned.is_some() {
+            return Ok(NOTHING_TO_WAIT_FOR);
+        }
+        self.current = None;
+        match &mut self.incoming {
+            Incoming::Plain(receiver) => Ok(descriptor(receiver.arm()?, receiver)),
+            Incoming::InLoop(_) => Err(armed_by_loop()),
+            Incoming::Closed => Err(Failure::state(STOPPED_HERE)),
+        }
+    }
+
     /// Makes the message of the current view an owned message.
     fn keep(&mut self) -> Result<Message, Failure> {
         if let Some(message) = self.current.take() {
@@ -213,6 +239,19 @@ impl Receiving {
     }
 }
 
+/// Returns the descriptor of a direction that was armed, or that there is nothing to wait for.
+fn descriptor(readiness: Readiness, direction: &impl AsFd) -> i32 {
+    match readiness {
+        Readiness::WillNotify => direction.as_fd().as_raw_fd(),
+        Readiness::Ready => NOTHING_TO_WAIT_FOR,
+    }
+}
+
+#[cold]
+fn armed_by_loop() -> Failure {
+    Failure::argument("the channel is in a loop, which waits for it")
+}
+
 export! {
     /// Opens a channel with the listener at `address`.
     fn partywall_connect(
@@ -222,6 +261,13 @@ export! {
         let channel = channel.require("channel")?;
         let (address, config) = (address.get("address")?, config::copy(config)?);
         channel.write(insert(partywall::connect_with(address, &config)?)?);
+        Ok(())
+    }
+
+    /// Writes the transport with which the channel began.
+    fn partywall_channel_transport(channel: Handle<ChannelObject>, transport: Out<i32>) {
+        let place = transport.require("transport")?;
+        place.write(if channel.second()?.shares_memory { 1 } else { 2 });
         Ok(())
     }
 
@@ -265,6 +311,22 @@ export! {
         channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         channel.first()?.flush(Timeout::new(timeout_ns))
+    }
+
+    /// Prepares for waiting for room, and writes the descriptor to wait for.
+    fn partywall_channel_arm_send(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
+    reports error {
+        let fd = fd.require("fd")?;
+        fd.write(channel.first()?.arm()?);
+        Ok(())
+    }
+
+    /// Prepares for waiting for a message, and writes the descriptor to wait for.
+    fn partywall_channel_arm_recv(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
+    reports error {
+        let fd = fd.require("fd")?;
+        fd.write(channel.second()?.arm()?);
+        Ok(())
     }
 
     /// Ends the sending direction: the peer receives every sent message, then the end.
@@ -325,3 +387,6 @@ export! {
         Ok(())
     }
 }
+
+/// Written instead of a descriptor if something has come already.
+const NOTHING_TO_WAIT_FOR: i32 = -1;

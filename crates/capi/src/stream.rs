@@ -284,6 +284,17 @@ export! {
         place.write(Handle::insert(received, ())?);
         Ok(())
     }
+
+    /// Makes the message of the last view an object of its own.
+    fn partywall_stream_keep(
+        stream: Handle<StreamObject>, message: Out<Handle<MessageObject>>, error: Errors,
+    ) reports error {
+        let place = message.require("message")?;
+        let kept = stream.second()?.current.take();
+        let kept = kept.ok_or_else(|| Failure::argument("no view is valid: receive one first"))?;
+        place.write(Handle::insert(kept, ())?);
+        Ok(())
+    }
 }
 
 /// First code that is reserved for the protocol (SPEC 11.3).

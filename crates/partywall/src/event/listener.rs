@@ -22,7 +22,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct ChannelListener {
     // Declared before the listener, so that its descriptor is removed from the loop first.
-    _records: Interest,
+    records: Interest,
     listener: crate::Listener,
     registration: Arc<Registration>,
 }
@@ -38,7 +38,7 @@ impl ChannelListener {
         records.watch(&listener)?;
         // Channels may be established already.
         registration.mark(Kinds::READABLE);
-        Ok(Self { _records: records, listener, registration })
+        Ok(Self { records, listener, registration })
     }
 
     /// Returns the bound address. For a port of 0 it contains the port that the system chose.
@@ -55,7 +55,9 @@ impl ChannelListener {
     /// one may be. Other errors as of [`Listener::accept`](crate::Listener::accept).
     pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
         let accepted = self.listener.try_accept();
-        settle(&self.registration, Kinds::READABLE, &accepted);
+        if settle(&self.registration, Kinds::READABLE, &accepted) {
+            self.records.watch(&self.listener).map_err(AcceptError::Wait)?;
+        }
         accepted
     }
 
@@ -72,7 +74,7 @@ impl ChannelListener {
 /// Dropping the listener removes it from the loop, and its socket file.
 #[derive(Debug)]
 pub struct Listener {
-    _records: Interest,
+    records: Interest,
     listener: crate::Listener,
     registration: Arc<Registration>,
 }
@@ -88,7 +90,7 @@ impl Listener {
         let registration = Registration::new(shared, tag);
         let mut records = Interest::new(Arc::clone(&registration), Purpose::Opened);
         records.watch(&listener).map_err(BindError::Setup)?;
-        Ok(Self { _records: records, listener, registration })
+        Ok(Self { records, listener, registration })
     }
 
     /// Makes the listener also serve peers that speak `protocol`.
@@ -112,7 +114,9 @@ impl Listener {
     /// listener once one may be. Other errors as of [`Listener::accept`](crate::Listener::accept).
     pub fn try_accept(&mut self, tag: u64) -> Result<Session, AcceptError> {
         let accepted = self.listener.accept_until(Some(Instant::now()));
-        settle(&self.registration, Kinds::OPENED, &accepted);
+        if settle(&self.registration, Kinds::OPENED, &accepted) {
+            self.records.watch(&self.listener).map_err(AcceptError::Wait)?;
+        }
         let (shared, config) = (self.registration.shared(), self.listener.config());
         Session::start(shared, accepted?, config, tag).map_err(AcceptError::Wait)
     }
@@ -124,10 +128,13 @@ impl Listener {
     }
 }
 
-/// Notes that nothing is left to accept. The epoll set of the loop is level-triggered, so whatever
-/// came meanwhile marks the listener again.
-fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) {
-    if matches!(accepted, Err(AcceptError::TimedOut)) {
+/// Notes that nothing is left to accept, and returns whether that is so; the caller then watches
+/// the listener again. The epoll set of the loop is level-triggered, so whatever came meanwhile
+/// marks the listener again.
+fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) -> bool {
+    let is_empty = matches!(accepted, Err(AcceptError::TimedOut));
+    if is_empty {
         registration.clear(kinds);
     }
+    is_empty
 }
