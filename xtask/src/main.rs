@@ -7,7 +7,7 @@
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
-//!     ├──▶ install
+//!     ├──▶ install ◀── jdk (package java)
 //!     └──▶ torture (faults)
 //! ```
 //!
@@ -23,6 +23,7 @@ mod executables;
 mod faults;
 mod fuzz;
 mod install;
+mod jdk;
 mod path;
 mod stages;
 mod tidy;
@@ -70,10 +71,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes the wheel of the Python package, for machines without cargo.
+/// Makes the wheel of the Python package, or the jar of the Java package, for machines without
+/// cargo.
 fn package(arguments: &[String]) -> Result<(), String> {
+    if arguments == ["java"] {
+        jdk::package()?;
+        println!("the jars are in target/java; the echo example runs by");
+        println!("    java -jar target/java/partywall-echo.jar serve --listen unix:/tmp/e.sock");
+        return Ok(());
+    }
     if arguments != ["python"] {
-        return Err("`package` takes one argument: python".into());
+        return Err("`package` takes one argument: java or python".into());
     }
     let built = std::path::absolute("target/python")
         .map_err(|error| format!("no current directory: {error}"))?;
@@ -111,6 +119,7 @@ cargo xtask COMMAND
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   package python                  make the wheel of the Python package in target/wheels
+  package java                    make the jar of the Java package in target/java, by a JDK from 22 on
   gen [--check]                   regenerate spec/vectors; --check only compares
   install [--prefix P] [--destdir D]
                                   build the C library; header, pkg-config and CMake files; default /usr/local
